@@ -1,0 +1,91 @@
+use super::*;
+use proptest::prelude::*;
+
+fn chunk_of(frames: &[&[u8]]) -> Chunk {
+    let mut builder = ChunkBuilder::with_capacity(4096);
+    for frame in frames {
+        let at = builder.next_frame_offset();
+        builder.buffer_mut()[at..at + frame.len()].copy_from_slice(frame);
+        builder.push(at, frame.len(), frame.len() as u32, 0, LinkType::RawIp, 0, 0);
+    }
+    builder.finish(0, 1, 0)
+}
+
+#[test]
+fn frames_keep_their_bytes_through_schedule_split_and_merge() {
+    let frames: Vec<Vec<u8>> = (0..9u8).map(|n| vec![n; usize::from(n) + 1]).collect();
+    let views: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
+    let mut chunk = chunk_of(&views);
+    chunk.packets_mut()[4].drop_for(crate::DropReason::NotIp);
+    chunk.schedule(3, |p| p.is_alive().then_some(usize::from(p.index) % 3));
+    let order: Vec<u16> = chunk.packets().iter().map(|p| p.index).collect();
+    assert_eq!(order, [0, 3, 6, 1, 7, 2, 5, 8, 4]);
+    assert_eq!(chunk.live_len(), 8);
+
+    let parts = chunk.split(2, |p| usize::from(p.index) % 2);
+    assert_eq!(parts.iter().map(Chunk::live_len).collect::<Vec<_>>(), [4, 4]);
+    let whole = Chunk::merge(parts);
+    assert_eq!(whole.packets().iter().map(|p| p.index).collect::<Vec<_>>(), order);
+    assert_eq!(whole.live_len(), 8);
+    for (i, p) in whole.packets().iter().enumerate() {
+        assert_eq!(whole.frame(i), frames[usize::from(p.index)]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "slab of another chunk")]
+fn a_packet_swapped_into_another_chunk_is_caught() {
+    let mut a = chunk_of(&[b"aaaa"]);
+    let mut b = chunk_of(&[b"bbbb"]);
+    std::mem::swap(&mut a.packets_mut()[0], &mut b.packets_mut()[0]);
+    let _ = a.frame(0);
+}
+
+#[test]
+#[should_panic(expected = "overlaps")]
+fn overlapping_frames_are_refused() {
+    let mut builder = ChunkBuilder::with_capacity(256);
+    builder.push(16, 20, 20, 0, LinkType::RawIp, 0, 0);
+    builder.push(40, 20, 20, 0, LinkType::RawIp, 0, 0);
+}
+
+#[test]
+fn a_dropped_chunk_gives_its_buffer_back() {
+    let pool = SlabPool::new(1, 512);
+    for sequence in 0..3 {
+        // With one buffer in the pool, the second round would wait for ever if the first kept it.
+        let mut builder = ChunkBuilder::from_pool(&pool);
+        builder.push(16, 8, 8, 0, LinkType::RawIp, 0, 0);
+        let parts = builder.finish(sequence, 1, 0).split(3, |_| 1);
+        drop(parts);
+    }
+}
+
+proptest! {
+    #[test]
+    fn shard_index_partitions_in_order(groups in 1usize..9, raw in proptest::collection::vec(0u16..64, 0..300)) {
+        let members: Vec<(u16, u16)> = (0..).zip(&raw).map(|(i, g)| (i, g % groups as u16)).collect();
+        let mut index = ShardIndex::default();
+        index.build(groups, &members);
+        for g in 0..groups {
+            let expected: Vec<u16> = members.iter().filter(|m| usize::from(m.1) == g).map(|m| m.0).collect();
+            prop_assert_eq!(index.group(g), &expected[..]);
+        }
+    }
+
+    #[test]
+    fn schedule_is_a_stable_sort(ranks in proptest::collection::vec(proptest::option::of(0usize..4), 0..200)) {
+        let frame = [0u8; 1];
+        let views: Vec<&[u8]> = ranks.iter().map(|_| &frame[..]).collect();
+        let mut builder = ChunkBuilder::with_capacity(20 * 256);
+        for _ in &views {
+            builder.push(builder.next_frame_offset(), 1, 1, 0, LinkType::RawIp, 0, 0);
+        }
+        let mut chunk = builder.finish(0, 1, 0);
+        chunk.schedule(4, |p| ranks[usize::from(p.index)]);
+        let mut expected: Vec<u16> = (0..ranks.len() as u16).collect();
+        expected.sort_by_key(|&i| ranks[usize::from(i)].unwrap_or(4));
+        prop_assert_eq!(chunk.packets().iter().map(|p| p.index).collect::<Vec<_>>(), expected);
+        prop_assert_eq!(chunk.live_len(), ranks.iter().flatten().count());
+    }
+}

@@ -1,0 +1,25 @@
+//! What every room of the house shares: packets in chunks, the reasons a packet can be dropped for,
+//! hashes that place a flow on a shard, and seeded chance.
+//!
+//! The flow of data through Thalweg is a flow of [`Chunk`]s. A source cuts its input into chunks of
+//! consecutive packets; the bytes of one chunk lie together in one [`Slab`], where the source put them,
+//! and stay there until the sink has written them out. What is known *about* a packet lives in its
+//! [`Packet`] descriptor, exactly one cache line, which moves between lists as the packet is scheduled,
+//! split by shard and merged again. A stage sees at most [`BATCH_PACKETS`] of them at a time, as a
+//! [`Batch`].
+//!
+//! Nothing in this crate knows a protocol, a thread, a file or a clock.
+
+mod chunk;
+mod hash;
+mod packet;
+mod rng;
+mod slab;
+mod verdict;
+
+pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, ShardIndex};
+pub use hash::{mix64, symmetric_flow_hash};
+pub use packet::{LinkType, NO_PORT, NO_SHARD, Packet, PacketFlags};
+pub use rng::XorShift64Star;
+pub use slab::{Slab, SlabPool};
+pub use verdict::DropReason;

@@ -1,0 +1,157 @@
+use crate::DropReason;
+
+/// No port: the packet has not been routed yet, or arrived on an unknown one.
+pub const NO_PORT: u16 = u16::MAX;
+/// No shard: the stage that owns shards has nothing to do with this packet.
+pub const NO_SHARD: u16 = u16::MAX;
+
+/// What the bytes of a frame begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LinkType {
+    /// Ethernet II, with any VLAN tags.
+    Ethernet,
+    /// An IPv4 or IPv6 header; the version nibble tells which.
+    RawIp,
+    /// Linux "cooked" capture, version 1 (16-byte header).
+    LinuxCooked,
+    /// Linux "cooked" capture, version 2 (20-byte header).
+    LinuxCooked2,
+    /// BSD loopback: a 4-byte address family, then IP.
+    BsdLoopback,
+    /// Anything else: counted, not decoded.
+    Unsupported,
+}
+
+/// Facts about a packet that later stages branch on, one bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketFlags(pub u8);
+
+impl PacketFlags {
+    /// IPv6, else IPv4.
+    pub const IPV6: u8 = 1;
+    /// Part of a fragmented datagram, first fragment included.
+    pub const FRAGMENT: u8 = 2;
+    /// A fragment other than the first: it carries no transport header.
+    pub const LATER_FRAGMENT: u8 = 4;
+    /// `src_port` and `dst_port` hold this packet's (or its datagram's) ports.
+    pub const HAS_PORTS: u8 = 8;
+    /// NAT has rewritten the packet.
+    pub const TRANSLATED: u8 = 16;
+    /// Leaves the inside network: NAT translates its source. With `NAT_IN` too, it is a hairpin.
+    pub const NAT_OUT: u8 = 32;
+    /// Addressed to a public address: NAT translates its destination.
+    pub const NAT_IN: u8 = 64;
+
+    /// Whether all bits of `mask` are set.
+    #[inline(always)]
+    pub fn has(self, mask: u8) -> bool {
+        self.0 & mask == mask
+    }
+
+    /// Sets the bits of `mask`.
+    #[inline(always)]
+    pub fn set(&mut self, mask: u8) {
+        self.0 |= mask;
+    }
+}
+
+/// What is known about one packet: exactly one cache line, moved as a whole.
+///
+/// The span of its bytes in the chunk's slab is private: a packet can be moved, reordered and split
+/// off, but never forged or copied, so no two packets ever share bytes (see [`crate::Slab`]).
+///
+/// Offsets count from the start of the frame as it arrived. Fields after `class` are the work of one
+/// stage each; a stage may rely on those that come earlier.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Packet {
+    /// Arrival by the capture's own clock, nanoseconds since the epoch.
+    pub arrival_ns: u64,
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+    pub(crate) slab_tag: u32,
+    /// Length on the wire; larger than the bytes at hand when the capture was snapped.
+    pub wire_len: u32,
+    /// Symmetric flow hash; equal for both directions of an untranslated flow.
+    pub flow_hash: u32,
+    /// Length of the IP packet from its own header, in bytes.
+    pub ip_len: u32,
+    /// Result of the route look-up.
+    pub next_hop: u32,
+    /// Place among the packets of its chunk as they arrived, from 0.
+    pub index: u16,
+    /// Place in the chunk's order of service, from 0; equals `index` until the chunk is scheduled.
+    pub position: u16,
+    /// Where the IP header begins.
+    pub l3_offset: u16,
+    /// Where the transport header begins (or the fragment's payload).
+    pub l4_offset: u16,
+    /// Transport source port, or the identifier of an ICMP echo.
+    pub src_port: u16,
+    /// Transport destination port, or the identifier of an ICMP echo.
+    pub dst_port: u16,
+    /// The port it came in by.
+    pub port_in: u16,
+    /// The port it leaves by.
+    pub port_out: u16,
+    /// The shard that owns its state, or would if it had any: every live packet gets one when it is
+    /// labelled, so that a farm can spread all traffic by it.
+    pub shard: u16,
+    /// The second shard of a packet that needs two (hairpin NAT), else [`NO_SHARD`].
+    pub crossing_shard: u16,
+    pub(crate) drop_code: u8,
+    /// How the frame begins.
+    pub link: LinkType,
+    /// Facts, one bit each.
+    pub flags: PacketFlags,
+    /// Transport protocol (the last header of an IPv6 chain).
+    pub protocol: u8,
+    /// Differentiated services field, ECN bits included.
+    pub traffic_class: u8,
+    /// Index of its class in the configuration.
+    pub class: u8,
+    /// Application code, where the source or the classifier knows it; 0 is unknown.
+    pub application: u8,
+}
+
+const _: () = assert!(size_of::<Packet>() == 64);
+
+impl Packet {
+    /// Bytes at hand.
+    #[inline(always)]
+    pub fn captured_len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Bytes of the IP packet at hand, from its header to its end or to where the capture cut it.
+    #[inline(always)]
+    pub fn l3_captured_len(&self) -> usize {
+        (self.len as usize).saturating_sub(usize::from(self.l3_offset)).min(self.ip_len as usize)
+    }
+
+    /// Whether no stage has dropped it.
+    #[inline(always)]
+    pub fn is_alive(&self) -> bool {
+        self.drop_code == 0
+    }
+
+    /// Why it was dropped, if it was.
+    pub fn drop_reason(&self) -> Option<DropReason> {
+        DropReason::from_code(self.drop_code)
+    }
+
+    /// Drops the packet. The first reason stays: a packet dies once.
+    #[inline(always)]
+    pub fn drop_for(&mut self, reason: DropReason) {
+        if self.drop_code == 0 {
+            self.drop_code = reason as u8;
+        }
+    }
+
+    /// Whether it is IPv6.
+    #[inline(always)]
+    pub fn is_ipv6(&self) -> bool {
+        self.flags.has(PacketFlags::IPV6)
+    }
+}

@@ -1,0 +1,150 @@
+//! The memory of packets: one slab holds the bytes of one chunk.
+//!
+//! A farm hands the packets of one chunk to several workers, each of which rewrites headers of its own
+//! packets only. Copying them apart would cost as much as routing them, so the parts share the slab and
+//! write to disjoint spans of it. Rust cannot see that the spans are disjoint; this module and
+//! `chunk.rs` are built so that safe code cannot make them overlap:
+//!
+//! - spans are handed out by [`crate::ChunkBuilder`] alone, each behind the end of the one before;
+//! - a [`Packet`](crate::Packet) cannot be copied or made elsewhere, and its span cannot be changed;
+//! - a packet carries the tag of its slab, and every access compares it: a packet swapped into a chunk
+//!   of another slab makes the access panic, not read foreign bytes.
+//!
+//! What this buys is measured by `thalweg lab models` (farm against run-to-completion).
+#![allow(unsafe_code)]
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes before each frame that belong to it, so that a link-layer header can be put in front of a
+/// bare IP packet in place. A capture's own record header leaves exactly this much.
+pub(crate) const HEADROOM: usize = 16;
+
+static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
+
+/// The bytes of one chunk's packets. Goes back to its pool when the last part of the chunk is gone.
+pub struct Slab {
+    bytes: UnsafeCell<Vec<u8>>,
+    tag: u32,
+    home: Option<Sender<Vec<u8>>>,
+}
+
+// SAFETY: the bytes are reached only through `span` and `span_mut`, whose callers hold the only packet
+// that names the span (see the module text); the vector itself is never grown or replaced once shared.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    pub(crate) fn new(bytes: Vec<u8>, home: Option<Sender<Vec<u8>>>) -> Self {
+        Self { bytes: UnsafeCell::new(bytes), tag: NEXT_TAG.fetch_add(1, Ordering::Relaxed), home }
+    }
+
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    #[inline(always)]
+    fn span_ptr(&self, tag: u32, start: usize, len: usize) -> *mut u8 {
+        assert!(tag == self.tag, "packet used with the slab of another chunk");
+        // SAFETY: reads the vector's pointer and length, which nothing writes while the slab is shared.
+        let bytes = unsafe { &*self.bytes.get() };
+        debug_assert!(start + len <= bytes.len());
+        // SAFETY: the builder checked the span against the buffer when it made the packet, and the tag
+        // says that this is that buffer.
+        unsafe { bytes.as_ptr().add(start).cast_mut() }
+    }
+
+    /// The bytes of a span.
+    ///
+    /// # Safety
+    /// `tag`, `start` and `len` come from a packet the caller borrows (or lie inside its span).
+    #[inline(always)]
+    pub(crate) unsafe fn span(&self, tag: u32, start: usize, len: usize) -> &[u8] {
+        // SAFETY: in bounds by `span_ptr`; no one writes while the packet is borrowed.
+        unsafe { std::slice::from_raw_parts(self.span_ptr(tag, start, len), len) }
+    }
+
+    /// The bytes of a span, to be changed.
+    ///
+    /// # Safety
+    /// `tag`, `start` and `len` come from a packet the caller borrows mutably for as long as the result
+    /// lives.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)] // disjoint spans of one buffer, see the module text
+    pub(crate) unsafe fn span_mut(&self, tag: u32, start: usize, len: usize) -> &mut [u8] {
+        // SAFETY: in bounds by `span_ptr`; the caller's mutable borrow of the only packet with this span
+        // makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.span_ptr(tag, start, len), len) }
+    }
+
+    /// Asks the cache for the line at `start`; harmless for any value.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, start: usize) {
+        // SAFETY: reads the pointer and length only; a prefetch of any address is not an access.
+        unsafe {
+            let bytes = &*self.bytes.get();
+            #[cfg(target_arch = "x86_64")]
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                bytes.as_ptr().wrapping_add(start).cast(),
+            );
+            #[cfg(not(target_arch = "x86_64"))]
+            let _ = (bytes, start);
+        }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            // The pool may be gone at the end of a run; then the buffer is simply freed.
+            let _ = home.try_send(std::mem::take(self.bytes.get_mut()));
+        }
+    }
+}
+
+impl std::fmt::Debug for Slab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slab").field("tag", &self.tag).finish_non_exhaustive()
+    }
+}
+
+/// A fixed number of slab buffers that circulate between a source and a sink. Taking one waits until a
+/// chunk has been dropped, which is what bounds the memory of a run.
+#[derive(Clone, Debug)]
+pub struct SlabPool {
+    free: Receiver<Vec<u8>>,
+    give_back: Sender<Vec<u8>>,
+    capacity_bytes: usize,
+}
+
+impl SlabPool {
+    /// A pool of `slabs` buffers of `capacity_bytes` each. Memory is touched as buffers are first used.
+    pub fn new(slabs: usize, capacity_bytes: usize) -> Self {
+        let (give_back, free) = bounded(slabs.max(1));
+        for _ in 0..slabs.max(1) {
+            // The channel was made to hold this many, so this cannot be refused.
+            let _ = give_back.try_send(Vec::new());
+        }
+        Self { free, give_back, capacity_bytes }
+    }
+
+    /// A free buffer, waiting for one if all are in flight.
+    pub fn take(&self) -> Vec<u8> {
+        let mut bytes = self.free.recv().unwrap_or_default();
+        if bytes.len() < self.capacity_bytes {
+            bytes.resize(self.capacity_bytes, 0);
+        }
+        bytes
+    }
+
+    /// Gives back a buffer that did not become a chunk.
+    pub fn put(&self, bytes: Vec<u8>) {
+        let _ = self.give_back.try_send(bytes);
+    }
+
+    /// Where slabs made from this pool's buffers return to.
+    pub(crate) fn home(&self) -> Sender<Vec<u8>> {
+        self.give_back.clone()
+    }
+}

@@ -1,0 +1,88 @@
+/// Why a packet did not leave through a port. One row per reason gives the name in every output and
+/// the sentence in the help; the conservation law sums over exactly these.
+macro_rules! drop_reasons {
+    ($($variant:ident = $code:literal, $name:literal, $meaning:literal;)*) => {
+        /// Why a packet was dropped. `None` (code 0) is a packet that is still alive.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum DropReason {
+            $(#[doc = $meaning] $variant = $code,)*
+        }
+
+        impl DropReason {
+            /// Every reason, in code order.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
+
+            /// The name used in tables and JSON.
+            pub fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name,)* }
+            }
+
+            /// One sentence for a person who sees the name for the first time.
+            pub fn meaning(self) -> &'static str {
+                match self { $(DropReason::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    UnsupportedLink = 1, "unsupported-link", "The capture's link type is not one this router decodes.";
+    FrameTooShort = 2, "frame-too-short", "The frame ends inside its link-layer header.";
+    NotIp = 3, "not-ip", "The frame carries neither IPv4 nor IPv6 (ARP, LLDP, ...): left to the host.";
+    VlanDepth = 4, "vlan-depth", "More than two VLAN tags.";
+    IpVersion = 5, "ip-version", "The IP version field does not match the link layer's protocol.";
+    IpHeaderLength = 6, "ip-header-length", "The IP header is shorter than it must be or does not fit the frame.";
+    IpTotalLength = 7, "ip-total-length", "The IP length field is smaller than the header or larger than the frame.";
+    IpChecksum = 8, "ip-checksum", "The IPv4 header checksum is wrong.";
+    MartianSource = 9, "martian-source", "The source address can never be one: loopback, multicast, unspecified or broadcast.";
+    MartianDestination = 10, "martian-destination", "The destination address can never be routed: loopback or unspecified.";
+    NotUnicast = 11, "not-unicast", "Multicast or limited broadcast, which this router does not forward.";
+    LinkLocal = 12, "link-local", "Link-local addresses are not forwarded off their link.";
+    Ipv6Extension = 13, "ipv6-extension", "The IPv6 extension header chain is malformed or too long.";
+    TransportTruncated = 14, "transport-truncated", "The TCP, UDP or ICMP header does not fit the packet.";
+    TtlExpired = 15, "ttl-expired", "TTL or hop limit ran out here.";
+    Policed = 16, "policed", "The class's policer marked the packet red.";
+    FragmentWithoutFirst = 17, "fragment-without-first", "A later fragment whose first fragment was not seen: its ports are unknown.";
+    NatNoMapping = 18, "nat-no-mapping", "Arrived for a public address and port that no session or port forward owns.";
+    NatPortsExhausted = 19, "nat-ports-exhausted", "Every public port of the session's shard is in use.";
+    NatTableFull = 20, "nat-table-full", "The session table is at its configured size.";
+    NatProtocol = 21, "nat-protocol", "A transport protocol that cannot be translated.";
+    NatIcmp = 22, "nat-icmp", "An ICMP message that cannot be translated: malformed, of another type, or about no session.";
+    NatFiltered = 23, "nat-filtered", "The session exists, but its filter does not admit this sender.";
+    NoRoute = 24, "no-route", "No route to the destination.";
+    Blackhole = 25, "blackhole", "The route says to discard silently.";
+    Unreachable = 26, "unreachable", "The route says the destination is unreachable.";
+    Local = 27, "local", "Addressed to the router itself; a replay has no host to deliver to.";
+    NeighbourUnresolved = 28, "neighbour-unresolved", "No MAC address is known for the next hop.";
+    UnknownPort = 29, "unknown-port", "Arrived on a port the configuration does not name.";
+    MtuExceeded = 30, "mtu-exceeded", "Larger than the egress port's MTU.";
+}
+
+impl DropReason {
+    /// One more than the largest code: the size of a counter array indexed by code.
+    pub const CODES: usize = 31;
+
+    /// The reason with this code.
+    pub fn from_code(code: u8) -> Option<DropReason> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn codes_are_dense_and_names_unique() {
+        let names: HashSet<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
+        assert_eq!(names.len(), DropReason::ALL.len());
+        assert_eq!(DropReason::CODES, DropReason::ALL.len() + 1);
+        for reason in DropReason::ALL {
+            assert_eq!(DropReason::from_code(*reason as u8), Some(*reason));
+        }
+        assert_eq!(DropReason::from_code(0), None);
+        assert_eq!(DropReason::from_code(200), None);
+    }
+}

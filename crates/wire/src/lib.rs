@@ -1,0 +1,4 @@
+//! Byte formats, pure: what packets and files look like, without reading any.
+
+pub mod application;
+pub mod checksum;
