@@ -2,6 +2,8 @@ use crate::DropReason;
 
 /// No port: the packet has not been routed yet, or arrived on an unknown one.
 pub const NO_PORT: u16 = u16::MAX;
+/// Arrived on a port whose name the configuration does not know.
+pub const UNKNOWN_PORT: u16 = u16::MAX - 1;
 /// No shard: the stage that owns shards has nothing to do with this packet.
 pub const NO_SHARD: u16 = u16::MAX;
 

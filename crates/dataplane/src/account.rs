@@ -1,0 +1,182 @@
+//! Accounting: what became of every packet. Each worker counts for itself; the sums of all workers obey
+//! the conservation law `packets in = packets out + sum of drops`.
+
+use hdrhistogram::Histogram;
+use thalweg_base::{Batch, DropReason, Packet};
+
+/// Ethernet header that every packet leaves with.
+const ETHERNET_HEADER: u64 = 14;
+/// Residence is kept to about one percent, up to a minute.
+const RESIDENCE_NS_MAX: u64 = 60_000_000_000;
+
+/// Packets and bytes of a port, both ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounts {
+    /// Packets that arrived.
+    pub packets_in: u64,
+    /// Their bytes on the wire.
+    pub bytes_in: u64,
+    /// Packets that left.
+    pub packets_out: u64,
+    /// Their bytes, Ethernet header included.
+    pub bytes_out: u64,
+}
+
+/// A class's forwarded packets and how long they stayed.
+#[derive(Clone, Debug)]
+pub struct ClassCounts {
+    /// Packets forwarded.
+    pub packets: u64,
+    /// Their bytes, Ethernet header included.
+    pub bytes: u64,
+    /// Time from the model's taking the chunk on to the packet's leaving, in nanoseconds.
+    pub residence_ns: Histogram<u64>,
+}
+
+/// One worker's books.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Packets seen.
+    pub packets_in: u64,
+    /// Packets forwarded.
+    pub packets_out: u64,
+    /// Drops by reason code.
+    pub dropped: [u64; DropReason::CODES],
+    /// By port index; the last entry is for packets of unknown ports.
+    pub ports: Vec<PortCounts>,
+    /// By class index.
+    pub classes: Vec<ClassCounts>,
+}
+
+impl Account {
+    /// Empty books for so many ports and classes.
+    pub fn new(ports: usize, classes: usize) -> Self {
+        let class = ClassCounts { packets: 0, bytes: 0, residence_ns: residence_histogram() };
+        Self {
+            packets_in: 0,
+            packets_out: 0,
+            dropped: [0; DropReason::CODES],
+            ports: vec![PortCounts::default(); ports + 1],
+            classes: vec![class; classes.max(1)],
+        }
+    }
+
+    /// Books packets that were taken out of service before they were scheduled.
+    pub fn book_dropped(&mut self, packets: &[Packet]) {
+        for packet in packets {
+            self.book_arrival(packet);
+            self.book_drop(packet);
+        }
+    }
+
+    /// Books a batch at its end: forwarded packets with `residence_ns`, the others by reason.
+    pub fn book(&mut self, batch: &Batch<'_>, residence_ns: u64) {
+        let mut by_class = [0u32; 256];
+        for packet in batch.packets() {
+            self.book_arrival(packet);
+            if !packet.is_alive() {
+                self.book_drop(packet);
+                continue;
+            }
+            let bytes = ETHERNET_HEADER + u64::from(packet.ip_len);
+            self.packets_out += 1;
+            let last = self.ports.len() - 1;
+            let port = &mut self.ports[usize::from(packet.port_out).min(last)];
+            port.packets_out += 1;
+            port.bytes_out += bytes;
+            let last = self.classes.len() - 1;
+            let class = usize::from(packet.class).min(last);
+            self.classes[class].packets += 1;
+            self.classes[class].bytes += bytes;
+            by_class[class] += 1;
+        }
+        for (class, &packets) in self.classes.iter_mut().zip(&by_class) {
+            if packets > 0 {
+                let value = residence_ns.clamp(1, RESIDENCE_NS_MAX);
+                class.residence_ns.saturating_record_n(value, u64::from(packets));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn book_arrival(&mut self, packet: &Packet) {
+        self.packets_in += 1;
+        let last = self.ports.len() - 1;
+        let port = &mut self.ports[usize::from(packet.port_in).min(last)];
+        port.packets_in += 1;
+        port.bytes_in += u64::from(packet.wire_len);
+    }
+
+    fn book_drop(&mut self, packet: &Packet) {
+        let code = packet.drop_reason().map_or(0, |r| r as usize);
+        self.dropped[code] += 1;
+    }
+
+    /// Adds another worker's books.
+    pub fn merge(&mut self, other: &Account) {
+        self.packets_in += other.packets_in;
+        self.packets_out += other.packets_out;
+        for (a, b) in self.dropped.iter_mut().zip(&other.dropped) {
+            *a += b;
+        }
+        for (a, b) in self.ports.iter_mut().zip(&other.ports) {
+            a.packets_in += b.packets_in;
+            a.bytes_in += b.bytes_in;
+            a.packets_out += b.packets_out;
+            a.bytes_out += b.bytes_out;
+        }
+        for (a, b) in self.classes.iter_mut().zip(&other.classes) {
+            a.packets += b.packets;
+            a.bytes += b.bytes;
+            // Both histograms have the same bounds, so adding cannot fail; should it, the count above
+            // still stands and the percentiles are of the rest.
+            let _ = a.residence_ns.add(&b.residence_ns);
+        }
+    }
+
+    /// Sum of all drops.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.iter().sum()
+    }
+}
+
+fn residence_histogram() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, RESIDENCE_NS_MAX, 2) {
+        Ok(histogram) => histogram,
+        Err(error) => unreachable!("constant bounds are valid: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::{ChunkBuilder, LinkType};
+
+    #[test]
+    fn every_packet_is_booked_once_and_merging_adds_up() {
+        let mut builder = ChunkBuilder::with_capacity(1024);
+        for _ in 0..5 {
+            builder.push(builder.next_frame_offset(), 40, 60, 0, LinkType::RawIp, 1, 0);
+        }
+        let mut chunk = builder.finish(0, 1, 0);
+        chunk.packets_mut()[1].drop_for(DropReason::NotIp);
+        chunk.packets_mut()[2].drop_for(DropReason::TtlExpired);
+        chunk.packets_mut()[2].drop_for(DropReason::NoRoute);
+        chunk.packets_mut()[3].port_out = 0;
+        chunk.schedule(1, |p| (p.drop_reason() != Some(DropReason::NotIp)).then_some(0));
+
+        let mut a = Account::new(2, 1);
+        a.book_dropped(&chunk.packets()[chunk.live_len()..]);
+        let mut b = Account::new(2, 1);
+        b.book(&chunk.batch(0), 1500);
+        a.merge(&b);
+        assert_eq!((a.packets_in, a.packets_out, a.dropped_total()), (5, 3, 2));
+        assert_eq!(a.dropped[DropReason::TtlExpired as usize], 1);
+        assert_eq!(a.dropped[DropReason::NotIp as usize], 1);
+        assert_eq!(a.ports[1].packets_in, 5);
+        assert_eq!(a.ports[1].bytes_in, 300);
+        assert_eq!(a.ports[0].packets_out, 1);
+        let p50 = a.classes[0].residence_ns.value_at_quantile(0.5);
+        assert!((1485..=1515).contains(&p50), "{p50}");
+    }
+}

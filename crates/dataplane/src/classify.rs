@@ -1,0 +1,211 @@
+//! Classification: which class of service a packet belongs to.
+//!
+//! A class is a list of matches; a packet belongs to the first class, in configured order, one of whose
+//! matches holds in all its parts. What matches nothing goes to the default class.
+//!
+//! Applications are known by name from a text trace. In a capture they are inferred, only if some match
+//! asks: by well-known port, else UDP between two high ports that carries the fixed part of an RTP header
+//! (RFC 3550 5.1: version 2, a payload type in use) is taken for RTP or RTCP. That is a guess, and made
+//! from the first bytes of each packet alone.
+
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+use thalweg_base::{Batch, Packet, PacketFlags};
+use thalweg_wire::application::{APPLICATIONS, ip_protocol};
+
+/// What a packet must be like; parts left empty match anything.
+#[derive(Clone, Debug, Default)]
+pub struct Match {
+    /// Any of these code points.
+    pub dscp: Vec<u8>,
+    /// Any of these application codes.
+    pub applications: Vec<u8>,
+    /// This transport protocol.
+    pub protocol: Option<u8>,
+    /// Any of these source ports.
+    pub source_ports: Vec<RangeInclusive<u16>>,
+    /// Any of these destination ports.
+    pub destination_ports: Vec<RangeInclusive<u16>>,
+    /// Source in any of these networks.
+    pub sources: Vec<IpNet>,
+    /// Destination in any of these networks.
+    pub destinations: Vec<IpNet>,
+    /// Arrived on any of these ports.
+    pub ports_in: Vec<u16>,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    class: u8,
+    dscp: u64,
+    applications: u64,
+    spec: Match,
+}
+
+/// The classification stage. Stateless.
+#[derive(Clone, Debug)]
+pub struct Classifier {
+    rules: Vec<Rule>,
+    default_class: u8,
+    infer_applications: bool,
+    by_port: Box<[PortGuess; PORT_SLOTS]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct PortGuess {
+    port: u16,
+    transport: u8,
+    code: u8,
+}
+
+const PORT_SLOTS: usize = 256;
+
+impl Classifier {
+    /// From matches in order of precedence, each with its class.
+    pub fn new(matches: impl IntoIterator<Item = (Match, u8)>, default_class: u8) -> Self {
+        let bits = |codes: &[u8]| match codes {
+            [] => u64::MAX,
+            some => some.iter().fold(0, |set, &c| set | 1u64.checked_shl(u32::from(c)).unwrap_or(0)),
+        };
+        let rules: Vec<Rule> = matches
+            .into_iter()
+            .map(|(spec, class)| Rule {
+                class,
+                dscp: bits(&spec.dscp),
+                applications: bits(&spec.applications),
+                spec,
+            })
+            .collect();
+        let infer_applications = rules.iter().any(|r| r.applications != u64::MAX);
+        Self { rules, default_class, infer_applications, by_port: port_table() }
+    }
+
+    /// Sets the class of every live packet of the batch.
+    pub fn process(&self, batch: &mut Batch<'_>) {
+        if self.rules.is_empty() {
+            for packet in batch.packets_mut() {
+                packet.class = self.default_class;
+            }
+            return;
+        }
+        for i in 0..batch.len() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            if packet.is_alive() {
+                if self.infer_applications && packet.application == 0 {
+                    packet.application = self.infer(packet, l3);
+                }
+                packet.class = self.class_of(packet, l3);
+            }
+        }
+    }
+
+    #[inline]
+    fn class_of(&self, packet: &Packet, l3: &[u8]) -> u8 {
+        let dscp = 1u64 << (packet.traffic_class >> 2);
+        let application = 1u64 << (packet.application & 63);
+        self.rules
+            .iter()
+            .find(|r| r.dscp & dscp != 0 && r.applications & application != 0 && r.spec.holds(packet, l3))
+            .map_or(self.default_class, |r| r.class)
+    }
+
+    #[inline]
+    fn infer(&self, packet: &Packet, l3: &[u8]) -> u8 {
+        match packet.protocol {
+            ip_protocol::TCP | ip_protocol::UDP if packet.flags.has(PacketFlags::HAS_PORTS) => {
+                let known = self.known_port(packet.protocol, packet.dst_port);
+                let known =
+                    if known == 0 { self.known_port(packet.protocol, packet.src_port) } else { known };
+                if known == 0 && packet.protocol == ip_protocol::UDP { rtp_like(packet, l3) } else { known }
+            }
+            ip_protocol::ICMP | ip_protocol::ICMPV6 => ICMP,
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn known_port(&self, transport: u8, port: u16) -> u8 {
+        let mut slot = port_slot(port);
+        loop {
+            let guess = self.by_port[slot];
+            if guess.code == 0 || (guess.port == port && guess.transport == transport) {
+                return guess.code;
+            }
+            slot = (slot + 1) % PORT_SLOTS;
+        }
+    }
+}
+
+const RTP: u8 = 1;
+const RTCP: u8 = 2;
+const ICMP: u8 = 11;
+
+fn port_slot(port: u16) -> usize {
+    (usize::from(port).wrapping_mul(0x9e37) >> 5) % PORT_SLOTS
+}
+
+fn port_table() -> Box<[PortGuess; PORT_SLOTS]> {
+    let mut table = Box::new([PortGuess::default(); PORT_SLOTS]);
+    for a in APPLICATIONS.iter().filter(|a| a.port != 0) {
+        let mut slot = port_slot(a.port);
+        while table[slot].code != 0 {
+            slot = (slot + 1) % PORT_SLOTS;
+        }
+        table[slot] = PortGuess { port: a.port, transport: a.transport, code: a.code };
+    }
+    table
+}
+
+/// Whether a UDP packet between high ports looks like RTP or RTCP.
+fn rtp_like(packet: &Packet, l3: &[u8]) -> u8 {
+    if packet.src_port < 1024 || packet.dst_port < 1024 || packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+        return 0;
+    }
+    let payload = usize::from(packet.l4_offset - packet.l3_offset) + 8;
+    let enough = packet.ip_len as usize >= payload + 12;
+    match l3.get(payload..payload + 2) {
+        Some(&[first, second]) if enough && first >> 6 == 2 => match second {
+            200..=204 => RTCP,
+            _ if matches!(second & 0x7f, 0..=34 | 96..=127) => RTP,
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+impl Match {
+    #[inline]
+    fn holds(&self, packet: &Packet, l3: &[u8]) -> bool {
+        let among = |ports: &[RangeInclusive<u16>], port: u16| {
+            ports.is_empty()
+                || packet.flags.has(PacketFlags::HAS_PORTS) && ports.iter().any(|r| r.contains(&port))
+        };
+        let within = |nets: &[IpNet], source: bool| {
+            nets.is_empty()
+                || address(packet, l3, source).is_some_and(|a| nets.iter().any(|n| n.contains(&a)))
+        };
+        self.protocol.is_none_or(|p| p == packet.protocol)
+            && among(&self.source_ports, packet.src_port)
+            && among(&self.destination_ports, packet.dst_port)
+            && (self.ports_in.is_empty() || self.ports_in.contains(&packet.port_in))
+            && within(&self.sources, true)
+            && within(&self.destinations, false)
+    }
+}
+
+/// Source or destination address of a validated packet.
+pub(crate) fn address(packet: &Packet, l3: &[u8], source: bool) -> Option<IpAddr> {
+    if packet.is_ipv6() {
+        let at = if source { 8 } else { 24 };
+        let bytes: [u8; 16] = l3.get(at..at + 16)?.try_into().ok()?;
+        Some(IpAddr::V6(Ipv6Addr::from(bytes)))
+    } else {
+        let at = if source { 12 } else { 16 };
+        let bytes: [u8; 4] = l3.get(at..at + 4)?.try_into().ok()?;
+        Some(IpAddr::V4(Ipv4Addr::from(bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

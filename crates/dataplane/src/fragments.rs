@@ -1,0 +1,136 @@
+//! Virtual reassembly: gives later fragments the ports that only their first fragment carries, so that
+//! NAT can place them. Nothing is reassembled or held back.
+//!
+//! One table for all packets, in order of arrival (scope `Ordered`): the shard of a later fragment is not
+//! known before its ports are. The table is a fixed number of four-way sets; a full set gives up its
+//! oldest entry, counted. An entry lives for 30 s of packet time, the middle of the range RFC 791 allows
+//! for reassembly.
+//!
+//! Fragments of one chunk may come in any order. A later fragment whose first fragment comes only in a
+//! later chunk stays without ports; NAT drops it by name. (RFC 4787 REQ-14 wants it held: not done.)
+
+use thalweg_base::{Chunk, Packet, PacketFlags, mix64};
+
+const SETS: usize = 1024;
+const WAYS: usize = 4;
+const LIFETIME_NS: u64 = 30_000_000_000;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    src: u32,
+    dst: u32,
+    id: u16,
+    protocol: u8,
+    used: bool,
+    src_port: u16,
+    dst_port: u16,
+    seen_ns: u64,
+}
+
+/// What the tracker has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FragmentCounts {
+    /// Datagrams whose first fragment was recorded.
+    pub datagrams: u64,
+    /// Later fragments that got their ports.
+    pub matched: u64,
+    /// Later fragments that came before their first.
+    pub unmatched: u64,
+    /// Records given up early because their set was full.
+    pub evicted: u64,
+}
+
+/// The table of datagrams whose first fragment has been seen. IPv4 only: nothing translates IPv6.
+#[derive(Clone, Debug)]
+pub struct FragmentTracker {
+    sets: Vec<[Entry; WAYS]>,
+    counts: FragmentCounts,
+}
+
+impl Default for FragmentTracker {
+    fn default() -> Self {
+        Self { sets: vec![[Entry::default(); WAYS]; SETS], counts: FragmentCounts::default() }
+    }
+}
+
+impl FragmentTracker {
+    /// Counters so far.
+    pub fn counts(&self) -> FragmentCounts {
+        self.counts
+    }
+
+    /// Records first fragments and resolves later ones in a chunk that has not been scheduled yet.
+    pub fn process(&mut self, chunk: &mut Chunk) {
+        let now_ns = chunk.clock_ns;
+        let (mut batch, _) = chunk.whole();
+        for later in [false, true] {
+            for i in 0..batch.len() {
+                let (packet, l3) = batch.packet_and_l3(i);
+                let fragment = packet.flags.has(PacketFlags::FRAGMENT) && !packet.is_ipv6();
+                if fragment && packet.is_alive() && packet.flags.has(PacketFlags::LATER_FRAGMENT) == later {
+                    self.visit(packet, l3, now_ns);
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, packet: &mut Packet, l3: &[u8], now_ns: u64) {
+        let Some(header) = l3.first_chunk::<20>() else { return };
+        let key = Entry {
+            src: u32::from_be_bytes([header[12], header[13], header[14], header[15]]),
+            dst: u32::from_be_bytes([header[16], header[17], header[18], header[19]]),
+            id: u16::from_be_bytes([header[4], header[5]]),
+            protocol: packet.protocol,
+            used: true,
+            src_port: packet.src_port,
+            dst_port: packet.dst_port,
+            seen_ns: now_ns,
+        };
+        if !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+            if packet.flags.has(PacketFlags::HAS_PORTS) {
+                self.record(key);
+            }
+        } else if let Some((src_port, dst_port)) = self.find(&key) {
+            packet.src_port = src_port;
+            packet.dst_port = dst_port;
+            packet.flags.set(PacketFlags::HAS_PORTS);
+            self.counts.matched += 1;
+        } else {
+            self.counts.unmatched += 1;
+        }
+    }
+
+    fn record(&mut self, key: Entry) {
+        let set = &mut self.sets[key.set()];
+        let free = |e: &Entry| !e.used || e.same_datagram(&key) || e.expired(key.seen_ns);
+        let way = set.iter().position(free).unwrap_or_else(|| {
+            self.counts.evicted += 1;
+            (0..WAYS).min_by_key(|&w| set[w].seen_ns).unwrap_or(0)
+        });
+        set[way] = key;
+        self.counts.datagrams += 1;
+    }
+
+    fn find(&self, key: &Entry) -> Option<(u16, u16)> {
+        let hit = |e: &&Entry| e.used && e.same_datagram(key) && !e.expired(key.seen_ns);
+        self.sets[key.set()].iter().find(hit).map(|e| (e.src_port, e.dst_port))
+    }
+}
+
+impl Entry {
+    fn same_datagram(&self, other: &Entry) -> bool {
+        (self.src, self.dst, self.id, self.protocol) == (other.src, other.dst, other.id, other.protocol)
+    }
+
+    fn expired(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.seen_ns) > LIFETIME_NS
+    }
+
+    fn set(&self) -> usize {
+        let pair = u64::from(self.src) << 32 | u64::from(self.dst);
+        mix64(pair ^ u64::from(self.id) << 24 ^ u64::from(self.protocol)) as usize % SETS
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,445 @@
+//! Ingress: finds the IP packet inside the frame, decides whether a router may forward it at all, and
+//! writes down what every later stage asks for.
+//!
+//! RFC 1812 5.2.2 lists the checks for IPv4 (length, checksum, version, header length, total length, in
+//! that order); 5.3.7 and RFC 6890 name the martians. RFC 8200 gives the IPv6 header chain; RFC 1858 is
+//! why a first fragment must hold the whole transport header's fixed part.
+//!
+//! Fragments: ports exist only in the first fragment. All fragments of a datagram, the first included,
+//! are hashed without ports so that they take one path; who needs the ports of a later one (NAT) gets
+//! them from the fragment tracker.
+//!
+//! A packet that the capture cut short (`wire_len` larger than the bytes at hand) is not malformed: its
+//! lengths are checked against the wire.
+//!
+//! Missing: IPv4 options are passed through unexamined; tunnels are not looked into.
+
+use ipnet::IpNet;
+use std::net::IpAddr;
+use thalweg_base::{
+    Batch, DropReason, LinkType, NO_PORT, Packet, PacketFlags, UNKNOWN_PORT, mix64, symmetric_flow_hash,
+};
+use thalweg_wire::application::ip_protocol;
+
+/// How many frames ahead the first line is asked for: a miss costs about as much as eight packets.
+const PREFETCH_AHEAD: usize = 8;
+/// Extension headers followed before the chain counts as malformed. Real packets have at most three.
+const IPV6_EXTENSIONS_MAX: usize = 8;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const ETHERTYPE_VLAN: u16 = 0x8100;
+const ETHERTYPE_QINQ: u16 = 0x88a8;
+const ETHERTYPE_QINQ_OLD: u16 = 0x9100;
+
+/// Guesses the port a packet came in by when its source does not say: the port whose network holds the
+/// source address, else the port towards the rest of the world.
+#[derive(Clone, Debug, Default)]
+pub struct PortGuess {
+    v4: Vec<(u32, u32, u16)>,
+    v6: Vec<(u128, u128, u16)>,
+    fallback: Option<u16>,
+}
+
+impl PortGuess {
+    /// From the connected networks of each port and the port for everything else.
+    pub fn new(connected: impl IntoIterator<Item = (IpNet, u16)>, fallback: Option<u16>) -> Self {
+        let mut guess = Self { fallback, ..Self::default() };
+        for (net, port) in connected {
+            match net {
+                IpNet::V4(n) => guess.v4.push((n.network().into(), n.netmask().into(), port)),
+                IpNet::V6(n) => guess.v6.push((n.network().into(), n.netmask().into(), port)),
+            }
+        }
+        // Longest first, so that nested networks resolve as routing would.
+        guess.v4.sort_by_key(|&(_, mask, _)| std::cmp::Reverse(mask));
+        guess.v6.sort_by_key(|&(_, mask, _)| std::cmp::Reverse(mask));
+        guess
+    }
+
+    /// The port for a source address.
+    pub fn port_for(&self, source: IpAddr) -> Option<u16> {
+        match source {
+            IpAddr::V4(a) => self.port_for_v4(a.into()),
+            IpAddr::V6(a) => self.port_for_v6(a.into()),
+        }
+    }
+
+    #[inline]
+    fn port_for_v4(&self, source: u32) -> Option<u16> {
+        self.v4.iter().find(|(net, mask, _)| source & mask == *net).map(|t| t.2).or(self.fallback)
+    }
+
+    #[inline]
+    fn port_for_v6(&self, source: u128) -> Option<u16> {
+        self.v6.iter().find(|(net, mask, _)| source & mask == *net).map(|t| t.2).or(self.fallback)
+    }
+}
+
+/// The ingress stage. Stateless: any batch, anywhere.
+#[derive(Clone, Debug)]
+pub struct Ingress {
+    /// Whether addresses that cannot be forwarded are dropped (RFC 1812 wants it).
+    pub drop_martians: bool,
+    /// For packets whose port the source does not know.
+    pub port_guess: PortGuess,
+}
+
+impl Ingress {
+    /// Validates every packet of the batch. Returns whether there is a fragment among them.
+    pub fn process(&self, batch: &mut Batch<'_>) -> bool {
+        let mut fragments = false;
+        for i in 0..PREFETCH_AHEAD.min(batch.len()) {
+            batch.prefetch_frame(i);
+        }
+        for i in 0..batch.len() {
+            batch.prefetch_frame(i + PREFETCH_AHEAD);
+            let (packet, frame) = batch.packet_and_frame(i);
+            if !packet.is_alive() {
+                continue;
+            }
+            match self.validate(packet, frame) {
+                Ok(()) => fragments |= packet.flags.has(PacketFlags::FRAGMENT),
+                Err(reason) => packet.drop_for(reason),
+            }
+        }
+        fragments
+    }
+
+    #[inline(always)]
+    fn validate(&self, packet: &mut Packet, frame: &[u8]) -> Result<(), DropReason> {
+        let (l3_offset, version) = link_layer(packet.link, frame)?;
+        packet.l3_offset = l3_offset as u16;
+        let l3 = frame.get(l3_offset..).ok_or(DropReason::FrameTooShort)?;
+        let wire_l3_len = (packet.wire_len as usize).max(frame.len()) - l3_offset;
+        if version == 4 {
+            self.validate_ipv4(packet, l3, wire_l3_len)
+        } else {
+            self.validate_ipv6(packet, l3, wire_l3_len)
+        }
+    }
+
+    #[inline(always)]
+    fn validate_ipv4(&self, packet: &mut Packet, l3: &[u8], wire_len: usize) -> Result<(), DropReason> {
+        let header: &[u8; 20] = l3.first_chunk().ok_or(DropReason::IpHeaderLength)?;
+        if header[0] >> 4 != 4 {
+            return Err(DropReason::IpVersion);
+        }
+        let header_len = usize::from(header[0] & 15) * 4;
+        if header_len < 20 || header_len > l3.len() {
+            return Err(DropReason::IpHeaderLength);
+        }
+        let total_len = usize::from(be16(header, 2));
+        if total_len < header_len || total_len > wire_len {
+            return Err(DropReason::IpTotalLength);
+        }
+        if !ipv4_checksum_holds(header, &l3[20..header_len]) {
+            return Err(DropReason::IpChecksum);
+        }
+        let src = be32(header, 12);
+        let dst = be32(header, 16);
+        if self.drop_martians {
+            ipv4_forwardable(src, dst)?;
+        }
+        if header[8] == 0 {
+            return Err(DropReason::TtlExpired);
+        }
+        packet.ip_len = total_len as u32;
+        packet.l4_offset = packet.l3_offset + header_len as u16;
+        packet.protocol = header[9];
+        packet.traffic_class = header[1];
+        let fragment = be16(header, 6) & 0x3fff;
+        if fragment != 0 {
+            packet.flags.set(PacketFlags::FRAGMENT);
+            if fragment & 0x1fff != 0 {
+                packet.flags.set(PacketFlags::LATER_FRAGMENT);
+            }
+        }
+        transport(packet, &l3[header_len..], total_len - header_len)?;
+        self.settle_port(packet, |guess| guess.port_for_v4(src))?;
+        packet.flow_hash = flow_hash(packet, u64::from(src), u64::from(dst));
+        Ok(())
+    }
+
+    fn validate_ipv6(&self, packet: &mut Packet, l3: &[u8], wire_len: usize) -> Result<(), DropReason> {
+        let header: &[u8; 40] = l3.first_chunk().ok_or(DropReason::IpHeaderLength)?;
+        if header[0] >> 4 != 6 {
+            return Err(DropReason::IpVersion);
+        }
+        let total_len = 40 + usize::from(be16(header, 4));
+        if total_len > wire_len {
+            return Err(DropReason::IpTotalLength);
+        }
+        let src = be128(header, 8);
+        let dst = be128(header, 24);
+        if self.drop_martians {
+            ipv6_forwardable(src, dst)?;
+        }
+        if header[7] == 0 {
+            return Err(DropReason::TtlExpired);
+        }
+        packet.flags.set(PacketFlags::IPV6);
+        packet.ip_len = total_len as u32;
+        packet.traffic_class = (header[0] << 4) | (header[1] >> 4);
+        let l4 = ipv6_chain(packet, header[6], l3, total_len)?;
+        packet.l4_offset = packet.l3_offset + l4 as u16;
+        transport(packet, l3.get(l4..).unwrap_or_default(), total_len - l4)?;
+        self.settle_port(packet, |guess| guess.port_for_v6(src))?;
+        packet.flow_hash = flow_hash(packet, fold128(src), fold128(dst));
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn settle_port(
+        &self,
+        packet: &mut Packet,
+        guess: impl Fn(&PortGuess) -> Option<u16>,
+    ) -> Result<(), DropReason> {
+        if packet.port_in == NO_PORT {
+            packet.port_in = guess(&self.port_guess).unwrap_or(UNKNOWN_PORT);
+        }
+        if packet.port_in == UNKNOWN_PORT { Err(DropReason::UnknownPort) } else { Ok(()) }
+    }
+}
+
+/// Where the IP header begins and which version the link layer promises.
+#[inline(always)]
+fn link_layer(link: LinkType, frame: &[u8]) -> Result<(usize, u8), DropReason> {
+    match link {
+        LinkType::Ethernet => {
+            let header: &[u8; 14] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+            match be16(header, 12) {
+                ETHERTYPE_IPV4 => Ok((14, 4)),
+                ethertype => ethernet_beyond(ethertype, frame, 14),
+            }
+        }
+        LinkType::RawIp => match frame.first().map(|b| b >> 4) {
+            Some(4) => Ok((0, 4)),
+            Some(6) => Ok((0, 6)),
+            Some(_) => Err(DropReason::IpVersion),
+            None => Err(DropReason::FrameTooShort),
+        },
+        LinkType::LinuxCooked => {
+            let header: &[u8; 16] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+            ethernet_beyond(be16(header, 14), frame, 16)
+        }
+        LinkType::LinuxCooked2 => {
+            let header: &[u8; 20] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+            ethernet_beyond(be16(header, 0), frame, 20)
+        }
+        LinkType::BsdLoopback => {
+            // The family is in the byte order of the machine that captured; all values fit one byte.
+            let family: &[u8; 4] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+            match family[0] | family[3] {
+                2 => Ok((4, 4)),
+                24 | 28 | 30 => Ok((4, 6)),
+                _ => Err(DropReason::NotIp),
+            }
+        }
+        LinkType::Unsupported => Err(DropReason::UnsupportedLink),
+    }
+}
+
+/// Follows VLAN tags from the type field at the end of a link-layer header.
+fn ethernet_beyond(mut ethertype: u16, frame: &[u8], mut offset: usize) -> Result<(usize, u8), DropReason> {
+    for _ in 0..3 {
+        match ethertype {
+            ETHERTYPE_IPV4 => return Ok((offset, 4)),
+            ETHERTYPE_IPV6 => return Ok((offset, 6)),
+            ETHERTYPE_VLAN | ETHERTYPE_QINQ | ETHERTYPE_QINQ_OLD => {
+                let tag = frame.get(offset..offset + 4).ok_or(DropReason::FrameTooShort)?;
+                ethertype = u16::from_be_bytes([tag[2], tag[3]]);
+                offset += 4;
+            }
+            _ => return Err(DropReason::NotIp),
+        }
+    }
+    Err(DropReason::VlanDepth)
+}
+
+/// The checksum over a header of 20 bytes and its options, in native byte order: the sum of 16-bit words
+/// is all ones in any order if it is in one (RFC 1071 2.B).
+#[inline(always)]
+fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
+    let mut sum = 0u64;
+    for word in header.chunks_exact(4).chain(options.chunks_exact(4)) {
+        sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    }
+    sum = (sum & 0xffff_ffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum == 0xffff
+}
+
+/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded.
+#[inline(always)]
+fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
+    let src_top = src >> 24;
+    let dst_top = dst >> 24;
+    if src_top == 0 || src_top == 127 || src_top >= 224 || src == dst {
+        return Err(DropReason::MartianSource);
+    }
+    if dst_top >= 224 {
+        let limited_broadcast = dst == u32::MAX;
+        let multicast = dst_top < 240;
+        return Err(if multicast || limited_broadcast {
+            DropReason::NotUnicast
+        } else {
+            DropReason::MartianDestination
+        });
+    }
+    if dst_top == 0 || dst_top == 127 {
+        return Err(DropReason::MartianDestination);
+    }
+    if src >> 16 == 0xa9fe || dst >> 16 == 0xa9fe {
+        return Err(DropReason::LinkLocal);
+    }
+    Ok(())
+}
+
+fn ipv6_forwardable(src: u128, dst: u128) -> Result<(), DropReason> {
+    // ::/96 holds the unspecified address, loopback and the dead IPv4-compatible ones.
+    let never = |a: u128| a >> 32 == 0 || a >> 32 == 0xffff;
+    if never(src) || src >> 120 == 0xff || src == dst {
+        return Err(DropReason::MartianSource);
+    }
+    if dst >> 120 == 0xff {
+        return Err(DropReason::NotUnicast);
+    }
+    if never(dst) {
+        return Err(DropReason::MartianDestination);
+    }
+    if src >> 118 == 0x3fa || dst >> 118 == 0x3fa {
+        return Err(DropReason::LinkLocal);
+    }
+    Ok(())
+}
+
+/// Walks the extension headers (RFC 8200 4). Returns where the transport header begins, from the start
+/// of the IP header, and sets protocol and fragment flags.
+fn ipv6_chain(packet: &mut Packet, first: u8, l3: &[u8], total_len: usize) -> Result<usize, DropReason> {
+    let mut next = first;
+    let mut at = 40;
+    for _ in 0..=IPV6_EXTENSIONS_MAX {
+        let len = match next {
+            // Hop-by-hop, routing, destination options: length in units of 8 bytes, less the first.
+            0 | 43 | 60 => 8 + usize::from(*l3.get(at + 1).ok_or(DropReason::Ipv6Extension)?) * 8,
+            // Authentication header: in units of 4 bytes, less two.
+            51 => 8 + usize::from(*l3.get(at + 1).ok_or(DropReason::Ipv6Extension)?) * 4,
+            44 => {
+                let offset_and_more = l3.get(at + 2..at + 4).ok_or(DropReason::Ipv6Extension)?;
+                let field = u16::from_be_bytes([offset_and_more[0], offset_and_more[1]]);
+                // An atomic fragment (offset zero, no more) is a whole packet (RFC 6946).
+                if field & 0xfff9 != 0 {
+                    packet.flags.set(PacketFlags::FRAGMENT);
+                }
+                if field & 0xfff8 != 0 {
+                    packet.flags.set(PacketFlags::LATER_FRAGMENT);
+                }
+                8
+            }
+            _ => {
+                packet.protocol = next;
+                return Ok(at);
+            }
+        };
+        next = *l3.get(at).ok_or(DropReason::Ipv6Extension)?;
+        at += len;
+        if at > total_len {
+            return Err(DropReason::Ipv6Extension);
+        }
+        if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+            packet.protocol = next;
+            return Ok(at);
+        }
+    }
+    Err(DropReason::Ipv6Extension)
+}
+
+/// Reads ports (or the identifier of an ICMP echo). `len` is what the IP length leaves for the
+/// transport; `bytes` may hold less if the capture was cut, or more if the frame was padded.
+#[inline(always)]
+fn transport(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<(), DropReason> {
+    if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+        return Ok(());
+    }
+    let bytes = &bytes[..bytes.len().min(len)];
+    let header_min = match packet.protocol {
+        ip_protocol::TCP => 20,
+        ip_protocol::UDP | ip_protocol::ICMP | ip_protocol::ICMPV6 => 8,
+        _ => return Ok(()),
+    };
+    if len < header_min {
+        return Err(DropReason::TransportTruncated);
+    }
+    let start: &[u8; 8] = bytes.first_chunk().ok_or(DropReason::TransportTruncated)?;
+    match packet.protocol {
+        ip_protocol::TCP => {
+            if let Some(&data_offset) = bytes.get(12) {
+                let header_len = usize::from(data_offset >> 4) * 4;
+                let whole = !packet.flags.has(PacketFlags::FRAGMENT);
+                if header_len < 20 || (whole && header_len > len) {
+                    return Err(DropReason::TransportTruncated);
+                }
+            }
+        }
+        ip_protocol::UDP => {
+            let udp_len = usize::from(be16(start, 4));
+            let whole = !packet.flags.has(PacketFlags::FRAGMENT);
+            if udp_len < 8 || (whole && udp_len > len) {
+                return Err(DropReason::TransportTruncated);
+            }
+        }
+        protocol => {
+            let echo = if protocol == ip_protocol::ICMP {
+                matches!(start[0], 0 | 8)
+            } else {
+                matches!(start[0], 128 | 129)
+            };
+            if echo {
+                packet.src_port = be16(start, 4);
+                packet.dst_port = packet.src_port;
+                packet.flags.set(PacketFlags::HAS_PORTS);
+            }
+            return Ok(());
+        }
+    }
+    packet.src_port = be16(start, 0);
+    packet.dst_port = be16(start, 2);
+    packet.flags.set(PacketFlags::HAS_PORTS);
+    Ok(())
+}
+
+#[inline(always)]
+fn flow_hash(packet: &Packet, src: u64, dst: u64) -> u32 {
+    let with_ports =
+        packet.flags.0 & (PacketFlags::HAS_PORTS | PacketFlags::FRAGMENT) == PacketFlags::HAS_PORTS;
+    let (a, b) = if with_ports {
+        (src << 16 | u64::from(packet.src_port), dst << 16 | u64::from(packet.dst_port))
+    } else {
+        (src << 16, dst << 16)
+    };
+    symmetric_flow_hash(a, b, packet.protocol)
+}
+
+fn fold128(address: u128) -> u64 {
+    mix64((address >> 64) as u64 ^ (address as u64).rotate_left(17))
+}
+
+#[inline(always)]
+fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline(always)]
+fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn be128(bytes: &[u8; 40], at: usize) -> u128 {
+    bytes[at..at + 16].iter().fold(0, |a, &b| a << 8 | u128::from(b))
+}
+
+#[cfg(test)]
+mod tests;

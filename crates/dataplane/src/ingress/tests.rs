@@ -1,0 +1,239 @@
+use super::*;
+use crate::test_support::*;
+use proptest::prelude::*;
+use thalweg_base::Chunk;
+
+const A: [u8; 4] = [10, 1, 2, 3];
+const B: [u8; 4] = [198, 51, 100, 7];
+const V6A: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+const V6B: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+
+fn ingress() -> Ingress {
+    Ingress { drop_martians: true, port_guess: PortGuess::default() }
+}
+
+fn run(frames: Vec<Frame>) -> Chunk {
+    let mut chunk = chunk(frames);
+    for k in 0..chunk.batch_count() {
+        ingress().process(&mut chunk.batch(k));
+    }
+    chunk
+}
+
+fn verdict(frame: Frame) -> Option<&'static str> {
+    run(vec![frame]).packets()[0].drop_reason().map(DropReason::name)
+}
+
+#[test]
+fn a_udp_packet_under_every_link_layer() {
+    let ip = udp4(A, B, 5060, 5061, b"hello");
+    let cooked = |len: usize, at: usize| {
+        let mut bytes = vec![0u8; len];
+        bytes[at..at + 2].copy_from_slice(&[8, 0]);
+        bytes.extend(&ip);
+        bytes
+    };
+    let cases = [
+        (LinkType::RawIp, 0, ip.clone()),
+        (LinkType::Ethernet, 14, ethernet(&[], 0x0800, &ip)),
+        (LinkType::Ethernet, 18, ethernet(&[7], 0x0800, &ip)),
+        (LinkType::Ethernet, 22, ethernet(&[7, 8], 0x0800, &ip)),
+        (LinkType::LinuxCooked, 16, cooked(16, 14)),
+        (LinkType::LinuxCooked2, 20, cooked(20, 0)),
+        (LinkType::BsdLoopback, 4, [&[2, 0, 0, 0], &ip[..]].concat()),
+        (LinkType::BsdLoopback, 4, [&[0, 0, 0, 2], &ip[..]].concat()),
+    ];
+    for (link, l3, bytes) in cases {
+        let chunk = run(vec![Frame::new(bytes, link)]);
+        let p = &chunk.packets()[0];
+        assert_eq!(p.drop_reason(), None, "{link:?}");
+        assert_eq!((p.l3_offset, p.l4_offset, p.ip_len), (l3, l3 + 20, 33), "{link:?}");
+        assert_eq!((p.src_port, p.dst_port, p.protocol), (5060, 5061, 17));
+    }
+}
+
+#[test]
+fn every_malformation_has_its_name() {
+    let ip = || udp4(A, B, 5060, 5061, b"hello");
+    let cut = |n: usize| Frame::raw(ip()[..n].to_vec());
+    let field = |at: usize, value: &[u8]| Frame::raw(with_ipv4_field(ip(), at, value));
+    let byte = |at: usize, value: u8| {
+        let mut bytes = ip();
+        bytes[at] = value;
+        Frame::raw(bytes)
+    };
+    let cases = [
+        (Frame::new(ip(), LinkType::Unsupported), "unsupported-link"),
+        (Frame::raw(vec![]), "frame-too-short"),
+        (Frame::new(vec![0; 13], LinkType::Ethernet), "frame-too-short"),
+        (Frame::new(ethernet(&[1], 0x0800, &[])[..16].to_vec(), LinkType::Ethernet), "frame-too-short"),
+        (Frame::new(ethernet(&[], 0x0806, &ip()), LinkType::Ethernet), "not-ip"),
+        (Frame::new(ethernet(&[], 0x86dd, &ip()), LinkType::Ethernet), "ip-header-length"),
+        (Frame::new(ethernet(&[], 0x86dd, &[0x45; 60]), LinkType::Ethernet), "ip-version"),
+        (Frame::new(ethernet(&[1, 2, 3], 0x0800, &ip()), LinkType::Ethernet), "vlan-depth"),
+        (byte(0, 0x55), "ip-version"),
+        (cut(19), "ip-header-length"),
+        (byte(0, 0x44), "ip-header-length"),
+        (byte(0, 0x4f), "ip-header-length"),
+        (field(2, &[0, 19]), "ip-total-length"),
+        (field(2, &[0, 34]), "ip-total-length"),
+        (byte(9, 6), "ip-checksum"),
+        (field(12, &[127, 0, 0, 1]), "martian-source"),
+        (field(12, &[0, 1, 2, 3]), "martian-source"),
+        (field(12, &[224, 0, 0, 5]), "martian-source"),
+        (field(12, &B), "martian-source"),
+        (field(16, &[127, 0, 0, 1]), "martian-destination"),
+        (field(16, &[0, 0, 0, 0]), "martian-destination"),
+        (field(16, &[250, 0, 0, 1]), "martian-destination"),
+        (field(16, &[239, 1, 1, 1]), "not-unicast"),
+        (field(16, &[255, 255, 255, 255]), "not-unicast"),
+        (field(16, &[169, 254, 0, 9]), "link-local"),
+        (field(8, &[0]), "ttl-expired"),
+        (field(2, &[0, 24]), "transport-truncated"),
+        (field(9, &[6]), "transport-truncated"),
+        (byte(25, 200), "transport-truncated"),
+    ];
+    for (frame, name) in cases {
+        assert_eq!(verdict(frame), Some(name));
+    }
+    assert_eq!(verdict(Frame::raw(ip())), None);
+}
+
+#[test]
+fn a_packet_cut_by_the_capture_is_not_malformed() {
+    let ip = udp4(A, B, 1000, 2000, &[0; 400]);
+    let mut frame = Frame::raw(ip[..60].to_vec());
+    assert_eq!(verdict(Frame::raw(ip[..60].to_vec())), Some("ip-total-length"));
+    frame.wire_len = Some(ip.len() as u32);
+    let chunk = run(vec![frame]);
+    let p = &chunk.packets()[0];
+    assert_eq!((p.drop_reason(), p.ip_len, p.l3_captured_len()), (None, 428, 60));
+}
+
+#[test]
+fn ports_exist_only_in_the_first_fragment_and_all_fragments_hash_alike() {
+    let whole = udp4(A, B, 1000, 2000, &[0; 24]);
+    let first = with_ipv4_field(whole.clone(), 6, &[0x20, 0]);
+    let later = with_ipv4_field(whole.clone(), 6, &[0x00, 4]);
+    let chunk = run(vec![Frame::raw(whole), Frame::raw(first), Frame::raw(later)]);
+    let [whole, first, later] = chunk.packets() else { panic!() };
+    assert!(whole.flags.has(PacketFlags::HAS_PORTS) && !whole.flags.has(PacketFlags::FRAGMENT));
+    assert!(first.flags.has(PacketFlags::HAS_PORTS | PacketFlags::FRAGMENT));
+    assert!(later.flags.has(PacketFlags::LATER_FRAGMENT) && !later.flags.has(PacketFlags::HAS_PORTS));
+    assert_eq!(first.flow_hash, later.flow_hash);
+    assert_ne!(first.flow_hash, whole.flow_hash);
+}
+
+#[test]
+fn ipv6_with_extension_headers() {
+    let plain = udp6(V6A, V6B, 1000, 2000, b"hello");
+    let with = |next: u8, header: &[u8]| {
+        let mut out = plain.clone();
+        out[6] = next;
+        let payload_len = (plain.len() - 40 + header.len()) as u16;
+        out[4..6].copy_from_slice(&payload_len.to_be_bytes());
+        out.splice(40..40, header.iter().copied());
+        Frame::raw(out)
+    };
+    let chunk = run(vec![
+        Frame::raw(plain.clone()),
+        with(0, &[17, 0, 0, 0, 0, 0, 0, 0]),
+        with(44, &[17, 0, 0, 1, 0, 0, 0, 9]),
+        with(44, &[17, 0, 0, 8, 0, 0, 0, 9]),
+        with(44, &[17, 0, 0, 0, 0, 0, 0, 9]),
+        with(0, &[17, 200, 0, 0, 0, 0, 0, 0]),
+    ]);
+    let p = chunk.packets();
+    assert_eq!((p[0].l4_offset, p[0].src_port, p[0].flow_hash), (40, 1000, p[1].flow_hash));
+    assert_eq!((p[1].l4_offset, p[1].dst_port, p[1].protocol), (48, 2000, 17));
+    assert!(p[2].flags.has(PacketFlags::FRAGMENT) && p[2].flags.has(PacketFlags::HAS_PORTS));
+    assert!(p[3].flags.has(PacketFlags::LATER_FRAGMENT) && p[3].src_port == 0);
+    assert!(!p[4].flags.has(PacketFlags::FRAGMENT), "an atomic fragment is whole");
+    assert_eq!(p[5].drop_reason(), Some(DropReason::Ipv6Extension));
+}
+
+#[test]
+fn ipv6_addresses_that_are_not_forwarded() {
+    let multicast = {
+        let mut a = V6B;
+        a[0] = 0xff;
+        a
+    };
+    let link_local = {
+        let mut a = V6B;
+        a[0] = 0xfe;
+        a[1] = 0x80;
+        a
+    };
+    let loopback = {
+        let mut a = [0; 16];
+        a[15] = 1;
+        a
+    };
+    let case = |src, dst| verdict(Frame::raw(udp6(src, dst, 1, 2, b"")));
+    assert_eq!(case(V6A, multicast), Some("not-unicast"));
+    assert_eq!(case(multicast, V6A), Some("martian-source"));
+    assert_eq!(case(loopback, V6A), Some("martian-source"));
+    assert_eq!(case(V6A, loopback), Some("martian-destination"));
+    assert_eq!(case(link_local, V6A), Some("link-local"));
+    assert_eq!(case(V6A, V6B), None);
+}
+
+#[test]
+fn the_port_is_guessed_by_longest_source_network() {
+    let net = |s: &str| s.parse::<IpNet>().unwrap();
+    let guess =
+        PortGuess::new([(net("10.0.0.0/8"), 1), (net("10.1.0.0/16"), 2), (net("2001:db8::/48"), 3)], Some(0));
+    let ip = |s: &str| s.parse::<IpAddr>().unwrap();
+    assert_eq!(guess.port_for(ip("10.1.2.3")), Some(2));
+    assert_eq!(guess.port_for(ip("10.9.2.3")), Some(1));
+    assert_eq!(guess.port_for(ip("192.0.2.1")), Some(0));
+    assert_eq!(guess.port_for(ip("2001:db8::9")), Some(3));
+    let stage = Ingress { drop_martians: true, port_guess: guess };
+    let mut chunk = chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).from_port(NO_PORT)]);
+    stage.process(&mut chunk.batch(0));
+    assert_eq!(chunk.packets()[0].port_in, 2);
+    let mut chunk = crate::test_support::chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).from_port(NO_PORT)]);
+    ingress().process(&mut chunk.batch(0));
+    assert_eq!(chunk.packets()[0].drop_reason(), Some(DropReason::UnknownPort));
+}
+
+proptest! {
+    /// An independent parser agrees on where things are, and nothing panics on any bytes.
+    #[test]
+    fn agrees_with_etherparse(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), repair: bool, version in 4u8..7) {
+        if repair && bytes.len() > 20 {
+            bytes[0] = version << 4 | (bytes[0] & 1) | 5;
+            let len = bytes.len() as u16;
+            bytes[2..4].copy_from_slice(&len.to_be_bytes());
+            bytes[6..8].fill(0);
+            bytes[9] = [6, 17, 1][usize::from(bytes[9]) % 3];
+            if usize::from(bytes[0] & 15) * 4 <= bytes.len() {
+                bytes = with_ipv4_field(bytes, 8, &[64]);
+            }
+        }
+        let stage = Ingress { drop_martians: false, port_guess: PortGuess::default() };
+        let mut chunk = chunk(vec![Frame::raw(bytes.clone())]);
+        stage.process(&mut chunk.batch(0));
+        let p = &chunk.packets()[0];
+        if p.is_alive() {
+            let sliced = etherparse::IpSlice::from_slice(&bytes);
+            prop_assert!(sliced.is_ok(), "we forward what etherparse refuses: {:?}", sliced);
+            let sliced = sliced.unwrap();
+            match &sliced {
+                etherparse::IpSlice::Ipv4(v4) => {
+                    prop_assert_eq!(u32::from(v4.header().total_len()), p.ip_len);
+                    prop_assert_eq!(u16::from(v4.header().ihl()) * 4, p.l4_offset);
+                    prop_assert_eq!(v4.header().is_fragmenting_payload(), p.flags.has(PacketFlags::FRAGMENT));
+                }
+                etherparse::IpSlice::Ipv6(v6) => {
+                    prop_assert_eq!(u32::from(v6.header().payload_length()) + 40, p.ip_len);
+                }
+            }
+            if p.protocol == 17 && !p.flags.has(PacketFlags::LATER_FRAGMENT) {
+                let l4 = &bytes[usize::from(p.l4_offset)..];
+                prop_assert_eq!(p.src_port, u16::from_be_bytes([l4[0], l4[1]]));
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Policers: the single rate and the two rate three colour markers of RFC 2697 and RFC 2698.
+//!
+//! A class's policer is one piece of state for the whole router and must see packets in order of
+//! arrival, so this stage is `Ordered`. Time is the packets' own arrival clock, never going back.
+//!
+//! Buckets count in units of one bit times one nanosecond (a byte is 8 * 10^9 of them), so that a rate in
+//! bits per second times a time in nanoseconds is exact: no drift, no rounding, the same on every run.
+//! With 64 bits that allows bursts up to 2 GiB; longer gaps than fill the bucket saturate.
+
+use thalweg_base::{Batch, Chunk, DropReason};
+use thalweg_wire::checksum::ChecksumDelta;
+
+/// Units of a byte in a bucket.
+const BYTE: u64 = 8_000_000_000;
+/// The largest burst a bucket can hold, in bytes.
+pub const BURST_BYTES_MAX: u64 = u64::MAX / BYTE / 2;
+
+/// The marker's verdict on a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Colour {
+    /// Within the committed rate.
+    Green,
+    /// Above it, within the excess.
+    Yellow,
+    /// Above both.
+    Red,
+}
+
+/// Which marker, with its rates (bits per second) and bursts (bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meter {
+    /// RFC 2697: one rate, a committed and an excess burst.
+    SingleRate {
+        /// Committed information rate.
+        cir_bps: u64,
+        /// Committed burst size.
+        cbs_bytes: u64,
+        /// Excess burst size.
+        ebs_bytes: u64,
+    },
+    /// RFC 2698: a committed and a peak rate, each with its burst.
+    TwoRate {
+        /// Committed information rate.
+        cir_bps: u64,
+        /// Committed burst size.
+        cbs_bytes: u64,
+        /// Peak information rate.
+        pir_bps: u64,
+        /// Peak burst size.
+        pbs_bytes: u64,
+    },
+}
+
+/// What happens to a packet of a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColourAction {
+    /// It passes unchanged.
+    Pass,
+    /// It passes with this code point.
+    Remark(u8),
+    /// It is dropped as `policed`.
+    Drop,
+}
+
+/// A class's policer as configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicerConfig {
+    /// The marker.
+    pub meter: Meter,
+    /// Whether the colour the packet came with (its AF drop precedence, RFC 2597) counts.
+    pub colour_aware: bool,
+    /// For yellow packets.
+    pub yellow: ColourAction,
+    /// For red packets.
+    pub red: ColourAction,
+}
+
+/// Packets by colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColourCounts {
+    /// Packets marked green.
+    pub green: u64,
+    /// Packets marked yellow.
+    pub yellow: u64,
+    /// Packets marked red.
+    pub red: u64,
+}
+
+/// One policer: its buckets and the time they were last filled.
+#[derive(Clone, Debug)]
+pub struct Policer {
+    config: PolicerConfig,
+    /// Committed bucket.
+    committed: u64,
+    /// Excess (RFC 2697) or peak (RFC 2698) bucket.
+    other: u64,
+    filled_at_ns: Option<u64>,
+    counts: ColourCounts,
+}
+
+impl Policer {
+    /// A policer with full buckets.
+    pub fn new(config: PolicerConfig) -> Self {
+        let (committed_bytes, other_bytes) = match config.meter {
+            Meter::SingleRate { cbs_bytes, ebs_bytes, .. } => (cbs_bytes, ebs_bytes),
+            Meter::TwoRate { cbs_bytes, pbs_bytes, .. } => (cbs_bytes, pbs_bytes),
+        };
+        Self {
+            config,
+            committed: units(committed_bytes),
+            other: units(other_bytes),
+            filled_at_ns: None,
+            counts: ColourCounts::default(),
+        }
+    }
+
+    /// Packets by colour so far.
+    pub fn counts(&self) -> ColourCounts {
+        self.counts
+    }
+
+    /// Marks a packet of `bytes` that arrived at `now_ns` with colour `incoming`.
+    pub fn mark(&mut self, now_ns: u64, bytes: u32, incoming: Colour) -> Colour {
+        self.fill(now_ns);
+        let incoming = if self.config.colour_aware { incoming } else { Colour::Green };
+        let need = units(u64::from(bytes));
+        let colour = match self.config.meter {
+            Meter::SingleRate { .. } => self.mark_single_rate(need, incoming),
+            Meter::TwoRate { .. } => self.mark_two_rate(need, incoming),
+        };
+        match colour {
+            Colour::Green => self.counts.green += 1,
+            Colour::Yellow => self.counts.yellow += 1,
+            Colour::Red => self.counts.red += 1,
+        }
+        colour
+    }
+
+    /// RFC 2697 section 3: tokens go to the committed bucket first and spill into the excess bucket;
+    /// RFC 2698 section 3: each bucket fills at its own rate.
+    fn fill(&mut self, now_ns: u64) {
+        let Some(before) = self.filled_at_ns else {
+            self.filled_at_ns = Some(now_ns);
+            return;
+        };
+        let elapsed = now_ns.saturating_sub(before);
+        if elapsed == 0 {
+            return;
+        }
+        self.filled_at_ns = Some(now_ns);
+        match self.config.meter {
+            Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
+                let filled = self.committed.saturating_add(cir_bps.saturating_mul(elapsed));
+                self.committed = filled.min(units(cbs_bytes));
+                self.other = self.other.saturating_add(filled - self.committed).min(units(ebs_bytes));
+            }
+            Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => {
+                let add = |level: u64, rate: u64, cap: u64| {
+                    level.saturating_add(rate.saturating_mul(elapsed)).min(units(cap))
+                };
+                self.committed = add(self.committed, cir_bps, cbs_bytes);
+                self.other = add(self.other, pir_bps, pbs_bytes);
+            }
+        }
+    }
+
+    fn mark_single_rate(&mut self, need: u64, incoming: Colour) -> Colour {
+        if incoming == Colour::Green && self.committed >= need {
+            self.committed -= need;
+            Colour::Green
+        } else if incoming <= Colour::Yellow && self.other >= need {
+            self.other -= need;
+            Colour::Yellow
+        } else {
+            Colour::Red
+        }
+    }
+
+    fn mark_two_rate(&mut self, need: u64, incoming: Colour) -> Colour {
+        if incoming == Colour::Red || self.other < need {
+            Colour::Red
+        } else if incoming == Colour::Yellow || self.committed < need {
+            self.other -= need;
+            Colour::Yellow
+        } else {
+            self.committed -= need;
+            self.other -= need;
+            Colour::Green
+        }
+    }
+}
+
+fn units(bytes: u64) -> u64 {
+    bytes.min(BURST_BYTES_MAX) * BYTE
+}
+
+/// The colour a code point stands for: AF drop precedence 2 is yellow, 3 is red (RFC 2597 6).
+pub fn colour_of_dscp(dscp: u8) -> Colour {
+    let assured = matches!(dscp >> 3, 1..=4) && dscp & 1 == 0;
+    match (assured, dscp & 6) {
+        (true, 4) => Colour::Yellow,
+        (true, 6) => Colour::Red,
+        _ => Colour::Green,
+    }
+}
+
+/// The policers of all classes, in order of arrival.
+#[derive(Clone, Debug)]
+pub struct Police {
+    by_class: Vec<Option<Policer>>,
+    clock_ns: u64,
+}
+
+impl Police {
+    /// One entry per class.
+    pub fn new(configs: &[Option<PolicerConfig>]) -> Self {
+        Self { by_class: configs.iter().map(|c| c.map(Policer::new)).collect(), clock_ns: 0 }
+    }
+
+    /// Whether no class has a policer, so that the stage need not be there.
+    pub fn is_idle(&self) -> bool {
+        self.by_class.iter().all(Option::is_none)
+    }
+
+    /// Packets by colour of each class that has a policer.
+    pub fn counts(&self) -> Vec<Option<ColourCounts>> {
+        self.by_class.iter().map(|p| p.as_ref().map(Policer::counts)).collect()
+    }
+
+    /// Marks all live packets of a chunk that has not been scheduled yet.
+    pub fn process(&mut self, chunk: &mut Chunk) {
+        let (mut batch, _) = chunk.whole();
+        self.process_batch(&mut batch);
+    }
+
+    fn process_batch(&mut self, batch: &mut Batch<'_>) {
+        for i in 0..batch.len() {
+            let packet = &batch.packets()[i];
+            self.clock_ns = self.clock_ns.max(packet.arrival_ns);
+            if !packet.is_alive() {
+                continue;
+            }
+            let Some(policer) = self.by_class.get_mut(usize::from(packet.class)).and_then(Option::as_mut)
+            else {
+                continue;
+            };
+            let incoming = colour_of_dscp(packet.traffic_class >> 2);
+            let action = match policer.mark(self.clock_ns, packet.ip_len, incoming) {
+                Colour::Green => ColourAction::Pass,
+                Colour::Yellow => policer.config.yellow,
+                Colour::Red => policer.config.red,
+            };
+            match action {
+                ColourAction::Pass => {}
+                ColourAction::Remark(dscp) => remark(batch, i, dscp),
+                ColourAction::Drop => batch.packets_mut()[i].drop_for(DropReason::Policed),
+            }
+        }
+    }
+}
+
+/// Rewrites the code point, leaving the ECN bits, and mends the IPv4 checksum (RFC 1624).
+fn remark(batch: &mut Batch<'_>, i: usize, dscp: u8) {
+    let (packet, l3) = batch.packet_and_l3(i);
+    let new = dscp << 2 | packet.traffic_class & 3;
+    packet.traffic_class = new;
+    if packet.is_ipv6() {
+        if let Some(start) = l3.first_chunk_mut::<2>() {
+            start[0] = start[0] & 0xf0 | new >> 4;
+            start[1] = start[1] & 0x0f | new << 4;
+        }
+    } else if let Some(header) = l3.first_chunk_mut::<20>() {
+        let mut delta = ChecksumDelta::default();
+        delta.replace_u16(u16::from_be_bytes([header[0], header[1]]), u16::from_be_bytes([header[0], new]));
+        header[1] = new;
+        let sum = delta.apply(u16::from_be_bytes([header[10], header[11]]));
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

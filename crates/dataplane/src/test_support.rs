@@ -1,0 +1,82 @@
+//! Packets for tests, built by an independent library.
+
+use etherparse::PacketBuilder;
+use thalweg_base::{Chunk, ChunkBuilder, LinkType};
+
+/// A frame as a source would deliver it.
+pub(crate) struct Frame {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) link: LinkType,
+    pub(crate) port_in: u16,
+    pub(crate) arrival_ns: u64,
+    pub(crate) wire_len: Option<u32>,
+    pub(crate) application: u8,
+}
+
+impl Frame {
+    pub(crate) fn new(bytes: Vec<u8>, link: LinkType) -> Self {
+        Self { bytes, link, port_in: 0, arrival_ns: 0, wire_len: None, application: 0 }
+    }
+
+    pub(crate) fn raw(bytes: Vec<u8>) -> Self {
+        Self::new(bytes, LinkType::RawIp)
+    }
+
+    pub(crate) fn at(mut self, arrival_ns: u64) -> Self {
+        self.arrival_ns = arrival_ns;
+        self
+    }
+
+    pub(crate) fn from_port(mut self, port: u16) -> Self {
+        self.port_in = port;
+        self
+    }
+}
+
+pub(crate) fn chunk(frames: Vec<Frame>) -> Chunk {
+    let bytes: usize = frames.iter().map(|f| f.bytes.len() + 64).sum();
+    let mut builder = ChunkBuilder::with_capacity(bytes);
+    for f in frames {
+        let at = builder.next_frame_offset();
+        builder.buffer_mut()[at..at + f.bytes.len()].copy_from_slice(&f.bytes);
+        let wire_len = f.wire_len.unwrap_or(f.bytes.len() as u32);
+        builder.push(at, f.bytes.len(), wire_len, f.arrival_ns, f.link, f.port_in, f.application);
+    }
+    builder.finish(0, 1, 0)
+}
+
+pub(crate) fn udp4(src: [u8; 4], dst: [u8; 4], src_port: u16, dst_port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let built = PacketBuilder::ipv4(src, dst, 64).udp(src_port, dst_port).write(&mut out, payload);
+    assert!(built.is_ok(), "{built:?}");
+    out
+}
+
+pub(crate) fn udp6(src: [u8; 16], dst: [u8; 16], src_port: u16, dst_port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let built = PacketBuilder::ipv6(src, dst, 64).udp(src_port, dst_port).write(&mut out, payload);
+    assert!(built.is_ok(), "{built:?}");
+    out
+}
+
+/// Puts an Ethernet header with the given tags and type before an IP packet.
+pub(crate) fn ethernet(tags: &[u16], ethertype: u16, ip: &[u8]) -> Vec<u8> {
+    let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    for (i, tag) in tags.iter().enumerate() {
+        out.extend(if i + 1 < tags.len() { [0x88, 0xa8] } else { [0x81, 0x00] });
+        out.extend(tag.to_be_bytes());
+    }
+    out.extend(ethertype.to_be_bytes());
+    out.extend(ip);
+    out
+}
+
+/// Sets a field of an IPv4 header and recomputes its checksum.
+pub(crate) fn with_ipv4_field(mut ip: Vec<u8>, at: usize, value: &[u8]) -> Vec<u8> {
+    ip[at..at + value.len()].copy_from_slice(value);
+    let header_len = usize::from(ip[0] & 15) * 4;
+    ip[10..12].fill(0);
+    let sum = thalweg_wire::checksum::finish(thalweg_wire::checksum::sum(&ip[..header_len], 0));
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    ip
+}
