@@ -1,0 +1,3 @@
+//! One router: from its configuration to what it does.
+
+pub mod config;
