@@ -1,0 +1,315 @@
+//! Findings in a configuration or a route file, and how they look on a terminal and in JSON.
+//!
+//! ```text
+//! error: unknown key `adresses` in [ports.wan]
+//!   --> router.toml:3:1
+//!    |
+//!  3 | adresses = ["203.0.113.2/30"]
+//!    | ^^^^^^^^ expected mac, addresses, mtu, trace_name or default_mac
+//!    |
+//!    = help: did you mean `addresses`?
+//! ```
+//!
+//! Columns count characters from 1, lines from 1. A long line is shown in part, around the mark.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// The configuration cannot be used.
+    Error,
+    /// It can, but most likely does not say what was meant.
+    Warning,
+}
+
+/// What is wrong, for machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorKind {
+    /// A file cannot be opened or read.
+    File,
+    /// Not TOML, or a malformed line of a route file.
+    Syntax,
+    /// A key or section that does not exist.
+    UnknownKey,
+    /// A required key is not there.
+    MissingKey,
+    /// A string where a number belongs, and the like.
+    WrongType,
+    /// The right type but a value that cannot be.
+    BadValue,
+    /// A name that nothing defines.
+    UnknownName,
+    /// The same thing said twice.
+    Duplicate,
+    /// Prefixes or port ranges that must not share anything, do.
+    Overlap,
+    /// A next hop, neighbour or gateway on no connected network.
+    NotConnected,
+    /// Keys that exclude each other, or values that do not fit together.
+    Conflict,
+    /// More of something than the router can hold.
+    TooMany,
+}
+
+/// One finding, with its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is wrong, for machines.
+    pub kind: ErrorKind,
+    /// What is wrong, for people; one line.
+    pub message: String,
+    /// The file, as it was named.
+    pub file: String,
+    /// Line, from 1; 0 if the file could not be read at all.
+    pub line: usize,
+    /// Column in characters, from 1; 0 if the file could not be read at all.
+    pub column: usize,
+    /// Characters the mark covers.
+    pub length: usize,
+    /// The text of the line.
+    pub text: String,
+    /// What was expected here; may be empty.
+    pub expected: String,
+    /// What to do about it, where there is something to say.
+    pub help: Option<String>,
+}
+
+/// Everything that is wrong with a configuration. Holds at least one error, and the warnings too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ConfigErrors {
+    /// Findings in the order of the file.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl ConfigErrors {
+    /// How many of the findings are errors.
+    pub fn error_count(&self) -> usize {
+        self.diagnostics.iter().filter(|d| d.severity == Severity::Error).count()
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for diagnostic in &self.diagnostics {
+            writeln!(f, "{diagnostic}")?;
+        }
+        match self.error_count() {
+            1 => write!(f, "1 error in the configuration"),
+            n => write!(f, "{n} errors in the configuration"),
+        }
+    }
+}
+
+/// Characters of a source line shown at most.
+const SHOWN_MAX: usize = 100;
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        writeln!(f, "{severity}: {}", self.message)?;
+        if self.line == 0 {
+            writeln!(f, "  --> {}", self.file)?;
+        } else {
+            let number = self.line.to_string();
+            let gutter = " ".repeat(number.len());
+            writeln!(f, " {gutter}--> {}:{}:{}", self.file, self.line, self.column)?;
+            let (shown, mark_at) = self.shown();
+            writeln!(f, " {gutter} |")?;
+            writeln!(f, " {number} | {shown}")?;
+            let mark = "^".repeat(self.length.clamp(1, shown.chars().count().saturating_sub(mark_at).max(1)));
+            let expected =
+                if self.expected.is_empty() { String::new() } else { format!(" expected {}", self.expected) };
+            writeln!(f, " {gutter} | {}{mark}{expected}", " ".repeat(mark_at))?;
+        }
+        if let Some(help) = &self.help {
+            writeln!(f, "   = help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Diagnostic {
+    /// The part of the line to show, and where the mark begins in it. Tabs and other control characters
+    /// become spaces, so that the mark stays under its place and nothing reaches the terminal.
+    fn shown(&self) -> (String, usize) {
+        let clean = |c: char| if c.is_control() { ' ' } else { c };
+        let at = self.column.saturating_sub(1);
+        let count = self.text.chars().count();
+        if count <= SHOWN_MAX {
+            return (self.text.chars().map(clean).collect(), at);
+        }
+        let start = at.saturating_sub(SHOWN_MAX / 3).min(count - SHOWN_MAX);
+        let part: String = self.text.chars().skip(start).take(SHOWN_MAX).map(clean).collect();
+        let before = if start > 0 { "..." } else { "" };
+        let after = if start + SHOWN_MAX < count { "..." } else { "" };
+        (format!("{before}{part}{after}"), at - start + before.len())
+    }
+
+    /// The same finding as a warning.
+    pub(crate) fn into_warning(mut self) -> Self {
+        self.severity = Severity::Warning;
+        self
+    }
+
+    /// The same finding with advice.
+    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+/// A file's name and text, from which findings take their place.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceText {
+    file: Arc<str>,
+    text: Arc<str>,
+}
+
+impl SourceText {
+    pub(crate) fn new(file: &str, text: &str) -> Self {
+        Self { file: file.into(), text: text.into() }
+    }
+
+    /// An error at a range of bytes.
+    pub(crate) fn error(
+        &self,
+        kind: ErrorKind,
+        span: Range<usize>,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Diagnostic {
+        let (line, column, length, text) = locate(&self.text, span);
+        Diagnostic {
+            severity: Severity::Error,
+            kind,
+            message: message.into(),
+            file: self.file.to_string(),
+            line,
+            column,
+            length,
+            text: text.to_owned(),
+            expected: expected.into(),
+            help: None,
+        }
+    }
+
+    /// The line a byte is on, from 1.
+    pub(crate) fn line_of(&self, at: usize) -> usize {
+        locate(&self.text, at..at).0
+    }
+}
+
+/// Line, column, characters to mark on that line, and the line without its end.
+fn locate(text: &str, span: Range<usize>) -> (usize, usize, usize, &str) {
+    let mut start = span.start.min(text.len());
+    while !text.is_char_boundary(start) {
+        start -= 1;
+    }
+    let line_start = text[..start].rfind('\n').map_or(0, |i| i + 1);
+    let line_end = text[start..].find('\n').map_or(text.len(), |i| start + i);
+    let mut end = span.end.clamp(start, line_end);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let line = text[..line_start].bytes().filter(|&b| b == b'\n').count() + 1;
+    let column = text[line_start..start].chars().count() + 1;
+    (line, column, text[start..end].chars().count(), text[line_start..line_end].trim_end_matches('\r'))
+}
+
+/// The known name closest to a misspelt one, if any is close enough to be meant.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.chars().count() / 3).max(1);
+    known
+        .into_iter()
+        .map(|candidate| (edit_distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edits (insert, delete, replace, swap neighbours) that turn `a` into `b`: the optimal string alignment
+/// distance. Long names are cut; nobody misspells a name of 64 letters into a known one.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().take(64).collect();
+    let b: Vec<char> = b.chars().take(64).collect();
+    let mut rows = vec![vec![0usize; b.len() + 1]; a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    for j in 0..=b.len() {
+        rows[0][j] = j;
+    }
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+/// "a, b or c".
+pub(crate) fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.split_last() {
+        None => "nothing".to_owned(),
+        Some((only, [])) => (*only).to_owned(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("addresses", "adresses"), 1);
+        assert_eq!(edit_distance("ports", "prots"), 1);
+        assert_eq!(edit_distance("mtu", "mac"), 2);
+        assert_eq!(nearest("adresses", ["mac", "addresses"]), Some("addresses"));
+        assert_eq!(nearest("colour", ["mac", "addresses"]), None);
+    }
+
+    #[test]
+    fn places_count_characters_and_survive_any_range() {
+        let text = "a = 1\r\nbé = \"x\"\n";
+        assert_eq!(locate(text, 7..10), (2, 1, 2, "bé = \"x\""));
+        assert_eq!(locate(text, 13..16), (2, 6, 3, "bé = \"x\""));
+        for start in 0..text.len() + 3 {
+            for end in 0..text.len() + 3 {
+                let (line, column, length, shown) = locate(text, start..end);
+                assert!(line >= 1 && column >= 1 && column + length <= shown.chars().count() + 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_the_mark() {
+        let source = SourceText::new("f", &format!("{}X{}", "a".repeat(300), "b".repeat(300)));
+        let shown = source.error(ErrorKind::BadValue, 300..301, "m", "").to_string();
+        let lines: Vec<&str> = shown.lines().collect();
+        let at = lines[3].find('X').expect("the marked character is shown");
+        assert_eq!(lines[4].find('^'), Some(at));
+        assert!(lines[3].len() < 120, "{}", lines[3].len());
+    }
+}

@@ -1,0 +1,371 @@
+//! What a configuration says once it has been checked: plain data, names resolved to indices.
+//!
+//! Ports and classes are numbered in the order of the file; `PortIndex` is what a packet carries in
+//! `port_in` and `port_out`, and the place of a class is what it carries in `class`. Nothing here can be
+//! inconsistent: an index points at something, a port range is not empty, a rate is not zero.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::Serialize;
+
+use super::Diagnostic;
+
+/// Place of a port in [`RouterConfig::ports`].
+pub type PortIndex = u16;
+/// Place of a class in [`QosConfig::classes`].
+pub type ClassIndex = u8;
+/// Place of a target in [`RoutingConfig::targets`].
+pub type TargetIndex = u32;
+/// An Ethernet address.
+pub type MacAddress = [u8; 6];
+
+/// A checked configuration.
+#[derive(Clone, Debug)]
+pub struct RouterConfig {
+    /// Ports in file order; never empty.
+    pub ports: Vec<PortConfig>,
+    /// MAC addresses of directly connected stations.
+    pub neighbours: Vec<Neighbour>,
+    /// Every route the router knows, local and connected ones included.
+    pub routing: RoutingConfig,
+    /// Address translation, where configured.
+    pub nat: Option<NatConfig>,
+    /// Traffic classes; never empty.
+    pub qos: QosConfig,
+    /// Which checks packets have to pass.
+    pub validate: ValidateConfig,
+    /// What is allowed but most likely not meant.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// One port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Its name in the configuration and in reports.
+    pub name: String,
+    /// Its name in text traces and as a pcapng interface; the port's own name unless said otherwise.
+    pub trace_name: String,
+    /// Source MAC address of what leaves here.
+    pub mac: MacAddress,
+    /// The router's own addresses, each with the prefix that is connected here.
+    pub addresses: Vec<IpNet>,
+    /// Largest IP packet that may leave here, in bytes.
+    pub mtu: u16,
+    /// Where frames to neighbours that are not listed go; without it they are dropped.
+    pub default_mac: Option<MacAddress>,
+}
+
+/// A station on a connected network, with its MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The port it is on.
+    pub port: PortIndex,
+    /// Its address, within a connected prefix of that port or IPv6 link-local.
+    pub address: IpAddr,
+    /// Its MAC address.
+    pub mac: MacAddress,
+}
+
+/// Every route, ready to be built into a look-up table.
+///
+/// Sorted by prefix (address, then length) and without duplicates. Where several sources name the same
+/// prefix, local beats connected beats `[[routes]]` beats route files, and a later file beats an earlier
+/// one. Twelve bytes an IPv4 route, 24 an IPv6 route.
+#[derive(Clone, Debug, Default)]
+pub struct RoutingConfig {
+    /// IPv4 prefixes, each with its place in `targets`.
+    pub v4: Vec<(Ipv4Net, TargetIndex)>,
+    /// IPv6 prefixes, each with its place in `targets`.
+    pub v6: Vec<(Ipv6Net, TargetIndex)>,
+    /// Where routes lead; every entry is different and used.
+    pub targets: Vec<RouteTarget>,
+    /// Where the routes came from.
+    pub sources: RouteSources,
+}
+
+/// How many routes each source gave, before duplicates were resolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RouteSources {
+    /// Router's own addresses.
+    pub local: usize,
+    /// Prefixes of the ports.
+    pub connected: usize,
+    /// `[[routes]]`.
+    pub configured: usize,
+    /// Lines of route files.
+    pub files: usize,
+    /// Routes replaced by another for the same prefix.
+    pub replaced: usize,
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RouteTarget {
+    /// The router itself, which owns the address on this port.
+    Local(PortIndex),
+    /// Out of a port; more than one is ECMP, chosen by flow hash. Never empty.
+    Forward(Vec<NextHop>),
+    /// Discard silently.
+    Blackhole,
+    /// Discard as unreachable.
+    Unreachable,
+}
+
+/// One way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NextHop {
+    /// The port to leave by.
+    pub port: PortIndex,
+    /// The neighbour to send to; `None` sends to the destination itself (on-link).
+    pub gateway: Option<IpAddr>,
+}
+
+/// Network address and port translation between inside and outside ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NatConfig {
+    /// The port towards the public network.
+    pub outside: PortIndex,
+    /// The ports whose sources are translated; never empty, never the outside port.
+    pub inside: Vec<PortIndex>,
+    /// Public addresses; never empty.
+    pub addresses: Vec<Ipv4Addr>,
+    /// Public ports for sessions.
+    pub ports: PortRange,
+    /// Shards that sessions are cut into; a power of two, at most the number of public ports.
+    pub shards: u16,
+    /// Sessions in the table at most.
+    pub sessions_max: u32,
+    /// How a public port is chosen.
+    pub port_selection: PortSelection,
+    /// Who may use a session from outside.
+    pub filtering: Filtering,
+    /// Whether inside hosts reach each other through a public address.
+    pub hairpin: bool,
+    /// How long idle sessions live.
+    pub timeouts: NatTimeouts,
+    /// Port forwards; public ranges never overlap.
+    pub forwards: Vec<PortForward>,
+}
+
+/// An inclusive range of port numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortRange {
+    /// First port.
+    pub first: u16,
+    /// Last port, at least `first`.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// Every port.
+    pub const ALL: PortRange = PortRange { first: 0, last: u16::MAX };
+
+    /// How many ports the range holds, at least 1.
+    pub fn count(self) -> u32 {
+        u32::from(self.last) - u32::from(self.first) + 1
+    }
+
+    /// Whether it holds `port`.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// Whether the two share a port.
+    pub fn overlaps(self, other: PortRange) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+impl std::fmt::Display for PortRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
+/// How NAT chooses the public port of a new session (RFC 4787 section 4.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PortSelection {
+    /// The inside port if it is free, else another.
+    #[default]
+    Preserve,
+    /// Any port of the session's shard, by hash.
+    Hash,
+}
+
+/// Which outside senders may use a session (RFC 4787 section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filtering {
+    /// Anyone.
+    #[default]
+    EndpointIndependent,
+    /// Addresses the inside host has sent to.
+    AddressDependent,
+}
+
+/// Seconds of idleness after which a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NatTimeouts {
+    /// UDP; RFC 4787 asks for at least 120 and recommends 300.
+    pub udp_s: u32,
+    /// Established TCP; RFC 5382 asks for at least 7440 (2 hours and 4 minutes).
+    pub tcp_established_s: u32,
+    /// TCP being opened or closed; RFC 5382 asks for at least 240.
+    pub tcp_transitory_s: u32,
+    /// ICMP queries; RFC 5508 asks for at least 60.
+    pub icmp_s: u32,
+}
+
+impl Default for NatTimeouts {
+    fn default() -> Self {
+        Self { udp_s: 300, tcp_established_s: 7440, tcp_transitory_s: 240, icmp_s: 60 }
+    }
+}
+
+/// A static port forward: public ports that always lead to one inside host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortForward {
+    /// Transport protocol.
+    pub protocol: ForwardProtocol,
+    /// The public address it listens on.
+    pub address: Ipv4Addr,
+    /// The public ports.
+    pub ports: PortRange,
+    /// The inside host, and the port that the first public port leads to; the others follow in order.
+    pub to: SocketAddrV4,
+}
+
+/// Transport protocol of a port forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// Traffic classes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QosConfig {
+    /// Classes in file order, which is the order they are tried in; the class `default` is always there.
+    pub classes: Vec<Class>,
+    /// The class of packets that match none: the one named `default`.
+    pub default_class: ClassIndex,
+}
+
+/// One traffic class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Its name in reports.
+    pub name: String,
+    /// How it is served.
+    pub service: Service,
+    /// A packet belongs to the class if it meets any of these; empty only for `default`.
+    pub matches: Vec<Match>,
+    /// Its policer.
+    pub policer: Option<Policer>,
+}
+
+/// How a class is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Before all classes of higher level and all weighted ones; level 0 is first.
+    Strict {
+        /// Priority level, 0 first.
+        level: u8,
+    },
+    /// A share of what strict classes leave, in proportion to the weight.
+    Weighted {
+        /// Share, at least 1.
+        weight: u16,
+    },
+}
+
+/// Conditions that must all hold. An empty list holds for every packet; a list holds if one entry does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    /// DSCP values, 0 to 63.
+    pub dscp: Vec<u8>,
+    /// Application codes of `thalweg_wire::application`.
+    pub applications: Vec<u8>,
+    /// IP protocol numbers.
+    pub protocols: Vec<u8>,
+    /// Transport source ports.
+    pub source_ports: Vec<PortRange>,
+    /// Transport destination ports.
+    pub destination_ports: Vec<PortRange>,
+    /// Source prefixes.
+    pub sources: Vec<IpNet>,
+    /// Destination prefixes.
+    pub destinations: Vec<IpNet>,
+    /// Ports of arrival.
+    pub ports_in: Vec<PortIndex>,
+}
+
+/// A three-colour policer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policer {
+    /// Its token buckets.
+    pub meter: Meter,
+    /// Whether the packet's own colour (from its assured-forwarding DSCP) counts.
+    pub colour_aware: bool,
+    /// DSCP that yellow packets get.
+    pub yellow_dscp: Option<u8>,
+    /// What happens to red packets.
+    pub red: RedAction,
+}
+
+/// Token buckets. Rates in bits per second of IP packets, bursts in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meter {
+    /// Two-rate three-colour marker, RFC 2698. `pir_bps` is at least `cir_bps`; nothing is zero.
+    TwoRate {
+        /// Committed information rate.
+        cir_bps: u64,
+        /// Committed burst size.
+        cbs_bytes: u64,
+        /// Peak information rate.
+        pir_bps: u64,
+        /// Peak burst size.
+        pbs_bytes: u64,
+    },
+    /// Single-rate three-colour marker, RFC 2697. The rate and at least one burst are not zero.
+    SingleRate {
+        /// Committed information rate.
+        cir_bps: u64,
+        /// Committed burst size.
+        cbs_bytes: u64,
+        /// Excess burst size.
+        ebs_bytes: u64,
+    },
+}
+
+/// What happens to red packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RedAction {
+    /// They are dropped as `policed`.
+    #[default]
+    Drop,
+    /// They go on with this DSCP.
+    Remark {
+        /// New DSCP.
+        dscp: u8,
+    },
+}
+
+/// Which checks packets have to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValidateConfig {
+    /// Drop addresses that can never be a source or be routed (RFC 1812 section 5.3.7).
+    pub martians: bool,
+}
+
+impl Default for ValidateConfig {
+    fn default() -> Self {
+        Self { martians: true }
+    }
+}

@@ -1,0 +1,226 @@
+//! Replaying captures and traces through a router: what can be asked for, and what can go wrong.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::config::RouterConfig;
+use crate::summary::ReplaySummary;
+
+/// How the stages are spread over cores; see the crate `thalweg-exec` for what each model means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Model {
+    /// One thread runs every stage on every chunk.
+    Serial,
+    /// Each worker takes a chunk through all stages.
+    #[default]
+    RunToCompletion,
+    /// Each worker owns a stage or a group of stages.
+    Pipeline,
+    /// A bounded number of chunks in flight; any free worker takes the next stage of any chunk.
+    Tokens,
+    /// Readers spread packets by shard; each worker owns some shards.
+    Farm,
+}
+
+impl Model {
+    /// Every model, the oracle first.
+    pub const ALL: [Model; 5] =
+        [Model::Serial, Model::RunToCompletion, Model::Pipeline, Model::Tokens, Model::Farm];
+
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Model::Serial => "serial",
+            Model::RunToCompletion => "run-to-completion",
+            Model::Pipeline => "pipeline",
+            Model::Tokens => "tokens",
+            Model::Farm => "farm",
+        }
+    }
+}
+
+/// Synthetic computation after each stage, standing in for work this router does not do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Work {
+    /// None.
+    #[default]
+    None,
+    /// Count the solutions of the queens problem on a board of this size, once a packet and stage.
+    Queens(u8),
+}
+
+impl Work {
+    /// Largest board that finishes in reasonable time.
+    pub const QUEENS_MAX: u8 = 16;
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::None => f.write_str("none"),
+            Work::Queens(n) => write!(f, "queens:{n}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Work {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Work::None);
+        }
+        let size = text.strip_prefix("queens:").and_then(|n| n.parse::<u8>().ok());
+        match size {
+            Some(n) if (1..=Self::QUEENS_MAX).contains(&n) => Ok(Work::Queens(n)),
+            _ => Err(format!("expected `none` or `queens:N` with N from 1 to {}", Self::QUEENS_MAX)),
+        }
+    }
+}
+
+/// Order of the address and port fields in a text trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FieldOrder {
+    /// Port, destination address, source address, destination port, source port, protocol.
+    #[default]
+    DestinationFirst,
+    /// Port, source address, destination address, source port, destination port, protocol.
+    SourceFirst,
+}
+
+/// What to write of the packets that leave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// Nothing.
+    #[default]
+    None,
+    /// One nanosecond pcap file per egress port in this folder.
+    Captures(PathBuf),
+    /// One text trace, `trace.txt`, in this folder.
+    Trace(PathBuf),
+}
+
+/// What to replay and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// Inputs in order; `-` is standard input.
+    pub inputs: Vec<PathBuf>,
+    /// Execution model.
+    pub model: Model,
+    /// Worker threads, at least 1.
+    pub workers: usize,
+    /// Reader threads of the farm model, at least 1.
+    pub readers: usize,
+    /// Chunks in flight in the tokens model, at least 1.
+    pub tokens: usize,
+    /// Packets a chunk, 1 to 65535.
+    pub chunk_packets: usize,
+    /// Keep the serial run's total order in the output.
+    pub ordered: bool,
+    /// Synthetic computation after each stage.
+    pub work: Work,
+    /// What to write.
+    pub output: Output,
+    /// Read all input into memory before the clock starts.
+    pub preload: bool,
+    /// Stop at the first bad line or damaged capture.
+    pub strict: bool,
+    /// Order of fields in text traces.
+    pub field_order: FieldOrder,
+    /// Cores for the workers, in order; empty leaves placement to the kernel.
+    pub pin_cores: Vec<usize>,
+    /// How many times to run the input through, at least 1.
+    pub loops: u32,
+    /// Seed of everything that is random.
+    pub seed: u64,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> Self {
+        Self {
+            inputs: Vec::new(),
+            model: Model::default(),
+            workers: 1,
+            readers: 1,
+            tokens: 24,
+            chunk_packets: 1600,
+            ordered: false,
+            work: Work::None,
+            output: Output::None,
+            preload: false,
+            strict: false,
+            field_order: FieldOrder::default(),
+            pin_cores: Vec::new(),
+            loops: 1,
+            seed: 0,
+        }
+    }
+}
+
+/// Told how far a replay has come, a few times a second at most.
+pub trait ReplayProgress: Send + Sync {
+    /// `packets` read so far; `fraction` of the input's bytes, where its size is known.
+    fn advanced(&self, packets: u64, fraction: Option<f64>);
+}
+
+/// Hears nothing.
+impl ReplayProgress for () {
+    fn advanced(&self, _packets: u64, _fraction: Option<f64>) {}
+}
+
+/// Why a replay did not finish.
+#[derive(Debug)]
+pub enum ReplayError {
+    /// An input cannot be opened or read.
+    Input {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// `--strict`, and the input is not clean.
+    Strict(crate::summary::InputIssue),
+    /// An output cannot be written.
+    Output {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Options that do not fit together.
+    Options(String),
+    /// This build has no engine.
+    NoEngine,
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplayError::Input { path, source } => write!(f, "cannot read {}: {source}", path.display()),
+            ReplayError::Strict(issue) => {
+                write!(f, "{}, {}: {} (--strict stops here)", issue.file, issue.place, issue.message)
+            }
+            ReplayError::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            ReplayError::Options(what) => f.write_str(what),
+            ReplayError::NoEngine => f.write_str("this build cannot replay: the engine is not part of it"),
+        }
+    }
+}
+
+impl std::error::Error for ReplayError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReplayError::Input { source, .. } | ReplayError::Output { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Runs the inputs through a router with this configuration and says what happened to every packet.
+pub fn replay(
+    _config: &RouterConfig,
+    _options: &ReplayOptions,
+    _progress: &dyn ReplayProgress,
+) -> Result<ReplaySummary, ReplayError> {
+    Err(ReplayError::NoEngine)
+}

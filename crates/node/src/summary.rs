@@ -1,0 +1,154 @@
+//! What happened to every packet of a replay: the figures behind its tables and its JSON.
+//!
+//! One definition, two outputs: `thalweg replay --format json` prints [`ReplaySummary`] as it is, the
+//! tables are made from the same fields. The law that ties them together is conservation:
+//! `packets_in == packets_out + sum(dropped)`, checked by [`ReplaySummary::is_conserved`].
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// A finished replay.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ReplaySummary {
+    /// Packets read from the inputs, those that could not be decoded included.
+    pub packets_in: u64,
+    /// Their bytes on the wire.
+    pub bytes_in: u64,
+    /// Packets that left through a port.
+    pub packets_out: u64,
+    /// Their bytes as they left.
+    pub bytes_out: u64,
+    /// Packets that did not leave, by [reason](thalweg_base::DropReason::name); only reasons that occurred.
+    pub dropped: BTreeMap<String, u64>,
+    /// Wall-clock time from the first packet read to the last one accounted for.
+    pub elapsed_s: f64,
+    /// `packets_in / elapsed_s`.
+    pub packets_per_second: f64,
+    /// Execution model.
+    pub model: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// Residence time of all packets, nanoseconds: from being taken on by the model to leaving or being
+    /// dropped.
+    pub latency: Latency,
+    /// Per port, by name; every port of the configuration.
+    pub ports: BTreeMap<String, PortSummary>,
+    /// Per class, by name; every class of the configuration.
+    pub classes: BTreeMap<String, ClassSummary>,
+    /// Address translation, where configured.
+    pub nat: Option<NatSummary>,
+    /// What was wrong with the input.
+    pub input_issues: InputIssues,
+    /// Files written, in port order.
+    pub outputs: Vec<String>,
+}
+
+impl ReplaySummary {
+    /// Packets dropped for any reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Whether every packet is accounted for exactly once.
+    pub fn is_conserved(&self) -> bool {
+        self.packets_in == self.packets_out + self.dropped_total()
+    }
+}
+
+/// A distribution of residence times, nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// Half of the packets stayed at most this long.
+    pub latency_ns_p50: u64,
+    /// 99 in 100 stayed at most this long.
+    pub latency_ns_p99: u64,
+    /// The longest stay.
+    pub latency_ns_max: u64,
+}
+
+/// One port's traffic.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PortSummary {
+    /// Packets that arrived here.
+    pub packets_in: u64,
+    /// Bytes that arrived here, on the wire.
+    pub bytes_in: u64,
+    /// Packets that left here.
+    pub packets_out: u64,
+    /// Bytes that left here.
+    pub bytes_out: u64,
+    /// Packets that arrived here and were dropped.
+    pub dropped: u64,
+}
+
+/// One class's traffic: the packets that were classified, forwarded or not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClassSummary {
+    /// Packets of the class that left through a port.
+    pub packets: u64,
+    /// Their bytes as they left.
+    pub bytes: u64,
+    /// Packets of the class that were dropped, for any reason.
+    pub dropped: u64,
+    /// Packets by the colour the policer gave them; absent without a policer.
+    pub colours: Option<Colours>,
+    /// Residence time of the packets that left.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// Packets by the colour a policer gave them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Colours {
+    /// Within the committed rate.
+    pub green: u64,
+    /// Within the peak rate or the excess burst.
+    pub yellow: u64,
+    /// Beyond both.
+    pub red: u64,
+}
+
+/// What address translation did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NatSummary {
+    /// Sessions in the table at the end.
+    pub sessions: u64,
+    /// Sessions made over the whole run.
+    pub sessions_created: u64,
+    /// Sessions that ended by their timeout.
+    pub sessions_expired: u64,
+    /// Packets whose source was translated.
+    pub translated_out: u64,
+    /// Packets whose destination was translated.
+    pub translated_in: u64,
+    /// Packets from inside to inside through a public address.
+    pub hairpinned: u64,
+}
+
+/// What was wrong with the input: bad lines of a trace, damaged captures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InputIssues {
+    /// All of them; they are no packets and count nowhere else.
+    pub total: u64,
+    /// How many of each kind.
+    pub by_kind: BTreeMap<String, u64>,
+    /// The first ten, in input order.
+    pub first: Vec<InputIssue>,
+}
+
+/// One place in the input that could not be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InputIssue {
+    /// File, as named on the command line.
+    pub file: String,
+    /// Where in it: `line 17, column 6`, `packet 3`, `byte 4711`.
+    pub place: String,
+    /// Kind, as in [`InputIssues::by_kind`].
+    pub kind: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+/// Kinds of input issue and reasons for drops that are shown in full; the rest is counted.
+pub const INPUT_ISSUES_SHOWN_MAX: usize = 10;
