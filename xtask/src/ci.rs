@@ -1,0 +1,134 @@
+//! Everything a push must pass, step by step, stopping at the first failure.
+
+use crate::tidy;
+use std::path::Path;
+use std::process::Command;
+
+/// One step: what it is called, how it is run, and what a person does when it fails.
+struct Step {
+    name: &'static str,
+    action: Action,
+    remedy: &'static str,
+}
+
+enum Action {
+    /// `cargo` with these arguments and environment variables.
+    Cargo { args: &'static [&'static str], env: &'static [(&'static str, &'static str)] },
+    /// Our own checks.
+    Tidy,
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        action: Action::Cargo { args: &["fmt", "--all", "--check"], env: &[] },
+        remedy: "run `cargo fmt --all`",
+    },
+    Step {
+        name: "clippy",
+        action: Action::Cargo {
+            args: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+            env: &[],
+        },
+        remedy: "mend what clippy names, or allow it on the spot with the reason",
+    },
+    Step {
+        name: "tidy",
+        action: Action::Tidy,
+        remedy: "each line above names the file and the rule; the rules are in xtask/src/tidy.rs",
+    },
+    Step {
+        name: "tests",
+        action: Action::Cargo { args: &["test", "--workspace", "--locked", "--no-fail-fast"], env: &[] },
+        remedy: "run the failing test alone: `cargo test -p CRATE NAME`; property tests print their seed",
+    },
+    Step {
+        name: "docs",
+        action: Action::Cargo {
+            args: &["doc", "--workspace", "--no-deps", "--locked"],
+            env: &[("RUSTDOCFLAGS", "-D warnings")],
+        },
+        remedy: "mend the links and code blocks rustdoc names",
+    },
+];
+
+/// What to leave out.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    without: Vec<String>,
+}
+
+impl Options {
+    /// Reads `--without STEP`, any number of times.
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Options::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match (arg.as_str(), args.next()) {
+                ("--without", Some(name)) if STEPS.iter().any(|s| s.name == name) => {
+                    options.without.push(name.clone());
+                }
+                ("--without", name) => {
+                    let names: Vec<_> = STEPS.iter().map(|s| s.name).collect();
+                    let given = name.map_or("nothing", String::as_str);
+                    return Err(format!("--without takes one of {}, not {given}", names.join(", ")));
+                }
+                (other, _) => return Err(format!("ci does not know `{other}`")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, step: &Step) -> bool {
+        !self.without.iter().any(|name| name == step.name)
+    }
+}
+
+/// Runs the steps in order.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| options.wants(step)).collect();
+    for (number, step) in (1..).zip(&steps) {
+        println!("==> {number}/{} {}", steps.len(), step.name);
+        let result = match &step.action {
+            Action::Cargo { args, env } => cargo(root, args, env),
+            Action::Tidy => tidy::run(root),
+        };
+        result.map_err(|why| format!("{} failed ({why}): {}", step.name, step.remedy))?;
+    }
+    println!("==> all {} steps passed", steps.len());
+    Ok(())
+}
+
+fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+    println!("    cargo {}", args.join(" "));
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(args).envs(env.iter().copied());
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(status.to_string()),
+        Err(error) => Err(format!("cargo did not start: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Options, String> {
+        Options::parse(&args.iter().map(|a| a.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn steps_can_be_left_out_by_name() {
+        let options = parse(&["--without", "tests", "--without", "docs"]).unwrap();
+        let wanted: Vec<_> = STEPS.iter().filter(|s| options.wants(s)).map(|s| s.name).collect();
+        assert_eq!(wanted, ["fmt", "clippy", "tidy"]);
+    }
+
+    #[test]
+    fn unknown_steps_and_flags_are_refused() {
+        assert!(parse(&["--without", "sleep"]).unwrap_err().contains("fmt, clippy, tidy, tests, docs"));
+        assert!(parse(&["--without"]).unwrap_err().contains("not nothing"));
+        assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));
+    }
+}

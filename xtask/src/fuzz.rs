@@ -1,0 +1,130 @@
+//! Runs the fuzz targets of `fuzz/` one after the other for a while each.
+//!
+//! `cargo fuzz` wants sanitizer flags that only nightly accepts; `RUSTC_BOOTSTRAP=1` lets the pinned
+//! stable compiler take them, so that a finding is one of the compiler we ship with.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SECONDS_DEFAULT: u64 = 60;
+const INSTALL: &str = "cargo install --locked cargo-fuzz";
+
+/// What to run, and for how long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    seconds: u64,
+    targets: Vec<String>,
+}
+
+impl Options {
+    /// Reads `[--seconds N] [TARGET]..`.
+    pub(crate) fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Options { seconds: SECONDS_DEFAULT, targets: Vec::new() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if arg == "--seconds" {
+                let given = args.next().map_or("", String::as_str);
+                options.seconds = given
+                    .parse()
+                    .ok()
+                    .filter(|&s| s > 0) // libFuzzer takes 0 for "for ever"
+                    .ok_or_else(|| format!("--seconds takes a whole number from 1, not `{given}`"))?;
+            } else if arg.starts_with('-') {
+                return Err(format!("fuzz does not know `{arg}`"));
+            } else {
+                options.targets.push(arg.clone());
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs the chosen targets, or all.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
+    let manifest = root.join("fuzz/Cargo.toml");
+    let text = std::fs::read_to_string(&manifest)
+        .map_err(|error| format!("{}: {error}: there is nothing to fuzz", manifest.display()))?;
+    let targets = choose(&targets(&text)?, &options.targets)?;
+    if !is_installed() {
+        return Err(format!("cargo-fuzz is not installed. Install it with\n\n    {INSTALL}\n"));
+    }
+    for (number, target) in (1..).zip(&targets) {
+        println!("==> {number}/{} {target}, {} s", targets.len(), options.seconds);
+        let status = cargo()
+            .current_dir(root)
+            .env("RUSTC_BOOTSTRAP", "1")
+            .args(["fuzz", "run", target, "--"])
+            .arg(format!("-max_total_time={}", options.seconds))
+            .status()
+            .map_err(|error| format!("cargo did not start: {error}"))?;
+        if !status.success() {
+            return Err(format!(
+                "{target}: {status}. The input that did it is under fuzz/artifacts/{target}/; run it again \
+                 with\n\n    RUSTC_BOOTSTRAP=1 cargo fuzz run {target} fuzz/artifacts/{target}/FILE\n"
+            ));
+        }
+    }
+    println!("==> {} targets, no finding", targets.len());
+    Ok(())
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+fn is_installed() -> bool {
+    let mut command = cargo();
+    command.args(["fuzz", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Names of the `[[bin]]` targets of a fuzz crate.
+fn targets(manifest: &str) -> Result<Vec<String>, String> {
+    let table: toml::Table = manifest.parse().map_err(|error| format!("fuzz/Cargo.toml: {error}"))?;
+    let bins = table.get("bin").and_then(toml::Value::as_array).map_or(&[][..], Vec::as_slice);
+    let names = bins.iter().filter_map(|bin| bin.get("name")?.as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
+fn choose(known: &[String], wanted: &[String]) -> Result<Vec<String>, String> {
+    if known.is_empty() {
+        return Err("fuzz/Cargo.toml names no [[bin]] target".to_owned());
+    }
+    if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
+        return Err(format!("no fuzz target `{unknown}`; there are: {}", known.join(", ")));
+    }
+    Ok(if wanted.is_empty() { known.to_vec() } else { wanted.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|w| w.to_string()).collect()
+    }
+
+    #[test]
+    fn arguments() {
+        let parse = |args: &[&str]| Options::parse(&words(args));
+        assert_eq!(parse(&[]).unwrap(), Options { seconds: 60, targets: vec![] });
+        let both = parse(&["--seconds", "5", "pcap"]).unwrap();
+        assert_eq!(both, Options { seconds: 5, targets: words(&["pcap"]) });
+        assert!(parse(&["--seconds"]).is_err());
+        assert!(parse(&["--seconds", "0"]).unwrap_err().contains("from 1"));
+        assert!(parse(&["--seconds", "-3"]).is_err());
+        assert!(parse(&["--forever"]).is_err());
+    }
+
+    #[test]
+    fn targets_come_from_the_manifest() {
+        let manifest = "[package]\nname='f'\n[[bin]]\nname='a'\npath='x'\n[[bin]]\nname='b'\n";
+        let known = targets(manifest).unwrap();
+        assert_eq!(known, ["a", "b"]);
+        assert_eq!(choose(&known, &[]).unwrap(), ["a", "b"]);
+        assert_eq!(choose(&known, &words(&["b"])).unwrap(), ["b"]);
+        assert!(choose(&known, &words(&["c"])).unwrap_err().contains("a, b"));
+        assert!(choose(&[], &[]).is_err());
+        assert!(targets("[[bin").is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! The house's own chores: `cargo xtask ci`, `cargo xtask tidy`, `cargo xtask fuzz`.
+//!
+//! One definition of "good" for the person at the keyboard and for the machine that checks a push:
+//! `.ci/run` calls the same steps. Every chore says what it does before it does it, stops at the first
+//! failure, and then says what to do next. Exit codes: 0 done, 1 failed, 2 bad usage.
+
+mod ci;
+mod fuzz;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask CHORE
+
+  ci [--without STEP]..   fmt, clippy, tidy, tests, docs: everything a push must pass
+  tidy                    crate arrows, file sizes, forbidden words, unsafe, the map
+  fuzz [--seconds N] [TARGET]..
+                          run fuzz targets (all of them by default), N seconds each (60)
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let root = workspace_root();
+    match args.split_first().map(|(chore, rest)| (chore.as_str(), rest)) {
+        Some(("ci", rest)) => match ci::Options::parse(rest) {
+            Ok(options) => done(ci::run(&root, &options)),
+            Err(message) => bad_usage(&message),
+        },
+        Some(("tidy", [])) => done(tidy::run(&root)),
+        Some(("fuzz", rest)) => match fuzz::Options::parse(rest) {
+            Ok(options) => done(fuzz::run(&root, &options)),
+            Err(message) => bad_usage(&message),
+        },
+        Some(("help" | "--help" | "-h", _)) => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Some((other, _)) => bad_usage(&format!("`{other}` is no chore, or takes no such arguments")),
+        None => bad_usage("which chore?"),
+    }
+}
+
+fn done(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("\nxtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bad_usage(message: &str) -> ExitCode {
+    eprintln!("xtask: {message}\n\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// The folder above this crate's own.
+fn workspace_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}

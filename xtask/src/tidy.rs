@@ -1,0 +1,146 @@
+//! Rules of the house that no compiler checks.
+//!
+//! | rule | where it is written down |
+//! |---|---|
+//! | a crate uses only the crates its manifest names | `[package.metadata.thalweg] may-use` (and `may-use-in-tests`) |
+//! | a `.rs` file has at most [`FILE_LINES_MAX`] lines; a function beyond [`FUNCTION_LINES_WARN`] is a warning | here |
+//! | no unfinished or silenced code | [`source`] |
+//! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
+//! | ARCHITECTURE.md mentions every crate | here |
+//!
+//! A rule is a function from the tree to findings; it neither prints nor stops. Git is not asked, so
+//! that an unpacked archive can be checked too.
+
+mod arrows;
+mod code;
+mod source;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Lines a file may have. Beyond this there is usually a room inside that wants its own door.
+const FILE_LINES_MAX: usize = 800;
+/// Lines a function may have before it is worth a remark.
+const FUNCTION_LINES_WARN: usize = 100;
+
+/// What a rule has to say.
+#[derive(Debug, PartialEq, Eq)]
+struct Finding {
+    fails: bool,
+    file: PathBuf,
+    /// From 1; 0 when the finding is about the file as a whole.
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn failure(file: &Path, line: usize, message: impl Into<String>) -> Self {
+        Self { fails: true, file: file.to_path_buf(), line, message: message.into() }
+    }
+
+    fn warning(file: &Path, line: usize, message: impl Into<String>) -> Self {
+        Self { fails: false, ..Self::failure(file, line, message) }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.fails { "error" } else { "warning" };
+        write!(f, "{kind}: {}", self.file.display())?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Checks the tree and prints what is wrong with it.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let findings = check(root)?;
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    let failures = findings.iter().filter(|f| f.fails).count();
+    let warnings = findings.len() - failures;
+    match failures {
+        0 => {
+            println!("tidy: no errors, {warnings} warnings");
+            Ok(())
+        }
+        n => Err(format!("tidy found {n} errors and {warnings} warnings")),
+    }
+}
+
+/// All findings, by file and line.
+fn check(root: &Path) -> Result<Vec<Finding>, String> {
+    let workspace = read(root, Path::new("Cargo.toml"))?;
+    let workspace: toml::Table = workspace.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+    let crates = arrows::crates(root)?;
+
+    let mut findings = arrows::check(&crates);
+    findings.extend(map_mentions_crates(root, &crates));
+    let mut unsafe_files = source::UnsafeFiles::new(&workspace)?;
+    for file in rust_files(root)? {
+        let text = read(root, &file)?;
+        let lines = text.lines().count();
+        if lines > FILE_LINES_MAX {
+            let message = format!("{lines} lines; a file has at most {FILE_LINES_MAX}");
+            findings.push(Finding::failure(&file, 0, message));
+        }
+        let code = code::blank(&text);
+        findings.extend(source::forbidden_words(&file, &code));
+        findings.extend(source::long_functions(&file, &code, FUNCTION_LINES_WARN));
+        findings.extend(unsafe_files.check(&file, &code));
+    }
+    findings.extend(unsafe_files.stale());
+    findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    Ok(findings)
+}
+
+/// The map must show every room.
+fn map_mentions_crates(root: &Path, crates: &[arrows::Crate]) -> Vec<Finding> {
+    let map = Path::new("ARCHITECTURE.md");
+    let text = std::fs::read_to_string(root.join(map)).unwrap_or_default();
+    let missing = crates.iter().filter(|c| !text.contains(&format!("{}", c.folder.display())));
+    missing.map(|c| Finding::failure(map, 0, format!("does not mention `{}`", c.folder.display()))).collect()
+}
+
+fn read(root: &Path, file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(root.join(file)).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// Every `.rs` file of ours, relative to `root`, sorted.
+fn rust_files(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    let mut folders: Vec<PathBuf> = ["crates", "xtask", "fuzz"].map(PathBuf::from).into();
+    while let Some(folder) = folders.pop() {
+        if !root.join(&folder).is_dir() {
+            continue;
+        }
+        for (path, is_folder) in entries(root, &folder)? {
+            let name = path.file_name().unwrap_or_default();
+            if is_folder && name != "target" && name != "corpus" && name != "artifacts" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What a folder holds (relative to `root`), and whether each entry is a folder.
+fn entries(root: &Path, folder: &Path) -> Result<Vec<(PathBuf, bool)>, String> {
+    let fail = |error: std::io::Error| format!("{}: {error}", folder.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(root.join(folder)).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        found.push((folder.join(entry.file_name()), entry.file_type().map_err(fail)?.is_dir()));
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Each rule on a small made-up tree: one that is in order, then the same with one thing wrong.
+
+use super::*;
+use tempfile::TempDir;
+
+/// A tree with two crates and nothing to complain about.
+fn tree() -> TempDir {
+    let root = TempDir::new().unwrap();
+    write(&root, "Cargo.toml", "[workspace]\nmembers = ['crates/*']\n");
+    write(&root, "ARCHITECTURE.md", "`crates/base` and `crates/bgp`");
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "may-use = []", ""));
+    write(&root, "crates/base/src/lib.rs", "//! Base.\n");
+    let uses = "[dependencies]\nthalweg-base = { path = '../base' }\nserde = '1'\n";
+    write(&root, "crates/bgp/Cargo.toml", &manifest("bgp", "may-use = ['base']", uses));
+    write(&root, "crates/bgp/src/lib.rs", "//! BGP.\n");
+    root
+}
+
+fn manifest(name: &str, metadata: &str, dependencies: &str) -> String {
+    format!("[package]\nname = 'thalweg-{name}'\n[package.metadata.thalweg]\n{metadata}\n{dependencies}")
+}
+
+fn write(root: &TempDir, file: &str, text: &str) {
+    let path = root.path().join(file);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+#[track_caller]
+fn finds(root: &TempDir, expected: &[&str]) {
+    let found: Vec<String> = check(root.path()).unwrap().iter().map(Finding::to_string).collect();
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.contains(expected), "{found}\n does not contain\n{expected}");
+    }
+}
+
+#[test]
+fn a_tree_in_order_has_no_findings() {
+    finds(&tree(), &[]);
+}
+
+#[test]
+fn an_arrow_that_the_manifest_does_not_allow_fails() {
+    let root = tree();
+    let uses = "[dependencies]\nthalweg-base = '1'\nthalweg-ports = '1'\n";
+    write(&root, "crates/bgp/Cargo.toml", &manifest("bgp", "may-use = ['base']", uses));
+    finds(&root, &["error: crates/bgp/Cargo.toml: bgp may use: base, but its manifest depends on ports"]);
+}
+
+#[test]
+fn renamed_and_platform_dependencies_are_seen() {
+    let root = tree();
+    let uses = "[target.'cfg(unix)'.build-dependencies]\nx = { package = 'thalweg-bgp' }\n";
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "may-use = []", uses));
+    finds(&root, &["base may use: none of ours, but its manifest depends on bgp"]);
+}
+
+#[test]
+fn the_program_is_a_crate_like_others() {
+    let root = tree();
+    let uses = "[dependencies]\nthalweg = '1'\n";
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "may-use = []", uses));
+    finds(&root, &["depends on thalweg"]);
+}
+
+#[test]
+fn tests_may_use_more_where_the_manifest_says_so() {
+    let root = tree();
+    let uses = "[dev-dependencies]\nthalweg-bgp = '1'\n";
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "may-use = []", uses));
+    finds(&root, &["base's tests may use: none of ours, but its manifest depends on bgp"]);
+    let metadata = "may-use = []\nmay-use-in-tests = ['bgp']";
+    write(&root, "crates/base/Cargo.toml", &manifest("base", metadata, uses));
+    finds(&root, &[]);
+}
+
+#[test]
+fn a_crate_must_say_whom_it_may_use() {
+    let root = tree();
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "", ""));
+    finds(&root, &["error: crates/base/Cargo.toml: states no [package.metadata.thalweg] may-use"]);
+}
+
+#[test]
+fn an_allowance_without_a_crate_is_a_warning() {
+    let root = tree();
+    write(&root, "crates/base/Cargo.toml", &manifest("base", "may-use = ['stor']", ""));
+    finds(&root, &["warning: crates/base/Cargo.toml: base may use stor, which does not exist"]);
+}
+
+#[test]
+fn the_map_must_show_every_crate() {
+    let root = tree();
+    write(&root, "ARCHITECTURE.md", "`crates/base` only");
+    finds(&root, &["error: ARCHITECTURE.md: does not mention `crates/bgp`"]);
+    std::fs::remove_file(root.path().join("ARCHITECTURE.md")).unwrap();
+    finds(&root, &["`crates/base`", "`crates/bgp`"]);
+}
+
+#[test]
+fn long_files_fail_and_long_functions_warn() {
+    let root = tree();
+    write(&root, "crates/bgp/src/big.rs", &"// line\n".repeat(FILE_LINES_MAX));
+    finds(&root, &[]);
+    write(&root, "crates/bgp/src/big.rs", &"// line\n".repeat(FILE_LINES_MAX + 1));
+    finds(&root, &["error: crates/bgp/src/big.rs: 801 lines; a file has at most 800"]);
+
+    let function = |lines: usize| format!("\nfn work() {{\n{}}}\n", "    f(\"{\");\n".repeat(lines - 2));
+    write(&root, "crates/bgp/src/big.rs", &function(FUNCTION_LINES_WARN));
+    finds(&root, &[]);
+    write(&root, "crates/bgp/src/big.rs", &function(FUNCTION_LINES_WARN + 1));
+    finds(&root, &["warning: crates/bgp/src/big.rs:2: fn work has 101 lines"]);
+}
+
+#[test]
+fn function_pointers_and_declarations_are_not_functions() {
+    let root = tree();
+    let filler = "    x: u8,\n".repeat(150);
+    let text =
+        format!("trait T {{ fn f(&self, g: fn(u8) -> u8); }}\nstruct S {{\n f: Box<dyn Fn()>,\n{filler}}}\n");
+    write(&root, "crates/bgp/src/lib.rs", &text);
+    finds(&root, &[]);
+}
+
+#[test]
+fn forbidden_words_fail_in_code_only() {
+    let root = tree();
+    let text =
+        "//! todo! and #[ignore] in prose\n// dbg!(x)\nconst T: &str = \"todo!()\";\nfn todo_list() {}\n";
+    write(&root, "crates/bgp/src/lib.rs", text);
+    finds(&root, &[]);
+    let text = "fn a() { todo!() }\nfn b() { std::dbg!(1); }\nfn c() { unimplemented!(\"x\") }\n\
+                #[ignore = \"slow\"]\nfn d() {}\n#[cfg_attr(miri, ignore)]\nfn e() {}\n";
+    write(&root, "crates/bgp/src/lib.rs", text);
+    finds(&root, &[":1: todo!", ":2: dbg!", ":3: unimplemented!", ":4: #[ignore]", ":6: #[ignore]"]);
+}
+
+#[test]
+fn unsafe_stands_in_listed_files_only() {
+    let root = tree();
+    write(&root, "crates/bgp/src/fast.rs", "// unsafe is a word\nfn f() { unsafe { g() } }\n");
+    finds(&root, &["error: crates/bgp/src/fast.rs:2: unsafe code in a file that is not on the list"]);
+
+    let list = "[workspace.metadata.thalweg]\nunsafe-files = ['crates/bgp/src/fast.rs']\n";
+    write(&root, "Cargo.toml", list);
+    finds(&root, &[]);
+
+    write(&root, "crates/bgp/src/fast.rs", "fn f() {}\n");
+    finds(&root, &["error: Cargo.toml: unsafe-files lists crates/bgp/src/fast.rs, which has no unsafe code"]);
+
+    write(&root, "Cargo.toml", "");
+    write(&root, "crates/bgp/src/fast.rs", "#![allow(dead_code, unsafe_code)]\n");
+    finds(&root, &["crates/bgp/src/fast.rs:1: allow(unsafe_code) in a file"]);
+
+    write(&root, "Cargo.toml", "[workspace.metadata.thalweg]\nunsafe-files = 'all'\n");
+    assert!(check(root.path()).unwrap_err().contains("not a list"));
+}
+
+#[test]
+fn findings_come_by_file_and_line_and_build_folders_are_left_alone() {
+    let root = tree();
+    write(&root, "crates/bgp/src/b.rs", "fn x() {}\nfn a() { todo!() }\n");
+    write(&root, "crates/base/src/a.rs", "fn a() { todo!() }\nfn b() { dbg!(2) }\n");
+    write(&root, "fuzz/target/debug/x.rs", "fn a() { todo!() }\n");
+    finds(&root, &["base/src/a.rs:1", "base/src/a.rs:2", "bgp/src/b.rs:2"]);
+}
