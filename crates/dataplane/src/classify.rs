@@ -21,8 +21,8 @@ pub struct Match {
     pub dscp: Vec<u8>,
     /// Any of these application codes.
     pub applications: Vec<u8>,
-    /// This transport protocol.
-    pub protocol: Option<u8>,
+    /// Any of these transport protocols.
+    pub protocols: Vec<u8>,
     /// Any of these source ports.
     pub source_ports: Vec<RangeInclusive<u16>>,
     /// Any of these destination ports.
@@ -185,7 +185,7 @@ impl Match {
             nets.is_empty()
                 || address(packet, l3, source).is_some_and(|a| nets.iter().any(|n| n.contains(&a)))
         };
-        self.protocol.is_none_or(|p| p == packet.protocol)
+        (self.protocols.is_empty() || self.protocols.contains(&packet.protocol))
             && among(&self.source_ports, packet.src_port)
             && among(&self.destination_ports, packet.dst_port)
             && (self.ports_in.is_empty() || self.ports_in.contains(&packet.port_in))

@@ -27,7 +27,7 @@ impl Frame {
         self
     }
 
-    pub(crate) fn from_port(mut self, port: u16) -> Self {
+    pub(crate) fn on_port(mut self, port: u16) -> Self {
         self.port_in = port;
         self
     }

@@ -25,7 +25,7 @@ fn each_part_of_a_match_must_hold_and_the_first_class_wins() {
     let classifier = Classifier::new(
         [
             (Match { dscp: vec![46], ..Match::default() }, 1),
-            (Match { protocol: Some(17), destination_ports: vec![4000..=4010], ..Match::default() }, 2),
+            (Match { protocols: vec![17], destination_ports: vec![4000..=4010], ..Match::default() }, 2),
             (Match { sources: net("10.1.0.0/16"), ports_in: vec![3], ..Match::default() }, 3),
             (
                 Match { destinations: net("198.51.100.0/24"), source_ports: vec![9..=9], ..Match::default() },
@@ -41,9 +41,9 @@ fn each_part_of_a_match_must_hold_and_the_first_class_wins() {
             Frame::raw(with_ipv4_field(udp(1, 4005), 1, &[46 << 2 | 1])),
             Frame::raw(udp(1, 4010)),
             Frame::raw(udp(1, 4011)),
-            Frame::raw(udp(1, 4011)).from_port(3),
+            Frame::raw(udp(1, 4011)).on_port(3),
             Frame::raw(udp(9, 1)),
-            Frame::raw(udp4(B, A, 9, 1, b"")).from_port(3),
+            Frame::raw(udp4(B, A, 9, 1, b"")).on_port(3),
         ],
     );
     assert_eq!(got, [1, 2, 0, 3, 4, 0]);

@@ -190,10 +190,10 @@ fn the_port_is_guessed_by_longest_source_network() {
     assert_eq!(guess.port_for(ip("192.0.2.1")), Some(0));
     assert_eq!(guess.port_for(ip("2001:db8::9")), Some(3));
     let stage = Ingress { drop_martians: true, port_guess: guess };
-    let mut chunk = chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).from_port(NO_PORT)]);
+    let mut chunk = chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).on_port(NO_PORT)]);
     stage.process(&mut chunk.batch(0));
     assert_eq!(chunk.packets()[0].port_in, 2);
-    let mut chunk = crate::test_support::chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).from_port(NO_PORT)]);
+    let mut chunk = crate::test_support::chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).on_port(NO_PORT)]);
     ingress().process(&mut chunk.batch(0));
     assert_eq!(chunk.packets()[0].drop_reason(), Some(DropReason::UnknownPort));
 }
