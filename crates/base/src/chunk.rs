@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use crate::slab::HEADROOM;
-use crate::{LinkType, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, SlabPool};
+use crate::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, Slab, SlabPool};
 use std::sync::Arc;
 
 /// Packets a stage is given at a time, at most. 256 descriptors and the first line of their frames are
@@ -423,7 +423,7 @@ impl ChunkBuilder {
             flags: PacketFlags::default(),
             protocol: 0,
             traffic_class: 0,
-            class: 0,
+            class: NO_CLASS,
             application,
         });
     }

@@ -4,6 +4,8 @@ use crate::DropReason;
 pub const NO_PORT: u16 = u16::MAX;
 /// Arrived on a port whose name the configuration does not know.
 pub const UNKNOWN_PORT: u16 = u16::MAX - 1;
+/// No class: the packet died before it was classified.
+pub const NO_CLASS: u8 = u8::MAX;
 /// No shard: the stage that owns shards has nothing to do with this packet.
 pub const NO_SHARD: u16 = u16::MAX;
 
@@ -111,7 +113,7 @@ pub struct Packet {
     pub protocol: u8,
     /// Differentiated services field, ECN bits included.
     pub traffic_class: u8,
-    /// Index of its class in the configuration.
+    /// Index of its class in the configuration; see [`NO_CLASS`].
     pub class: u8,
     /// Application code, where the source or the classifier knows it; 0 is unknown.
     pub application: u8,

@@ -2,7 +2,7 @@
 //! the conservation law `packets in = packets out + sum of drops`.
 
 use hdrhistogram::Histogram;
-use thalweg_base::{Batch, DropReason, Packet};
+use thalweg_base::{Batch, DropReason, NO_CLASS, Packet};
 
 /// Ethernet header that every packet leaves with.
 const ETHERNET_HEADER: u64 = 14;
@@ -20,6 +20,8 @@ pub struct PortCounts {
     pub packets_out: u64,
     /// Their bytes, Ethernet header included.
     pub bytes_out: u64,
+    /// Packets that arrived here and were dropped.
+    pub dropped: u64,
 }
 
 /// A class's forwarded packets and how long they stayed.
@@ -29,6 +31,8 @@ pub struct ClassCounts {
     pub packets: u64,
     /// Their bytes, Ethernet header included.
     pub bytes: u64,
+    /// Packets dropped after they were classified.
+    pub dropped: u64,
     /// Time from the model's taking the chunk on to the packet's leaving, in nanoseconds.
     pub residence_ns: Histogram<u64>,
 }
@@ -51,7 +55,7 @@ pub struct Account {
 impl Account {
     /// Empty books for so many ports and classes.
     pub fn new(ports: usize, classes: usize) -> Self {
-        let class = ClassCounts { packets: 0, bytes: 0, residence_ns: residence_histogram() };
+        let class = ClassCounts { packets: 0, bytes: 0, dropped: 0, residence_ns: residence_histogram() };
         Self {
             packets_in: 0,
             packets_out: 0,
@@ -108,8 +112,14 @@ impl Account {
     }
 
     fn book_drop(&mut self, packet: &Packet) {
-        let code = packet.drop_reason().map_or(0, |r| r as usize);
-        self.dropped[code] += 1;
+        let Some(reason) = packet.drop_reason() else { return };
+        self.dropped[reason as usize] += 1;
+        let last = self.ports.len() - 1;
+        self.ports[usize::from(packet.port_in).min(last)].dropped += 1;
+        if packet.class != NO_CLASS {
+            let last = self.classes.len() - 1;
+            self.classes[usize::from(packet.class).min(last)].dropped += 1;
+        }
     }
 
     /// Adds another worker's books.
@@ -124,10 +134,12 @@ impl Account {
             a.bytes_in += b.bytes_in;
             a.packets_out += b.packets_out;
             a.bytes_out += b.bytes_out;
+            a.dropped += b.dropped;
         }
         for (a, b) in self.classes.iter_mut().zip(&other.classes) {
             a.packets += b.packets;
             a.bytes += b.bytes;
+            a.dropped += b.dropped;
             // Both histograms have the same bounds, so adding cannot fail; should it, the count above
             // still stands and the percentiles are of the rest.
             let _ = a.residence_ns.add(&b.residence_ns);
@@ -160,9 +172,11 @@ mod tests {
         }
         let mut chunk = builder.finish(0, 1, 0);
         chunk.packets_mut()[1].drop_for(DropReason::NotIp);
+        chunk.packets_mut()[2].class = 0;
         chunk.packets_mut()[2].drop_for(DropReason::TtlExpired);
         chunk.packets_mut()[2].drop_for(DropReason::NoRoute);
         chunk.packets_mut()[3].port_out = 0;
+        chunk.packets_mut()[3].class = 0;
         chunk.schedule(1, |p| (p.drop_reason() != Some(DropReason::NotIp)).then_some(0));
 
         let mut a = Account::new(2, 1);
@@ -174,6 +188,7 @@ mod tests {
         assert_eq!(a.dropped[DropReason::TtlExpired as usize], 1);
         assert_eq!(a.dropped[DropReason::NotIp as usize], 1);
         assert_eq!(a.ports[1].packets_in, 5);
+        assert_eq!((a.ports[1].dropped, a.classes[0].dropped), (2, 1));
         assert_eq!(a.ports[1].bytes_in, 300);
         assert_eq!(a.ports[0].packets_out, 1);
         let p50 = a.classes[0].residence_ns.value_at_quantile(0.5);

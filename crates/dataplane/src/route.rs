@@ -1,0 +1,240 @@
+//! Routing: look up the destination, choose among equal paths, count the TTL down, put the Ethernet
+//! header of the next hop in front.
+//!
+//! The look-up yields the id of a *next-hop group*; a group is a run of *adjacencies*. An adjacency is
+//! either a ready-made rewrite (port, MAC addresses) or the reason why packets end here (no route,
+//! blackhole, local ...), so the hot path has one shape and one table. Neighbours are host routes to an
+//! adjacency of their own: resolving the next hop's MAC is part of the same look-up.
+//!
+//! Equal-cost paths are chosen by the symmetric flow hash (RFC 2992's concern, one path per flow, holds:
+//! the hash is the same for all packets of a flow; fragments are hashed without ports).
+//!
+//! Missing: ICMP errors to the sender, fragmentation, live neighbour resolution; a packet that would need
+//! them is dropped by name.
+
+use crate::lpm::{Fib4, Fib6};
+use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet};
+
+/// What to do with a packet that matched a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adjacency {
+    /// Out of a port, to a neighbour.
+    Forward {
+        /// The egress port.
+        port: u16,
+        /// The neighbour's MAC address.
+        destination_mac: [u8; 6],
+        /// The port's own MAC address.
+        source_mac: [u8; 6],
+        /// Largest IP packet the port takes.
+        mtu_bytes: u32,
+    },
+    /// Dropped for this reason.
+    Drop(DropReason),
+}
+
+/// An adjacency as the hot path reads it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+struct Rewrite {
+    macs: [u8; 12],
+    drop_code: u8,
+    port: u16,
+    mtu_bytes: u32,
+}
+
+impl From<Adjacency> for Rewrite {
+    fn from(adjacency: Adjacency) -> Self {
+        match adjacency {
+            Adjacency::Forward { port, destination_mac, source_mac, mtu_bytes } => {
+                let mut macs = [0; 12];
+                macs[..6].copy_from_slice(&destination_mac);
+                macs[6..].copy_from_slice(&source_mac);
+                Rewrite { macs, drop_code: 0, port, mtu_bytes }
+            }
+            Adjacency::Drop(reason) => {
+                Rewrite { macs: [0; 12], drop_code: reason as u8, port: thalweg_base::NO_PORT, mtu_bytes: 0 }
+            }
+        }
+    }
+}
+
+/// A next-hop group: `count` adjacencies from `first`.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    first: u32,
+    count: u32,
+}
+
+/// All next-hop groups. Id 0 is "no route".
+#[derive(Clone, Debug)]
+pub struct NextHops {
+    groups: Vec<Group>,
+    rewrites: Vec<Rewrite>,
+}
+
+impl Default for NextHops {
+    fn default() -> Self {
+        let mut hops = Self { groups: Vec::new(), rewrites: Vec::new() };
+        hops.push(&[Adjacency::Drop(DropReason::NoRoute)]);
+        hops
+    }
+}
+
+impl NextHops {
+    /// The most groups there can be: ids are 15 bits wide in the smallest look-up table.
+    pub const GROUPS_MAX: usize = 32_767;
+
+    /// A table that holds only "no route".
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a group of equal paths; `None` if there are too many groups or no path.
+    pub fn add(&mut self, paths: &[Adjacency]) -> Option<u16> {
+        if paths.is_empty() || self.groups.len() > Self::GROUPS_MAX {
+            return None;
+        }
+        Some(self.push(paths))
+    }
+
+    fn push(&mut self, paths: &[Adjacency]) -> u16 {
+        let group = Group { first: self.rewrites.len() as u32, count: paths.len() as u32 };
+        self.rewrites.extend(paths.iter().map(|&a| Rewrite::from(a)));
+        self.groups.push(group);
+        (self.groups.len() - 1) as u16
+    }
+
+    /// Groups in the table, "no route" included.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Never: there is always "no route".
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    #[inline(always)]
+    fn select(&self, id: u16, flow_hash: u32) -> &Rewrite {
+        let group = self.groups[usize::from(id)];
+        let member = if group.count == 1 {
+            0
+        } else {
+            ((u64::from(flow_hash) * u64::from(group.count)) >> 32) as u32
+        };
+        &self.rewrites[(group.first + member) as usize]
+    }
+}
+
+/// The routing stage. Stateless: it reads the tables and writes packets.
+#[derive(Debug)]
+pub struct Router {
+    /// IPv4 routes.
+    pub fib4: Fib4,
+    /// IPv6 routes.
+    pub fib6: Fib6,
+    /// What the routes lead to.
+    pub next_hops: NextHops,
+}
+
+impl Router {
+    /// Routes every live packet of the batch (at most [`BATCH_PACKETS`]).
+    pub fn process(&self, batch: &mut Batch<'_>) {
+        let mut addresses4 = [0u32; BATCH_PACKETS];
+        let mut members4 = [0u16; BATCH_PACKETS];
+        let mut count4 = 0;
+        let mut any_ipv6 = false;
+        for i in 0..batch.len() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            if !packet.is_alive() {
+                continue;
+            }
+            if packet.is_ipv6() {
+                any_ipv6 = true;
+            } else if let Some(header) = l3.first_chunk::<20>() {
+                addresses4[count4] = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
+                members4[count4] = i as u16;
+                count4 += 1;
+            }
+        }
+        let mut hops = [0u16; BATCH_PACKETS];
+        self.fib4.lookup_batch(&addresses4[..count4], &mut hops[..count4]);
+        for (&i, &hop) in members4[..count4].iter().zip(&hops) {
+            self.forward_ipv4(batch, usize::from(i), hop);
+        }
+        if any_ipv6 {
+            self.process_ipv6(batch);
+        }
+    }
+
+    fn process_ipv6(&self, batch: &mut Batch<'_>) {
+        let mut addresses = [0u128; BATCH_PACKETS];
+        let mut members = [0u16; BATCH_PACKETS];
+        let mut count = 0;
+        for i in 0..batch.len() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            if let (true, true, Some(header)) = (packet.is_alive(), packet.is_ipv6(), l3.first_chunk::<40>()) {
+                addresses[count] = header[24..40].iter().fold(0, |a, &b| a << 8 | u128::from(b));
+                members[count] = i as u16;
+                count += 1;
+            }
+        }
+        let mut hops = [0u16; BATCH_PACKETS];
+        self.fib6.lookup_batch(&addresses[..count], &mut hops[..count]);
+        for (&i, &hop) in members[..count].iter().zip(&hops) {
+            self.forward_ipv6(batch, usize::from(i), hop);
+        }
+    }
+
+    #[inline(always)]
+    fn forward_ipv4(&self, batch: &mut Batch<'_>, i: usize, hop: u16) {
+        let (packet, frame) = batch.packet_and_egress(i);
+        let Some(header) = frame.first_chunk_mut::<34>() else { return };
+        let Some(rewrite) = self.admit(packet, hop, header[22]) else { return };
+        header[..12].copy_from_slice(&rewrite.macs);
+        header[12] = 0x08;
+        header[13] = 0x00;
+        header[22] -= 1;
+        // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its
+        // complement rises by as much, with the carry brought round.
+        let (sum, carry) = u16::from_be_bytes([header[24], header[25]]).overflowing_add(0x0100);
+        let sum = sum + u16::from(carry);
+        header[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    #[inline(always)]
+    fn forward_ipv6(&self, batch: &mut Batch<'_>, i: usize, hop: u16) {
+        let (packet, frame) = batch.packet_and_egress(i);
+        let Some(header) = frame.first_chunk_mut::<54>() else { return };
+        let Some(rewrite) = self.admit(packet, hop, header[21]) else { return };
+        header[..12].copy_from_slice(&rewrite.macs);
+        header[12] = 0x86;
+        header[13] = 0xdd;
+        header[21] -= 1;
+    }
+
+    /// Decides whether the packet may leave, and by which rewrite.
+    #[inline(always)]
+    fn admit(&self, packet: &mut Packet, hop: u16, ttl: u8) -> Option<&Rewrite> {
+        packet.next_hop = u32::from(hop);
+        let rewrite = self.next_hops.select(hop, packet.flow_hash);
+        if rewrite.drop_code != 0 {
+            packet.drop_for(DropReason::from_code(rewrite.drop_code)?);
+            return None;
+        }
+        if ttl <= 1 {
+            packet.drop_for(DropReason::TtlExpired);
+            return None;
+        }
+        if packet.ip_len > rewrite.mtu_bytes {
+            packet.drop_for(DropReason::MtuExceeded);
+            return None;
+        }
+        packet.port_out = rewrite.port;
+        Some(rewrite)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! From a checked configuration to the parts of a router.
+//!
+//! What a route leads to becomes a next-hop group of ready-made rewrites. Neighbours become host routes,
+//! so that sending to one is no special case; the network and broadcast addresses of connected networks
+//! become routes to a drop (RFC 2644: directed broadcasts are not forwarded).
+
+use crate::config::{self, RouteTarget, RouterConfig};
+use crate::plan::{Nat, RouterParts, RouterPlan};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::IpAddr;
+use thalweg_base::DropReason;
+use thalweg_dataplane::classify::{Classifier, Match};
+use thalweg_dataplane::ingress::{Ingress, PortGuess};
+use thalweg_dataplane::lpm::{Fib4, Fib6};
+use thalweg_dataplane::nat::{self, Labeller, NatStage};
+use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
+use thalweg_dataplane::route::{Adjacency, NextHops, Router};
+use thalweg_dataplane::schedule::{Scheduler, Service};
+
+/// A configuration that is valid but cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BuildError {
+    /// More different next hops than the look-up tables have ids for.
+    TooManyNextHops {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// NAT refuses its configuration.
+    Nat(String),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::TooManyNextHops { limit } => {
+                write!(f, "the routes and neighbours lead to more than {limit} different next hops")
+            }
+            BuildError::Nat(reason) => write!(f, "nat: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+impl RouterPlan {
+    /// The router of a configuration, with N-queens work after each stage if asked for.
+    pub fn from_config(config: &RouterConfig, work_queens: Option<u32>) -> Result<Self, BuildError> {
+        Ok(RouterPlan::new(RouterParts {
+            ingress: Ingress { drop_martians: config.validate.martians, port_guess: port_guess(config) },
+            classifier: classifier(&config.qos),
+            police: Police::new(&config.qos.classes.iter().map(policer).collect::<Vec<_>>()),
+            scheduler: Scheduler::new(&config.qos.classes.iter().map(service).collect::<Vec<_>>()),
+            nat: config.nat.as_ref().map(|n| build_nat(n, config)).transpose()?,
+            router: router(config)?,
+            ports: config.ports.len(),
+            classes: config.qos.classes.len(),
+            work_queens,
+        }))
+    }
+}
+
+/// Packets whose port is not known come in where their source is connected, else from where the rest of
+/// the world is: the NAT's outside port, the port of a default route, or the first port.
+fn port_guess(config: &RouterConfig) -> PortGuess {
+    let connected = (0u16..)
+        .zip(&config.ports)
+        .flat_map(|(index, port)| port.addresses.iter().map(move |net| (net.trunc(), index)));
+    let default_route = |target: Option<u32>| match config.routing.targets.get(target? as usize)? {
+        RouteTarget::Forward(hops) => hops.first().map(|h| h.port),
+        _ => None,
+    };
+    let v4 = config.routing.v4.iter().find(|r| r.0.prefix_len() == 0).map(|r| r.1);
+    let v6 = config.routing.v6.iter().find(|r| r.0.prefix_len() == 0).map(|r| r.1);
+    let fallback = config
+        .nat
+        .as_ref()
+        .map(|n| n.outside)
+        .or_else(|| default_route(v4))
+        .or_else(|| default_route(v6))
+        .unwrap_or(0);
+    PortGuess::new(connected, Some(fallback))
+}
+
+fn classifier(qos: &config::QosConfig) -> Classifier {
+    let ranges = |ranges: &[config::PortRange]| ranges.iter().map(|r| r.first..=r.last).collect();
+    let matches = (0u8..).zip(&qos.classes).flat_map(|(index, class)| {
+        class.matches.iter().map(move |m| {
+            let spec = Match {
+                dscp: m.dscp.clone(),
+                applications: m.applications.clone(),
+                protocols: m.protocols.clone(),
+                source_ports: ranges(&m.source_ports),
+                destination_ports: ranges(&m.destination_ports),
+                sources: m.sources.clone(),
+                destinations: m.destinations.clone(),
+                ports_in: m.ports_in.clone(),
+            };
+            (spec, index)
+        })
+    });
+    Classifier::new(matches, qos.default_class)
+}
+
+fn service(class: &config::Class) -> Service {
+    match class.service {
+        config::Service::Strict { level } => Service::Strict(level),
+        config::Service::Weighted { weight } => Service::Weight(weight),
+    }
+}
+
+fn policer(class: &config::Class) -> Option<PolicerConfig> {
+    class.policer.map(|p| PolicerConfig {
+        meter: match p.meter {
+            config::Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => {
+                Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes }
+            }
+            config::Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
+                Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes }
+            }
+        },
+        colour_aware: p.colour_aware,
+        yellow: p.yellow_dscp.map_or(ColourAction::Pass, ColourAction::Remark),
+        red: match p.red {
+            config::RedAction::Drop => ColourAction::Drop,
+            config::RedAction::Remark { dscp } => ColourAction::Remark(dscp),
+        },
+    })
+}
+
+fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, BuildError> {
+    let mut forwards = Vec::new();
+    for forward in &nat.forwards {
+        let Some(public_address) = nat.addresses.iter().position(|a| *a == forward.address) else {
+            return Err(BuildError::Nat(format!("{} is not a public address", forward.address)));
+        };
+        for (offset, public_port) in (forward.ports.first..=forward.ports.last).enumerate() {
+            forwards.push(nat::PortForward {
+                protocol: match forward.protocol {
+                    config::ForwardProtocol::Tcp => nat::NatProtocol::Tcp,
+                    config::ForwardProtocol::Udp => nat::NatProtocol::Udp,
+                },
+                public_address,
+                public_port,
+                inside_address: *forward.to.ip(),
+                inside_port: forward.to.port().wrapping_add(offset as u16),
+            });
+        }
+    }
+    let settings = nat::NatConfig {
+        outside_port: nat.outside,
+        inside_ports: nat.inside.clone(),
+        public_addresses: nat.addresses.clone(),
+        untranslated: inside_networks(nat, config),
+        port_range: nat.ports.first..=nat.ports.last,
+        shards: nat.shards,
+        sessions_max: nat.sessions_max,
+        port_selection: match nat.port_selection {
+            config::PortSelection::Preserve => nat::PortSelection::Preserve,
+            config::PortSelection::Hash => nat::PortSelection::Hash,
+        },
+        filtering: match nat.filtering {
+            config::Filtering::EndpointIndependent => nat::Filtering::EndpointIndependent,
+            config::Filtering::AddressDependent => nat::Filtering::AddressDependent,
+        },
+        hairpin: nat.hairpin,
+        timeouts: nat::NatTimeouts {
+            udp_s: nat.timeouts.udp_s,
+            tcp_established_s: nat.timeouts.tcp_established_s,
+            tcp_transitory_s: nat.timeouts.tcp_transitory_s,
+            icmp_s: nat.timeouts.icmp_s,
+        },
+        forwards,
+        ..nat::NatConfig::default()
+    };
+    let refused = |e: nat::NatConfigError| BuildError::Nat(e.to_string());
+    Ok(Nat { labeller: Labeller::new(&settings).map_err(refused)?, stage: NatStage::new(&settings).map_err(refused)? })
+}
+
+/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.
+fn inside_networks(nat: &config::NatConfig, config: &RouterConfig) -> Vec<Ipv4Net> {
+    let inside = |target: &RouteTarget| match target {
+        RouteTarget::Forward(hops) => hops.iter().all(|h| nat.inside.contains(&h.port)),
+        RouteTarget::Local(port) => nat.inside.contains(port),
+        RouteTarget::Blackhole | RouteTarget::Unreachable => false,
+    };
+    let targets: Vec<bool> = config.routing.targets.iter().map(inside).collect();
+    let mut nets: Vec<Ipv4Net> = (config.routing.v4.iter())
+        .filter(|(_, target)| targets.get(*target as usize) == Some(&true))
+        .map(|(net, _)| *net)
+        .collect();
+    nets = Ipv4Net::aggregate(&nets);
+    nets
+}
+
+/// Fills the table of next hops, each different group once.
+#[derive(Default)]
+struct Groups {
+    hops: NextHops,
+    known: HashMap<Vec<AdjacencyKey>, u16>,
+}
+
+/// An adjacency as a key: equal keys are equal adjacencies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum AdjacencyKey {
+    Forward(u16, config::MacAddress),
+    Drop(DropReason),
+}
+
+impl Groups {
+    fn id(&mut self, paths: Vec<AdjacencyKey>, config: &RouterConfig) -> Result<u16, BuildError> {
+        if let Some(&id) = self.known.get(&paths) {
+            return Ok(id);
+        }
+        let adjacencies: Vec<Adjacency> = paths
+            .iter()
+            .map(|path| match *path {
+                AdjacencyKey::Forward(port, destination_mac) => Adjacency::Forward {
+                    port,
+                    destination_mac,
+                    source_mac: config.ports[usize::from(port)].mac,
+                    mtu_bytes: u32::from(config.ports[usize::from(port)].mtu),
+                },
+                AdjacencyKey::Drop(reason) => Adjacency::Drop(reason),
+            })
+            .collect();
+        let limit = NextHops::GROUPS_MAX;
+        let id = self.hops.add(&adjacencies).ok_or(BuildError::TooManyNextHops { limit })?;
+        self.known.insert(paths, id);
+        Ok(id)
+    }
+}
+
+fn router(config: &RouterConfig) -> Result<Router, BuildError> {
+    let macs: HashMap<(u16, IpAddr), config::MacAddress> =
+        config.neighbours.iter().map(|n| ((n.port, n.address), n.mac)).collect();
+    let mut groups = Groups::default();
+    let mut ids = Vec::with_capacity(config.routing.targets.len());
+    for target in &config.routing.targets {
+        let paths = match target {
+            RouteTarget::Local(_) => vec![AdjacencyKey::Drop(DropReason::Local)],
+            RouteTarget::Blackhole => vec![AdjacencyKey::Drop(DropReason::Blackhole)],
+            RouteTarget::Unreachable => vec![AdjacencyKey::Drop(DropReason::Unreachable)],
+            RouteTarget::Forward(hops) => hops.iter().map(|hop| adjacency(hop, config, &macs)).collect(),
+        };
+        ids.push(groups.id(paths, config)?);
+    }
+    let id_of = |target: &u32| ids.get(*target as usize).copied().unwrap_or(0);
+    let mut v4: Vec<(Ipv4Net, u16)> = config.routing.v4.iter().map(|(net, t)| (*net, id_of(t))).collect();
+    let mut v6: Vec<(Ipv6Net, u16)> = config.routing.v6.iter().map(|(net, t)| (*net, id_of(t))).collect();
+    let hosts = host_routes(config, &mut groups)?;
+    let taken4: HashSet<Ipv4Net> = v4.iter().map(|r| r.0).filter(|n| n.prefix_len() == 32).collect();
+    let taken6: HashSet<Ipv6Net> = v6.iter().map(|r| r.0).filter(|n| n.prefix_len() == 128).collect();
+    for (host, id) in hosts {
+        match host {
+            IpNet::V4(net) if !taken4.contains(&net) => v4.push((net, id)),
+            IpNet::V6(net) if !taken6.contains(&net) => v6.push((net, id)),
+            _ => {}
+        }
+    }
+    Ok(Router { fib4: Fib4::from_routes(v4), fib6: Fib6::from_routes(v6), next_hops: groups.hops })
+}
+
+fn adjacency(
+    hop: &config::NextHop,
+    config: &RouterConfig,
+    macs: &HashMap<(u16, IpAddr), config::MacAddress>,
+) -> AdjacencyKey {
+    let listed = hop.gateway.and_then(|gateway| macs.get(&(hop.port, gateway)).copied());
+    match listed.or(config.ports[usize::from(hop.port)].default_mac) {
+        Some(mac) => AdjacencyKey::Forward(hop.port, mac),
+        None => AdjacencyKey::Drop(DropReason::NeighbourUnresolved),
+    }
+}
+
+/// Routes of one address: neighbours, and the addresses of connected IPv4 networks that are no host's.
+/// Neighbours come last: they win over a broadcast address that somebody really uses.
+fn host_routes(config: &RouterConfig, groups: &mut Groups) -> Result<Vec<(IpNet, u16)>, BuildError> {
+    let mut routes: HashMap<IpNet, u16> = HashMap::new();
+    let nobody = groups.id(vec![AdjacencyKey::Drop(DropReason::NotUnicast)], config)?;
+    for net in config.ports.iter().flat_map(|p| &p.addresses) {
+        // RFC 3021: a /31 has neither; a /32 is all host.
+        if let (IpNet::V4(n), 0..=30) = (net, net.prefix_len()) {
+            routes.insert(IpNet::from(IpAddr::V4(n.network())), nobody);
+            routes.insert(IpNet::from(IpAddr::V4(n.broadcast())), nobody);
+        }
+    }
+    for neighbour in &config.neighbours {
+        let id = groups.id(vec![AdjacencyKey::Forward(neighbour.port, neighbour.mac)], config)?;
+        routes.insert(IpNet::from(neighbour.address), id);
+    }
+    Ok(routes.into_iter().collect())
+}

@@ -1,0 +1,324 @@
+//! The router as a plan: the packet stages in order, with the scope of the state each touches.
+//!
+//! | stage | scope | when |
+//! |---|---|---|
+//! | `ingress` | any batch | always: validate, hash, classify |
+//! | `arrival` | in order | if a class has a policer or NAT needs the ports of fragments |
+//! | `order` | one chunk | always: label with shards, put in order of service |
+//! | `nat` | per shard | if configured |
+//! | `route` | any batch | always: look-up, TTL, MAC addresses |
+//! | `egress` | any batch | always: the books |
+//! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
+//!
+//! State with order lives in mutexes that the scopes keep free of contention; they cost one uncontended
+//! lock per chunk and stage.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use thalweg_base::{Chunk, NO_SHARD, Packet, PacketFlags};
+use thalweg_dataplane::account::Account;
+use thalweg_dataplane::classify::Classifier;
+use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
+use thalweg_dataplane::ingress::Ingress;
+use thalweg_dataplane::nat::{Labeller, NatStage};
+use thalweg_dataplane::police::{ColourCounts, Police};
+use thalweg_dataplane::queens;
+use thalweg_dataplane::route::Router;
+use thalweg_dataplane::schedule::Scheduler;
+use thalweg_exec::{Plan, Scope, StageSpec};
+
+/// Groups that per-shard stages are cut into. More groups let more workers into the stage at once; each
+/// costs a turn per chunk. Shards are 64 unless configured, so a group is usually four of them.
+const SHARD_GROUPS_MAX: usize = 16;
+/// Shards of a router without NAT, where they only spread flows over a farm's workers.
+const SHARDS_WITHOUT_NAT: u16 = 64;
+
+/// NAT as the plan needs it.
+#[derive(Debug)]
+pub struct Nat {
+    /// Says which shard a packet belongs to.
+    pub labeller: Labeller,
+    /// Owns the shards.
+    pub stage: NatStage,
+}
+
+/// Everything a router does to packets, built from a configuration.
+#[derive(Debug)]
+pub struct RouterParts {
+    /// Validation.
+    pub ingress: Ingress,
+    /// Classes.
+    pub classifier: Classifier,
+    /// Policers.
+    pub police: Police,
+    /// Order of service.
+    pub scheduler: Scheduler,
+    /// NAT, if configured.
+    pub nat: Option<Nat>,
+    /// Routes.
+    pub router: Router,
+    /// Ports in the configuration.
+    pub ports: usize,
+    /// Classes in the configuration.
+    pub classes: usize,
+    /// Queens on the board of the synthetic work, if any.
+    pub work_queens: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Ingress,
+    Arrival,
+    Order,
+    Nat,
+    Route,
+    Egress,
+    Work,
+}
+
+/// State that must see packets in order of arrival.
+#[derive(Debug)]
+struct Arrival {
+    police: Police,
+    fragments: FragmentTracker,
+}
+
+/// What one worker keeps to itself.
+#[derive(Debug)]
+pub struct Scratch {
+    /// The books.
+    pub account: Account,
+    /// Sum of all synthetic results, so that none can be left out.
+    pub queens_sum: u64,
+    members: Vec<(u16, u16)>,
+}
+
+/// The router, ready to be run by a model.
+#[derive(Debug)]
+pub struct RouterPlan {
+    specs: Vec<StageSpec>,
+    stages: Vec<Stage>,
+    ingress: Ingress,
+    classifier: Classifier,
+    arrival: Mutex<Arrival>,
+    scheduler: Scheduler,
+    nat: Option<Nat>,
+    router: Router,
+    ports: usize,
+    classes: usize,
+    work_queens: Option<u32>,
+    shards: u16,
+    groups: usize,
+}
+
+impl RouterPlan {
+    /// A plan over these parts.
+    pub fn new(parts: RouterParts) -> Self {
+        let shards = parts.nat.as_ref().map_or(SHARDS_WITHOUT_NAT, |n| n.stage.shards());
+        let arrival = !parts.police.is_idle() || parts.nat.is_some();
+        let mut rows = vec![("ingress", Stage::Ingress, Scope::Batches)];
+        if arrival {
+            rows.push(("arrival", Stage::Arrival, Scope::Ordered));
+        }
+        rows.push(("order", Stage::Order, Scope::Whole));
+        let work = |rows: &mut Vec<_>, name| {
+            if parts.work_queens.is_some() {
+                rows.push((name, Stage::Work, Scope::Batches));
+            }
+        };
+        work(&mut rows, "work-bandwidth");
+        if parts.nat.is_some() {
+            rows.push(("nat", Stage::Nat, Scope::PerShard));
+        }
+        work(&mut rows, "work-nat");
+        rows.push(("route", Stage::Route, Scope::Batches));
+        work(&mut rows, "work-route");
+        work(&mut rows, "work-output");
+        rows.push(("egress", Stage::Egress, Scope::Batches));
+        Self {
+            specs: rows.iter().map(|(name, _, scope)| StageSpec { name: (*name).into(), scope: *scope }).collect(),
+            stages: rows.iter().map(|r| r.1).collect(),
+            ingress: parts.ingress,
+            classifier: parts.classifier,
+            arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
+            scheduler: parts.scheduler,
+            nat: parts.nat,
+            router: parts.router,
+            ports: parts.ports,
+            classes: parts.classes,
+            work_queens: parts.work_queens,
+            shards,
+            groups: usize::from(shards).min(SHARD_GROUPS_MAX),
+        }
+    }
+
+    /// Packets by colour of each class that has a policer.
+    pub fn colour_counts(&self) -> Vec<Option<ColourCounts>> {
+        lock(&self.arrival).police.counts()
+    }
+
+    /// What the fragment tracker saw.
+    pub fn fragment_counts(&self) -> FragmentCounts {
+        lock(&self.arrival).fragments.counts()
+    }
+
+    /// NAT, if configured.
+    pub fn nat(&self) -> Option<&Nat> {
+        self.nat.as_ref()
+    }
+
+    fn group_of(&self, shard: u16) -> u16 {
+        (usize::from(shard) * self.groups / usize::from(self.shards)) as u16
+    }
+
+    fn arrive(&self, chunk: &mut Chunk) {
+        let mut arrival = lock(&self.arrival);
+        if !arrival.police.is_idle() {
+            arrival.police.process(chunk);
+        }
+        if chunk.has_fragments && self.nat.is_some() {
+            arrival.fragments.process(chunk);
+        }
+    }
+
+    /// Labels, schedules, and lists the packets of each shard group that have state there.
+    fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
+        let mut crosses = false;
+        {
+            let (mut batch, _) = chunk.whole();
+            for i in 0..batch.len() {
+                let (packet, l3) = batch.packet_and_l3(i);
+                if !packet.is_alive() {
+                    continue;
+                }
+                if let Some(nat) = &self.nat {
+                    nat.labeller.label(packet, l3);
+                    crosses |= packet.crossing_shard != NO_SHARD;
+                }
+                if packet.shard == NO_SHARD {
+                    packet.shard = (packet.flow_hash % u32::from(self.shards)) as u16;
+                }
+            }
+        }
+        chunk.crosses_shards = crosses;
+        self.scheduler.process(chunk);
+        let live = chunk.live_len();
+        scratch.account.book_dropped(&chunk.packets()[live..]);
+        self.index_shards(chunk, &mut scratch.members);
+    }
+
+    /// Lists the packets of each group that have state there.
+    fn index_shards(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
+        if self.nat.is_none() {
+            return;
+        }
+        members.clear();
+        let touched = |p: &Packet| p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
+        let live = &chunk.packets()[..chunk.live_len()];
+        let with_state = (0u16..).zip(live).filter(|(_, p)| touched(p));
+        members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
+        chunk.shard_index.build(self.groups, members);
+    }
+
+    fn work(&self, chunk: &mut Chunk, batch: usize, scratch: &mut Scratch) {
+        let Some(queens) = self.work_queens else { return };
+        for packet in chunk.batch(batch).packets() {
+            if packet.is_alive() {
+                scratch.queens_sum += queens::solutions(std::hint::black_box(queens));
+            }
+        }
+    }
+}
+
+impl Plan for RouterPlan {
+    type Job = Chunk;
+    type Scratch = Scratch;
+
+    fn stages(&self) -> &[StageSpec] {
+        &self.specs
+    }
+
+    fn shard_groups(&self) -> usize {
+        self.groups
+    }
+
+    fn scratch(&self) -> Scratch {
+        Scratch { account: Account::new(self.ports, self.classes), queens_sum: 0, members: Vec::new() }
+    }
+
+    fn sequence(&self, job: &Chunk) -> u64 {
+        job.sequence
+    }
+
+    fn admit(&self, job: &mut Chunk, now_ns: u64) {
+        job.admitted_ns = now_ns;
+    }
+
+    fn batches(&self, _stage: usize, job: &Chunk) -> usize {
+        job.batch_count()
+    }
+
+    fn run_batch(&self, stage: usize, job: &mut Chunk, batch: usize, now_ns: u64, scratch: &mut Scratch) {
+        match self.stages[stage] {
+            Stage::Ingress => {
+                let mut packets = job.batch(batch);
+                let fragments = self.ingress.process(&mut packets);
+                self.classifier.process(&mut packets);
+                job.has_fragments |= fragments;
+            }
+            Stage::Route => self.router.process(&mut job.batch(batch)),
+            Stage::Work => self.work(job, batch, scratch),
+            Stage::Egress => {
+                let residence_ns = now_ns.saturating_sub(job.admitted_ns);
+                scratch.account.book(&job.batch(batch), residence_ns);
+            }
+            Stage::Arrival | Stage::Order | Stage::Nat => {
+                unreachable!("{:?} is not a stage over batches", self.stages[stage])
+            }
+        }
+    }
+
+    fn run_whole(&self, stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
+        match self.stages[stage] {
+            Stage::Arrival => self.arrive(job),
+            Stage::Order => self.order(job, scratch),
+            other => unreachable!("{other:?} is not a stage over whole chunks"),
+        }
+    }
+
+    fn run_shards(&self, _stage: usize, job: &mut Chunk, groups: Range<usize>, _scratch: &mut Scratch) {
+        if let Some(nat) = &self.nat {
+            nat.stage.run_groups(job, groups, self.groups);
+        }
+    }
+
+    fn crosses(&self, _stage: usize, job: &Chunk) -> bool {
+        job.crosses_shards
+    }
+
+    fn run_crossing(&self, _stage: usize, job: &mut Chunk, _scratch: &mut Scratch) {
+        if let Some(nat) = &self.nat {
+            nat.stage.run_crossing(job);
+        }
+    }
+
+    fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {
+        let mut split = job.split(parts, |p| match p.shard {
+            NO_SHARD => 0,
+            shard => owners[usize::from(self.group_of(shard))],
+        });
+        // The lists of the whole name places in the whole; each part needs its own.
+        let mut members = Vec::new();
+        split.iter_mut().for_each(|part| self.index_shards(part, &mut members));
+        split
+    }
+
+    fn merge(&self, parts: Vec<Chunk>) -> Chunk {
+        Chunk::merge(parts)
+    }
+}
+
+/// Locks state; a poisoned lock means a worker panicked, and then the run is over anyway.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
