@@ -1,5 +1,127 @@
 //! The execution models: which core runs what.
+//!
+//! Work comes as a [`Plan`]: stages that every job (a chunk of packets) passes in order, each with the
+//! [`Scope`] of the state it touches. A model decides which thread runs which stage of which job, and knows
+//! nothing else of the work: no packet, no protocol, no clock but its own. [`run`] runs any plan under any
+//! model, and the answer is the same, because a model keeps the promises of the scopes and nothing in a plan
+//! may depend on more.
+//!
+//! | model | threads | order is kept by | after |
+//! |---|---|---|---|
+//! | `serial` | one does everything | there being one | |
+//! | `run-to-completion` | each takes a job through all stages | tickets per stage and shard group, reorder buffer | PowerNP |
+//! | `pipeline` | each has a group of stages | rings from thread to thread | IXP1200 |
+//! | `tokens` | any takes the next stage of any job | filters that park jobs until their turn | parallel pipelines of TBB |
+//! | `farm` | readers split jobs, workers own shards | rings merged by sequence | ffProbe |
+//!
+//! Map of the crate:
+//! - `plan`: the contract. `options`, `report`: what goes into a run besides it and what comes out.
+//! - `worker`, `crew`: a thread of any model, its counters, and how a panic ends a run instead of hanging it.
+//! - `turn`: the one primitive to wait on. `intake`, `completion`: the ways in and out.
+//! - `serial`, `run_to_completion`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
+//!   it cannot deadlock and how many jobs it has in flight at most.
+//! - `os`: pinning and processor time; the only unsafe code.
+//!
+//! Invariants:
+//! - Every queue is bounded. When the sink is slow, the source is not asked.
+//! - A thread that has nothing to do spins for microseconds, then yields, then sleeps until it is woken for a
+//!   reason; nothing polls.
+//! - Nothing is timed out: a run ends when the source ends, or with an [`ExecError`] when code of the plan,
+//!   source or sink panics (a source that blocks is waited for).
+//!
+//! What is missing: tasks that do not come as a stream of jobs (routing sessions), work that moves between
+//! runs, and cores that differ in speed.
 
+mod completion;
+mod crew;
+mod farm;
+mod intake;
+mod options;
+mod os;
+mod pipeline;
 mod plan;
+mod report;
+mod run_to_completion;
+mod serial;
+mod tokens;
+mod turn;
+mod worker;
 
+pub use options::{ModelKind, ModelOptions, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX, UnknownModel};
 pub use plan::{Plan, Scope, Sink, Source, StageSpec};
+pub use report::{ExecError, RunReport, ThreadReport};
+
+use completion::Completion;
+use intake::Intake;
+use worker::Shared;
+
+/// Runs all jobs of `source` through `plan` into `sink`.
+///
+/// Returns when the source has ended and the sink has everything. Errors if the options make no sense, a
+/// thread cannot be started or pinned, the source's sequence has a gap, or code of the plan, the source or the
+/// sink panics; then the sink has seen some of the jobs, in order, and the plan's state is worthless.
+pub fn run<P: Plan>(
+    plan: &P,
+    source: &mut dyn Source<P::Job>,
+    sink: &mut dyn Sink<P::Job>,
+    options: &ModelOptions,
+) -> Result<RunReport<P::Scratch>, ExecError> {
+    check(options)?;
+    let shared = Shared::new(plan, options.pin_cores.as_deref());
+    if shared.groups == 0 {
+        return Err(ExecError::NoShardGroups);
+    }
+    let intake = Intake::new(source);
+    let mut grouping = Vec::new();
+    let mut reorder_high_water = 0;
+    let done = match options.kind {
+        ModelKind::Serial => serial::run(&shared, &intake, sink),
+        ModelKind::RunToCompletion => {
+            let completion = Completion::new(sink, options.reorder_jobs, Vec::new());
+            let done = run_to_completion::run(&shared, options.workers, &intake, &completion);
+            reorder_high_water = completion.high_water();
+            done
+        }
+        ModelKind::Pipeline => {
+            let (done, groups) = pipeline::run(&shared, options, &intake, sink);
+            grouping = groups;
+            done
+        }
+        ModelKind::Tokens => {
+            let (done, high_water) = tokens::run(&shared, options, &intake, sink);
+            reorder_high_water = high_water;
+            done
+        }
+        ModelKind::Farm => {
+            let (done, high_water) = farm::run(&shared, options, &intake, sink);
+            reorder_high_water = high_water;
+            done
+        }
+    };
+    let elapsed = shared.elapsed();
+    let jobs = intake.taken();
+    if let Some(error) = shared.control.into_error() {
+        return Err(error);
+    }
+    let (scratches, threads) = done.into_iter().map(|done| (done.scratch, done.report)).unzip();
+    Ok(RunReport { kind: options.kind, elapsed, jobs, scratches, threads, grouping, reorder_high_water })
+}
+
+fn check(options: &ModelOptions) -> Result<(), ExecError> {
+    if !(1..=THREADS_MAX).contains(&options.workers) {
+        return Err(ExecError::Workers(options.workers));
+    }
+    if !(1..=THREADS_MAX).contains(&options.readers) {
+        return Err(ExecError::Readers(options.readers));
+    }
+    if !(1..=TOKENS_MAX).contains(&options.tokens) {
+        return Err(ExecError::Tokens(options.tokens));
+    }
+    if options.ring_jobs == 0 || options.reorder_jobs == 0 {
+        return Err(ExecError::NoCapacity);
+    }
+    if options.pin_cores.as_ref().is_some_and(Vec::is_empty) {
+        return Err(ExecError::NoCores);
+    }
+    Ok(())
+}

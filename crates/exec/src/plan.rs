@@ -10,6 +10,9 @@
 //! | `Ordered` | one job at a time | jobs come in sequence order |
 //! | `PerShard` | one job at a time *per shard group* | jobs come in sequence order to each group |
 //!
+//! Neighbouring `Batches` stages are fused in every model: for each batch, all of them in turn, so that the
+//! batch's packets stay in the cache and the first (most urgent) batch of a job is done first.
+//!
 //! A job that [`crosses`](Plan::crosses) shards is the exception that keeps sharding honest: it runs its
 //! `PerShard` stage on all groups and then `run_crossing`, and no other job's groups may run in between.
 //!
@@ -63,7 +66,9 @@ pub trait Plan: Sync {
     /// The model takes the job on at `now_ns` by its own clock.
     fn admit(&self, job: &mut Self::Job, now_ns: u64);
 
-    /// Batches the job has at `stage`.
+    /// Batches the job has at `stage`. Asked for a whole row of neighbouring `Batches` stages when the
+    /// first of them is about to run, because models run such a row batch by batch: all of its stages on
+    /// one batch, then the next batch. So no stage of the row may change how the others are cut.
     fn batches(&self, stage: usize, job: &Self::Job) -> usize;
 
     /// Runs a `Batches` stage on one batch. `now_ns` is the model's clock, read about once per batch.
@@ -88,14 +93,17 @@ pub trait Plan: Sync {
         scratch: &mut Self::Scratch,
     );
 
-    /// Whether the job needs two shards at once in `stage`. Asked once the stages before have run.
+    /// Whether the job needs two shards at once in `stage`. Asked once the stages before the plan's first
+    /// `PerShard` stage have run, or later; what the sharded stages do must not change the answer (the
+    /// farm has to know before it splits).
     fn crosses(&self, stage: usize, job: &Self::Job) -> bool;
 
     /// The second half of a `PerShard` stage for a job that crosses, after all groups had their first.
     fn run_crossing(&self, stage: usize, job: &mut Self::Job, scratch: &mut Self::Scratch);
 
     /// Splits a job by the owner of each packet's shard group: `owners[group]` is the part, `0..parts`.
-    /// Parts come back in order, empty ones too.
+    /// Parts come back in order, empty ones too, and answer `sequence` as the job did. Only `Batches` and
+    /// `PerShard` stages are ever run on parts.
     fn split(&self, job: Self::Job, owners: &[usize], parts: usize) -> Vec<Self::Job>;
 
     /// Undoes `split`. `parts` is never empty.

@@ -1,0 +1,365 @@
+//! The farm, after ffProbe: R readers label and split jobs, W workers each process the shards they own.
+//!
+//! Readers take jobs from the source in turn, reader `r` those with sequence `r` modulo R, and run the stages
+//! before the first `PerShard` stage (with tickets where those are `Ordered`). Then the job is split by owner
+//! of each packet's shard group, and worker `w` gets its part over ring `(r, w)`. Each worker owns
+//! neighbouring groups. It merges its R rings by sequence, which is simple because it knows that sequence `n`
+//! is in ring `n` modulo R, and runs the sharded stages and the `Batches` stages that follow on its part.
+//!
+//! Then parts go to the sink as they come, or with `ordered` to the completion unit, which waits for all parts
+//! of a job. Stages after the workers' that want the job in one piece (`Whole`, `Ordered`) are run by the
+//! completion unit, one job at a time; a plan with such a tail is always delivered in order.
+//!
+//! A job that crosses is not split. It goes to worker 0, and to all others a fence. Worker 0 waits until all
+//! others stand at it, when everything earlier is done; runs the job alone; and releases them.
+//!
+//! A plan without `PerShard` stages has nothing to split by: its last row of `Batches` stages is what the
+//! workers share, whole jobs are dealt in turn, and delivery is always in order (a shard's packets may be with
+//! any worker).
+//!
+//! **No deadlock.** Consider the lowest sequence not delivered (or not done, when unordered). All lower ones
+//! are out of every ring and hand, so its reader can take it, its tickets have come, its rings have room at
+//! their heads, its workers find it there, and the completion unit's window includes it. At a fence everyone
+//! waits for what is lower, too.
+//!
+//! **In flight** are at most R jobs in readers' hands, `R * ring_jobs` in the rings of the slowest worker, one
+//! in each worker's hands and `reorder_jobs` in the completion unit.
+
+use crate::completion::Completion;
+use crate::crew::{self, Member};
+use crate::intake::Intake;
+use crate::options::ModelOptions;
+use crate::plan::{Plan, Scope, Sink, StageSpec};
+use crate::run_to_completion::{run_step, turns_for};
+use crate::turn::Turn;
+use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// What comes over a ring.
+enum Message<J> {
+    /// The receiver's part of a job.
+    Part(J),
+    /// A whole job, for worker 0 when all others stand at the fence.
+    Whole(J),
+    /// Worker 0 has a whole job of this sequence.
+    Fence,
+}
+
+/// Which stages run where.
+struct Layout {
+    head: Vec<Step>,
+    body: Vec<Step>,
+    tail: Vec<Step>,
+    /// Jobs are split by shard; else dealt whole.
+    split: bool,
+}
+
+impl Layout {
+    fn of(stages: &[StageSpec]) -> Self {
+        let scope = |stage: usize| stages[stage].scope;
+        let first_sharded = (0..stages.len()).find(|&stage| scope(stage) == Scope::PerShard);
+        let body = match first_sharded {
+            Some(first) => {
+                let end = (first..stages.len())
+                    .find(|&stage| !matches!(scope(stage), Scope::PerShard | Scope::Batches))
+                    .unwrap_or(stages.len());
+                first..end
+            }
+            None => {
+                let end = (0..stages.len())
+                    .rfind(|&stage| scope(stage) == Scope::Batches)
+                    .map_or(stages.len(), |last| last + 1);
+                let start = (0..end).rfind(|&stage| scope(stage) != Scope::Batches).map_or(0, |s| s + 1);
+                start..end
+            }
+        };
+        Self {
+            head: Step::list(stages, 0..body.start),
+            tail: Step::list(stages, body.end..stages.len()),
+            body: Step::list(stages, body),
+            split: first_sharded.is_some(),
+        }
+    }
+}
+
+/// Where workers bring what they have done.
+enum Outlet<'a, J> {
+    Ordered(Completion<'a, J>),
+    AsTheyCome(Mutex<&'a mut (dyn Sink<J> + 'a)>),
+}
+
+/// What readers and workers share.
+struct Farm<'a, J> {
+    workers: usize,
+    readers: usize,
+    split: bool,
+    head: Vec<(Step, Vec<Turn>)>,
+    body: Vec<Step>,
+    /// Worker of each shard group.
+    owners: Vec<usize>,
+    /// Sequence that may be taken from the source, by its reader.
+    read_turn: Turn,
+    /// Workers that have come to a fence, over all fences.
+    arrivals: Turn,
+    /// Fences opened.
+    released: Turn,
+    outlet: Outlet<'a, J>,
+}
+
+impl<J: Send> Farm<'_, J> {
+    fn read<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        reader: usize,
+        intake: &Intake<'_, J>,
+        rings: &[Sender<Message<J>>],
+    ) -> Result<(), Stopped> {
+        for due in (reader as u64..).step_by(self.readers) {
+            worker.wait(&self.read_turn, due)?;
+            let taken = intake.take(worker)?;
+            self.read_turn.set(due + 1);
+            let Some((sequence, mut job)) = taken else { break };
+            for (step, turns) in &self.head {
+                run_step(worker, step, turns, sequence, &mut job)?;
+            }
+            self.dispatch(worker, sequence, job, rings)?;
+        }
+        Ok(())
+    }
+
+    fn dispatch<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        sequence: u64,
+        job: J,
+        rings: &[Sender<Message<J>>],
+    ) -> Result<(), Stopped> {
+        if !self.split {
+            return worker.send(&rings[remainder(sequence, self.workers)], Message::Whole(job));
+        }
+        let crosses =
+            self.body.iter().any(|step| matches!(*step, Step::PerShard(s) if worker.crosses(s, &job)));
+        if crosses || self.workers == 1 {
+            worker.send(&rings[0], Message::Whole(job))?;
+            return rings[1..].iter().try_for_each(|ring| worker.send(ring, Message::Fence));
+        }
+        let parts = worker.at(Place::Split, |plan, _| {
+            let parts = plan.split(job, &self.owners, self.workers);
+            assert_eq!(parts.len(), self.workers, "the plan split a job into too few or too many parts");
+            parts
+        });
+        rings.iter().zip(parts).try_for_each(|(ring, part)| worker.send(ring, Message::Part(part)))
+    }
+
+    fn work<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        index: usize,
+        rings: &[Receiver<Message<J>>],
+    ) -> Result<(), Stopped> {
+        let (first, step) = if self.split { (0, 1) } else { (index as u64, self.workers) };
+        let groups = owned_groups(&self.owners, index);
+        let mut fences = 0;
+        for sequence in (first..).step_by(step) {
+            let Some(message) = worker.receive(&rings[remainder(sequence, self.readers)]) else { break };
+            match message {
+                Message::Part(mut part) => {
+                    worker.jobs += 1;
+                    self.run_part(worker, &mut part, &groups);
+                    self.bring(worker, sequence, index, self.workers, part)?;
+                }
+                Message::Whole(job) if !self.split => {
+                    worker.jobs += 1;
+                    self.run_alone(worker, sequence, job, || ())?;
+                }
+                Message::Whole(job) => {
+                    worker.jobs += 1;
+                    fences += 1;
+                    worker.wait(&self.arrivals, fences * (self.workers as u64 - 1))?;
+                    self.run_alone(worker, sequence, job, || self.released.set(fences))?;
+                }
+                Message::Fence => {
+                    fences += 1;
+                    self.arrivals.increment();
+                    worker.wait(&self.released, fences)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_part<P: Plan<Job = J>>(&self, worker: &mut Worker<'_, P>, part: &mut J, groups: &Range<usize>) {
+        for step in &self.body {
+            match *step {
+                Step::PerShard(stage) if !groups.is_empty() => {
+                    worker.run_shards(stage, part, groups.clone());
+                }
+                Step::PerShard(_) => {}
+                _ => worker.run_step(step, part),
+            }
+        }
+    }
+
+    /// Runs a whole job and brings it; `release` lets the others go on as soon as order allows.
+    fn run_alone<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        sequence: u64,
+        mut job: J,
+        release: impl FnOnce(),
+    ) -> Result<(), Stopped> {
+        for step in &self.body {
+            worker.run_step(step, &mut job);
+        }
+        match self.outlet {
+            Outlet::Ordered(_) => {
+                release();
+                self.bring(worker, sequence, 0, 1, job)
+            }
+            // Later parts of the same groups must not overtake this job on the way to the sink.
+            Outlet::AsTheyCome(_) => {
+                self.bring(worker, sequence, 0, 1, job)?;
+                release();
+                Ok(())
+            }
+        }
+    }
+
+    fn bring<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        sequence: u64,
+        part: usize,
+        parts: usize,
+        job: J,
+    ) -> Result<(), Stopped> {
+        match &self.outlet {
+            Outlet::Ordered(completion) => completion.put_part(sequence, part, parts, job, worker),
+            Outlet::AsTheyCome(sink) => {
+                let mut sink = match sink.try_lock() {
+                    Ok(sink) => sink,
+                    Err(std::sync::TryLockError::Poisoned(_)) => return Err(Stopped),
+                    Err(std::sync::TryLockError::WouldBlock) => {
+                        worker.waiting(|| sink.lock()).map_err(|_| Stopped)?
+                    }
+                };
+                worker.at(Place::Sink, |_, _| sink.accept(job));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// `sequence` modulo `count`, which fits as `count` does.
+fn remainder(sequence: u64, count: usize) -> usize {
+    (sequence % count as u64) as usize
+}
+
+/// The worker of each group: neighbouring groups to one worker, as evenly as it goes.
+fn owners(groups: usize, workers: usize) -> Vec<usize> {
+    (0..groups).map(|group| group * workers / groups).collect()
+}
+
+/// The groups of one worker, which are neighbours.
+fn owned_groups(owners: &[usize], worker: usize) -> Range<usize> {
+    owners.partition_point(|&owner| owner < worker)..owners.partition_point(|&owner| owner <= worker)
+}
+
+/// Runs the model; also returns the most jobs that ever waited for an earlier one.
+pub(crate) fn run<P: Plan>(
+    shared: &Shared<'_, P>,
+    options: &ModelOptions,
+    intake: &Intake<'_, P::Job>,
+    sink: &mut dyn Sink<P::Job>,
+) -> (Vec<Done<P::Scratch>>, usize) {
+    let Layout { head, body, tail, split } = Layout::of(shared.plan.stages());
+    let (workers, readers) = (options.workers, options.readers);
+    let outlet = if options.ordered || !split || !tail.is_empty() {
+        Outlet::Ordered(Completion::new(sink, options.reorder_jobs, tail))
+    } else {
+        Outlet::AsTheyCome(Mutex::new(sink))
+    };
+    let farm = Farm {
+        workers,
+        readers,
+        split,
+        head: head
+            .into_iter()
+            .map(|step| {
+                let turns = turns_for(&step, shared.groups);
+                (step, turns)
+            })
+            .collect(),
+        body,
+        owners: owners(shared.groups, workers),
+        read_turn: Turn::default(),
+        arrivals: Turn::default(),
+        released: Turn::default(),
+        outlet,
+    };
+    let farm = &farm;
+    let mut ends: Vec<Vec<Receiver<Message<P::Job>>>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut reading = Vec::with_capacity(readers);
+    for reader in 0..readers {
+        let mut senders = Vec::with_capacity(workers);
+        for receivers in &mut ends {
+            let (sender, receiver) = bounded(options.ring_jobs);
+            senders.push(sender);
+            receivers.push(receiver);
+        }
+        reading.push(Member::new("reader", reader, move |worker: &mut Worker<'_, P>| {
+            farm.read(worker, reader, intake, &senders)
+        }));
+    }
+    let mut members: Vec<_> = ends
+        .into_iter()
+        .enumerate()
+        .map(|(index, rings)| {
+            Member::new("worker", index, move |worker: &mut Worker<'_, P>| farm.work(worker, index, &rings))
+        })
+        .collect();
+    members.extend(reading);
+    let done = crew::run(shared, members);
+    let high_water = match &farm.outlet {
+        Outlet::Ordered(completion) => completion.high_water(),
+        Outlet::AsTheyCome(_) => 0,
+    };
+    (done, high_water)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_has_one_owner_and_shares_are_even() {
+        for groups in 1..20 {
+            for workers in 1..12 {
+                let owners = owners(groups, workers);
+                let ranges: Vec<_> = (0..workers).map(|w| owned_groups(&owners, w)).collect();
+                assert!(ranges.iter().cloned().flatten().eq(0..groups));
+                let sizes = ranges.iter().map(Range::len);
+                assert!(sizes.clone().max().unwrap_or(0) - sizes.min().unwrap_or(0) <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn stages_are_laid_out_around_the_shards() {
+        use Scope::{Batches as B, Ordered as O, PerShard as S, Whole as W};
+        let layout = |scopes: &[Scope]| {
+            let stages: Vec<_> =
+                scopes.iter().map(|&scope| StageSpec { name: String::new(), scope }).collect();
+            let Layout { head, body, tail, split } = Layout::of(&stages);
+            (head.len(), body.len(), tail.len(), split)
+        };
+        assert_eq!(layout(&[B, O, W, S, B, B, S]), (3, 3, 0, true));
+        assert_eq!(layout(&[S, B, O, S, B]), (0, 2, 3, true));
+        assert_eq!(layout(&[B, B]), (0, 1, 0, false));
+        assert_eq!(layout(&[O, B, W, B, B, O]), (3, 1, 1, false));
+        assert_eq!(layout(&[O, W]), (2, 0, 0, false));
+        assert_eq!(layout(&[]), (0, 0, 0, false));
+    }
+}

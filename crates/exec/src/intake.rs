@@ -1,0 +1,69 @@
+//! The way in: the source behind a lock, and the check that it keeps its promise.
+//!
+//! A source that left out a sequence number would leave every ticket and the reorder buffer waiting for it
+//! forever, so the gap is an error here instead.
+
+use crate::plan::{Plan, Source};
+use crate::report::ExecError;
+use crate::worker::{Place, Stopped, Worker};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, TryLockError};
+use std::time::Instant;
+
+/// See the module.
+pub(crate) struct Intake<'a, J> {
+    state: Mutex<State<'a, J>>,
+    taken: AtomicU64,
+}
+
+struct State<'a, J> {
+    source: &'a mut (dyn Source<J> + 'a),
+    next: u64,
+    ended: bool,
+}
+
+impl<'a, J: Send> Intake<'a, J> {
+    pub(crate) fn new(source: &'a mut (dyn Source<J> + 'a)) -> Self {
+        Self { state: Mutex::new(State { source, next: 0, ended: false }), taken: AtomicU64::new(0) }
+    }
+
+    /// Jobs taken so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
+    }
+
+    /// Takes the next job and admits it, with its sequence number; `None` at the end.
+    pub(crate) fn take<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+    ) -> Result<Option<(u64, J)>, Stopped> {
+        // A poisoned lock means that the source has panicked: it must not be called again.
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(_)) => return Err(Stopped),
+            Err(TryLockError::WouldBlock) => worker.waiting(|| self.state.lock()).map_err(|_| Stopped)?,
+        };
+        worker.shared.control.check()?;
+        if state.ended {
+            return Ok(None);
+        }
+        let since = Instant::now();
+        let job = worker.at(Place::Source, |_, _| state.source.next());
+        worker.source_was(since);
+        let Some(mut job) = job else {
+            state.ended = true;
+            return Ok(None);
+        };
+        let now_ns = worker.shared.now_ns();
+        let (expected, found) = (state.next, worker.at(Place::Source, |plan, _| plan.sequence(&job)));
+        if found != expected {
+            return Err(worker.shared.control.abort(ExecError::OutOfSequence { expected, found }));
+        }
+        state.next += 1;
+        drop(state);
+        self.taken.fetch_add(1, Relaxed);
+        worker.jobs += 1;
+        worker.at(Place::Source, |plan, _| plan.admit(&mut job, now_ns));
+        Ok(Some((expected, job)))
+    }
+}

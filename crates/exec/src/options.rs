@@ -1,0 +1,138 @@
+//! Which model to run and with how much of what.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// More threads of one kind than any run may ask for: a typing error must not start a million.
+pub const THREADS_MAX: usize = 1024;
+
+/// More tokens than any run may ask for.
+pub const TOKENS_MAX: usize = 65_536;
+
+/// The tokens the model's source used, on a machine of 24 cores.
+pub const TOKENS_DEFAULT: usize = 24;
+
+/// The ways to spread a plan over threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModelKind {
+    /// One thread runs every stage on every job.
+    Serial,
+    /// Every worker takes a job through all stages.
+    RunToCompletion,
+    /// Every worker has its own stages; jobs pass from worker to worker.
+    Pipeline,
+    /// A number of jobs in flight; any free worker takes the next runnable stage of any of them.
+    Tokens,
+    /// Readers split jobs by shard; every worker has its own shards.
+    Farm,
+}
+
+impl ModelKind {
+    /// All models, serial first.
+    pub const ALL: [ModelKind; 5] = [
+        ModelKind::Serial,
+        ModelKind::RunToCompletion,
+        ModelKind::Pipeline,
+        ModelKind::Tokens,
+        ModelKind::Farm,
+    ];
+
+    /// The name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            ModelKind::Serial => "serial",
+            ModelKind::RunToCompletion => "run-to-completion",
+            ModelKind::Pipeline => "pipeline",
+            ModelKind::Tokens => "tokens",
+            ModelKind::Farm => "farm",
+        }
+    }
+}
+
+impl fmt::Display for ModelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ModelKind {
+    type Err = UnknownModel;
+
+    fn from_str(text: &str) -> Result<Self, UnknownModel> {
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| UnknownModel(text.to_owned()))
+    }
+}
+
+/// A model name that names none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownModel(pub String);
+
+impl fmt::Display for UnknownModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no execution model is called {:?}; expected one of", self.0)?;
+        ModelKind::ALL
+            .iter()
+            .enumerate()
+            .try_for_each(|(i, kind)| write!(f, "{} {kind}", if i == 0 { "" } else { "," }))
+    }
+}
+
+impl std::error::Error for UnknownModel {}
+
+/// How to run a plan. Results do not depend on any of it, only their order may (see `ordered`).
+#[derive(Clone, Debug)]
+pub struct ModelOptions {
+    /// The model.
+    pub kind: ModelKind,
+    /// Threads that run stages, 1 to [`THREADS_MAX`]. `serial` uses one whatever is said here, and
+    /// `pipeline` never more than there are stages.
+    pub workers: usize,
+    /// Farm only: threads that read and split, besides the workers, 1 to [`THREADS_MAX`].
+    pub readers: usize,
+    /// Tokens only: jobs in flight at most, 1 to [`TOKENS_MAX`].
+    pub tokens: usize,
+    /// Farm only: deliver whole jobs in sequence order. Otherwise parts are delivered as they are done, in
+    /// order per shard group. The other models always deliver in sequence order.
+    pub ordered: bool,
+    /// Cores to bind threads to: thread `i` to `pin_cores[i % len]`, the farm's readers after its
+    /// workers. `None` leaves placement to the kernel.
+    pub pin_cores: Option<Vec<usize>>,
+    /// Jobs that each ring between two threads holds, at least 1.
+    pub ring_jobs: usize,
+    /// Finished jobs that wait for an earlier one before their workers are held up, at least 1.
+    pub reorder_jobs: usize,
+}
+
+impl ModelOptions {
+    /// Sensible options for a model.
+    pub fn new(kind: ModelKind, workers: usize) -> Self {
+        Self {
+            kind,
+            workers,
+            readers: 1,
+            tokens: TOKENS_DEFAULT,
+            ordered: false,
+            pin_cores: None,
+            ring_jobs: 4,
+            reorder_jobs: (2 * workers).clamp(4, 64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for kind in ModelKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        let error = "threads".parse::<ModelKind>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no execution model is called \"threads\"; expected one of serial, run-to-completion, \
+             pipeline, tokens, farm"
+        );
+    }
+}

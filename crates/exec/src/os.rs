@@ -1,0 +1,57 @@
+//! The two things the models ask of the operating system and the standard library does not offer:
+//! binding the calling thread to a core, and the processor time it has used.
+//!
+//! Unsafe because both are C calls; each is one call with a pointer to a local.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem;
+use std::time::Duration;
+
+/// Binds the calling thread to `core` (numbered as Linux does). Errors if the core does not exist or the
+/// process may not use it.
+pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "core number beyond what the kernel takes"));
+    }
+    // SAFETY: cpu_set_t is a plain array of integers, for which all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: `core` is below CPU_SETSIZE, checked above.
+    unsafe { libc::CPU_SET(core, &mut set) };
+    // SAFETY: the pointer is to a live set of the size given; 0 names the calling thread.
+    match unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), &set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Processor time the calling thread has used, or zero where the kernel does not say.
+pub(crate) fn thread_cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec.
+    match unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) } {
+        0 => Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0)),
+        _ => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_that_is_not_there_is_an_error() {
+        assert!(pin_current_thread(1023).is_err(), "this machine has 1024 cores?");
+        assert!(pin_current_thread(usize::MAX).is_err());
+    }
+
+    #[test]
+    fn processor_time_grows_with_work() {
+        let before = thread_cpu_time();
+        let mut x = 1u64;
+        while thread_cpu_time() == before {
+            x = std::hint::black_box(x.wrapping_mul(3));
+        }
+        assert!(thread_cpu_time() > before);
+    }
+}

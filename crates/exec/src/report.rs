@@ -1,0 +1,122 @@
+//! What a run tells afterwards, and what can go wrong in one.
+
+use crate::options::{ModelKind, THREADS_MAX, TOKENS_MAX};
+use std::time::Duration;
+use std::{fmt, io};
+
+/// What a run did.
+#[derive(Debug)]
+pub struct RunReport<S> {
+    /// The model that ran.
+    pub kind: ModelKind,
+    /// From the first thread's start to the last one's end.
+    pub elapsed: Duration,
+    /// Jobs taken from the source; all of them have been delivered.
+    pub jobs: u64,
+    /// The scratches of all threads that ran stages, to be merged by the caller. No order is promised.
+    pub scratches: Vec<S>,
+    /// One for each thread.
+    pub threads: Vec<ThreadReport>,
+    /// Pipeline only: the stages of each thread.
+    pub grouping: Vec<std::ops::Range<usize>>,
+    /// Most finished jobs that ever waited for an earlier one.
+    pub reorder_high_water: usize,
+}
+
+/// What one thread did.
+#[derive(Clone, Debug)]
+pub struct ThreadReport {
+    /// `worker`, `reader` or `calibration`.
+    pub role: &'static str,
+    /// Number within the role, from 0.
+    pub index: usize,
+    /// Jobs (parts of jobs in the farm) it took up. A token that was parked in between counts again.
+    pub jobs: u64,
+    /// Time not spent waiting for others or in the source. Includes time the kernel gave to other
+    /// processes.
+    pub busy: Duration,
+    /// Time in the source, which may have been waiting for input.
+    pub in_source: Duration,
+    /// Time spent waiting for a turn, a ring or work.
+    pub waited: Duration,
+    /// Processor time used.
+    pub cpu: Duration,
+    /// How often it had to wait.
+    pub waits: u64,
+    /// How often it went to sleep over it, waits at rings and at the source's lock not counted.
+    pub parks: u64,
+}
+
+/// Why a run ended without a result.
+#[derive(Debug)]
+pub enum ExecError {
+    /// Zero workers or too many.
+    Workers(usize),
+    /// Zero readers or too many.
+    Readers(usize),
+    /// Zero tokens or too many.
+    Tokens(usize),
+    /// `ring_jobs` or `reorder_jobs` is zero.
+    NoCapacity,
+    /// The list of cores to bind threads to is empty.
+    NoCores,
+    /// The plan has no shard group.
+    NoShardGroups,
+    /// A thread could not be bound to a core.
+    Pin {
+        /// The core.
+        core: usize,
+        /// What the kernel says.
+        reason: io::Error,
+    },
+    /// A thread could not be started.
+    Spawn(io::Error),
+    /// The source left out a job or gave one twice.
+    OutOfSequence {
+        /// The sequence number due.
+        expected: u64,
+        /// The one that came.
+        found: u64,
+    },
+    /// Code of the plan, the source or the sink panicked. That is a bug there; jobs in flight are lost.
+    Panicked {
+        /// Role of the thread.
+        role: &'static str,
+        /// Its number within the role.
+        index: usize,
+        /// The stage's name, or what else the thread was at.
+        at: String,
+        /// The panic's message.
+        message: String,
+    },
+}
+
+impl fmt::Display for ExecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExecError::Workers(n) => write!(f, "{n} workers: expected 1 to {THREADS_MAX}"),
+            ExecError::Readers(n) => write!(f, "{n} readers: expected 1 to {THREADS_MAX}"),
+            ExecError::Tokens(n) => write!(f, "{n} tokens: expected 1 to {TOKENS_MAX}"),
+            ExecError::NoCapacity => write!(f, "rings and the reorder buffer must hold at least one job"),
+            ExecError::NoCores => write!(f, "threads are to be bound to cores, but no core is named"),
+            ExecError::NoShardGroups => write!(f, "the plan has no shard group: expected at least 1"),
+            ExecError::Pin { core, reason } => write!(f, "cannot bind a thread to core {core}: {reason}"),
+            ExecError::Spawn(reason) => write!(f, "cannot start a thread: {reason}"),
+            ExecError::OutOfSequence { expected, found } => {
+                write!(f, "the source gave job {found} where job {expected} was due")
+            }
+            ExecError::Panicked { role, index, at, message } => {
+                write!(f, "{role} {index} panicked in {at}: {message}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ExecError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ExecError::Pin { reason, .. } | ExecError::Spawn(reason) => Some(reason),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Tokens, after the parallel pipelines of TBB: at most T jobs are in flight, and any free worker takes the
+//! next runnable stage of any of them.
+//!
+//! Stages become a row of *stations*. A `Batches` row or `Whole` stage is a parallel station, open to any
+//! token at any time. An `Ordered` stage is a station in order: only the token whose turn it is may enter.
+//! A `PerShard` stage is a row of such stations, one per shard group. The last station is the sink, in order.
+//!
+//! A token that comes to a station before its turn is parked *there*, not waited for: its worker takes other
+//! work. Who leaves the station makes the next token ready if it is parked, and goes on with its own token,
+//! whose packets are in its cache. A token that crosses passes no turn of the row on until its crossing half
+//! is done.
+//!
+//! A worker takes, in this order: the token it has; the ready token of lowest sequence; a new job from the
+//! source if fewer than T are in flight and nobody else is reading. Else it spins, yields and sleeps until
+//! someone makes a token ready or a read ends.
+//!
+//! **No deadlock.** The token of lowest sequence in flight has every turn it comes to, so it is never parked:
+//! it is in some worker's hands or ready, and ready tokens are taken before anything is waited for.
+//!
+//! **In flight** are at most T jobs, wherever they are. Tokens retire in sequence order, so sequences in
+//! flight span less than T and a parked token's place in its station is its sequence modulo T.
+
+use crate::crew::{self, Member};
+use crate::intake::Intake;
+use crate::options::ModelOptions;
+use crate::plan::{Plan, Sink};
+use crate::worker::{Control, Done, Place, Shared, Step, Stopped, Worker, lock};
+use crossbeam_utils::Backoff;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+/// A job in flight and the station it comes to next.
+struct Token<J> {
+    sequence: u64,
+    job: J,
+    at: usize,
+    /// It crosses in the row of groups it is in.
+    crosses: bool,
+}
+
+enum Work {
+    /// A parallel step.
+    Free(Step),
+    /// An `Ordered` stage.
+    Ordered(Step),
+    /// One group of a `PerShard` stage, whose stations are `row`.
+    Group { stage: usize, group: usize, row: Range<usize> },
+    /// The end.
+    Sink,
+}
+
+struct Station<J> {
+    work: Work,
+    /// Who may enter; not asked where tokens may enter at any time.
+    gate: Mutex<Gate<J>>,
+}
+
+struct Gate<J> {
+    next: u64,
+    parked: Vec<Option<Token<J>>>,
+    parked_now: usize,
+    high_water: usize,
+}
+
+impl<J> Station<J> {
+    fn new(work: Work, tokens: usize) -> Self {
+        let slots = if matches!(work, Work::Free(_)) { 0 } else { tokens };
+        let mut parked = Vec::new();
+        parked.resize_with(slots, || None);
+        Self { work, gate: Mutex::new(Gate { next: 0, parked, parked_now: 0, high_water: 0 }) }
+    }
+
+    /// Lets the token in if it may enter; else parks it.
+    fn enter(&self, token: Token<J>) -> Option<Token<J>> {
+        if matches!(self.work, Work::Free(_)) {
+            return Some(token);
+        }
+        let mut gate = lock(&self.gate);
+        if gate.next == token.sequence {
+            return Some(token);
+        }
+        let slot = slot(token.sequence, gate.parked.len());
+        debug_assert!(gate.next < token.sequence && gate.parked[slot].is_none());
+        gate.parked[slot] = Some(token);
+        gate.parked_now += 1;
+        gate.high_water = gate.high_water.max(gate.parked_now);
+        None
+    }
+
+    /// Passes the turn on, with the token that was parked for it.
+    fn leave(&self, sequence: u64) -> Option<Token<J>> {
+        let mut gate = lock(&self.gate);
+        debug_assert_eq!(gate.next, sequence);
+        gate.next = sequence + 1;
+        let slot = slot(sequence + 1, gate.parked.len());
+        let next = gate.parked[slot].take_if(|token| token.sequence == sequence + 1);
+        gate.parked_now -= usize::from(next.is_some());
+        next
+    }
+}
+
+/// Below `tokens`, so the conversions lose nothing.
+fn slot(sequence: u64, tokens: usize) -> usize {
+    (sequence % tokens as u64) as usize
+}
+
+/// What workers choose their next work from.
+struct Schedule<J> {
+    tokens: usize,
+    state: Mutex<State<J>>,
+}
+
+struct State<J> {
+    ready: Vec<Token<J>>,
+    in_flight: usize,
+    /// Someone is at the source, for a token already counted as in flight.
+    reading: bool,
+    ended: bool,
+    idle: Vec<Thread>,
+}
+
+impl<J> State<J> {
+    fn take_ready(&mut self) -> Option<Token<J>> {
+        let (at, _) = self.ready.iter().enumerate().min_by_key(|(_, token)| token.sequence)?;
+        Some(self.ready.swap_remove(at))
+    }
+
+    fn wake_one(&mut self) {
+        if let Some(thread) = self.idle.pop() {
+            thread.unpark();
+        }
+    }
+
+    fn finished(&mut self) -> bool {
+        let finished = self.ended && self.in_flight == 0;
+        if finished {
+            self.idle.drain(..).for_each(|thread| thread.unpark());
+        }
+        finished
+    }
+}
+
+impl<J: Send> Schedule<J> {
+    fn push(&self, token: Token<J>) {
+        let mut state = lock(&self.state);
+        state.ready.push(token);
+        state.wake_one();
+    }
+
+    fn retire(&self) {
+        // Nobody is woken: the caller looks for work next and finds the room it has made.
+        lock(&self.state).in_flight -= 1;
+    }
+
+    /// A token to go on with; `None` when all is done.
+    fn next<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        intake: &Intake<'_, J>,
+    ) -> Result<Option<Token<J>>, Stopped> {
+        let control: &Control = &worker.shared.control;
+        let backoff = Backoff::new();
+        let mut idle_since = None;
+        loop {
+            control.check()?;
+            let mut state = lock(&self.state);
+            if let Some(token) = state.take_ready() {
+                idle_since.into_iter().for_each(|since| worker.wait_was(since));
+                return Ok(Some(token));
+            }
+            if !state.reading && !state.ended && state.in_flight < self.tokens {
+                state.reading = true;
+                state.in_flight += 1;
+                drop(state);
+                idle_since.take().into_iter().for_each(|since| worker.wait_was(since));
+                if let Some(token) = self.read(worker, intake)? {
+                    return Ok(Some(token));
+                }
+                continue;
+            }
+            if state.finished() {
+                return Ok(None);
+            }
+            idle_since.get_or_insert_with(Instant::now);
+            if backoff.is_completed() {
+                let me = thread::current();
+                state.idle.push(me.clone());
+                drop(state);
+                worker.park();
+                // Woken for work, the entry is gone; woken for nothing, it must not stay.
+                lock(&self.state).idle.retain(|thread| thread.id() != me.id());
+            } else {
+                drop(state);
+                backoff.snooze();
+            }
+        }
+    }
+
+    /// Takes a job from the source, for which the caller has set `reading`.
+    fn read<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        intake: &Intake<'_, J>,
+    ) -> Result<Option<Token<J>>, Stopped> {
+        let taken = intake.take(worker)?;
+        let mut state = lock(&self.state);
+        state.reading = false;
+        let Some((sequence, job)) = taken else {
+            state.ended = true;
+            state.in_flight -= 1;
+            return Ok(None);
+        };
+        if state.in_flight < self.tokens {
+            state.wake_one();
+        }
+        Ok(Some(Token { sequence, job, at: 0, crosses: false }))
+    }
+}
+
+struct Line<'a, J> {
+    stations: Vec<Station<J>>,
+    schedule: Schedule<J>,
+    sink: Mutex<&'a mut (dyn Sink<J> + 'a)>,
+}
+
+impl<J: Send> Line<'_, J> {
+    /// Takes a token from station to station until it is parked or retires.
+    fn advance<P: Plan<Job = J>>(
+        &self,
+        worker: &mut Worker<'_, P>,
+        mut token: Token<J>,
+    ) -> Result<(), Stopped> {
+        loop {
+            let station = &self.stations[token.at];
+            let Some(entered) = station.enter(token) else { return Ok(()) };
+            token = entered;
+            let sequence = token.sequence;
+            match station.work {
+                Work::Free(ref step) => worker.run_step(step, &mut token.job),
+                Work::Ordered(ref step) => {
+                    worker.run_step(step, &mut token.job);
+                    self.leave(station, sequence);
+                }
+                Work::Group { stage, group, ref row } => {
+                    if group == 0 {
+                        token.crosses = worker.crosses(stage, &token.job);
+                    }
+                    worker.run_shards(stage, &mut token.job, group..group + 1);
+                    if !token.crosses {
+                        self.leave(station, sequence);
+                    } else if token.at + 1 == row.end {
+                        worker.run_crossing(stage, &mut token.job);
+                        self.stations[row.clone()].iter().for_each(|one| self.leave(one, sequence));
+                    }
+                }
+                Work::Sink => {
+                    {
+                        // Only the token in turn comes here; a poisoned lock means the sink panicked.
+                        let mut sink = self.sink.lock().map_err(|_| Stopped)?;
+                        worker.at(Place::Sink, |_, _| sink.accept(token.job));
+                    }
+                    self.leave(station, sequence);
+                    self.schedule.retire();
+                    return Ok(());
+                }
+            }
+            token.at += 1;
+        }
+    }
+
+    fn leave(&self, station: &Station<J>, sequence: u64) {
+        if let Some(next) = station.leave(sequence) {
+            self.schedule.push(next);
+        }
+    }
+}
+
+fn stations<J>(steps: Vec<Step>, groups: usize, tokens: usize) -> Vec<Station<J>> {
+    let mut stations = Vec::new();
+    for step in steps {
+        match step {
+            Step::Batches(_) | Step::Whole(_) => stations.push(Station::new(Work::Free(step), tokens)),
+            Step::Ordered(_) => stations.push(Station::new(Work::Ordered(step), tokens)),
+            Step::PerShard(stage) => {
+                let row = stations.len()..stations.len() + groups;
+                stations.extend(
+                    (0..groups)
+                        .map(|group| Station::new(Work::Group { stage, group, row: row.clone() }, tokens)),
+                );
+            }
+        }
+    }
+    stations.push(Station::new(Work::Sink, tokens));
+    stations
+}
+
+/// Runs the model; also returns the most jobs that ever waited at the sink.
+pub(crate) fn run<P: Plan>(
+    shared: &Shared<'_, P>,
+    options: &ModelOptions,
+    intake: &Intake<'_, P::Job>,
+    sink: &mut dyn Sink<P::Job>,
+) -> (Vec<Done<P::Scratch>>, usize) {
+    let stages = shared.plan.stages();
+    let line = Line {
+        stations: stations(Step::list(stages, 0..stages.len()), shared.groups, options.tokens),
+        schedule: Schedule {
+            tokens: options.tokens,
+            state: Mutex::new(State {
+                ready: Vec::new(),
+                in_flight: 0,
+                reading: false,
+                ended: false,
+                idle: Vec::new(),
+            }),
+        },
+        sink: Mutex::new(sink),
+    };
+    let members = (0..options.workers)
+        .map(|index| {
+            let line = &line;
+            Member::new("worker", index, move |worker| {
+                let mut taken_up = 0;
+                while let Some(token) = line.schedule.next(worker, intake)? {
+                    taken_up += 1;
+                    line.advance(worker, token)?;
+                }
+                worker.jobs = taken_up;
+                Ok(())
+            })
+        })
+        .collect();
+    let done = crew::run(shared, members);
+    let high_water = line.stations.last().map_or(0, |sink| lock(&sink.gate).high_water);
+    (done, high_water)
+}

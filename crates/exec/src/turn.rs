@@ -1,0 +1,147 @@
+//! A number that only grows, and threads that wait until it has: the one thing models wait on besides
+//! rings.
+//!
+//! As the ticket of a serial stage it is the sequence number whose turn it is; as the window of a reorder
+//! buffer, the next sequence to be delivered; as a fence, a count of arrivals.
+//!
+//! A wait spins a few microseconds, yields a few times and then sleeps (`thread::park`) until exactly its
+//! target is reached, so no crowd is woken for one turn and a waiter costs nothing however long it waits.
+//!
+//! **No wake-up is lost.** A waiter enters itself in the list, raises `waiting`, and only then looks at
+//! `value` for the last time; who changes `value` stores it and only then looks at `waiting`. All four are
+//! sequentially consistent, so either the waiter sees the new value or the other sees the waiter. A wake-up
+//! that comes before the park is kept by the thread's token.
+
+use crate::worker::{Control, Stopped, lock};
+use crossbeam_utils::{Backoff, CachePadded};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::SeqCst};
+use std::thread::{self, Thread};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Turn {
+    value: CachePadded<AtomicU64>,
+    waiting: AtomicUsize,
+    sleepers: Mutex<Vec<(u64, Thread)>>,
+}
+
+impl Turn {
+    /// Whether the value has reached `target`.
+    pub(crate) fn reached(&self, target: u64) -> bool {
+        self.value.load(Acquire) >= target
+    }
+
+    /// Waits until it has. Returns how often the thread slept; errors if the run is given up.
+    pub(crate) fn wait(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
+        let backoff = Backoff::new();
+        while !self.reached(target) {
+            control.check()?;
+            if backoff.is_completed() {
+                return self.sleep(target, control);
+            }
+            backoff.snooze();
+        }
+        Ok(0)
+    }
+
+    /// Sets the value, which must not go back. Only who has the turn may do this.
+    pub(crate) fn set(&self, value: u64) {
+        self.value.store(value, SeqCst);
+        self.wake(value);
+    }
+
+    /// Counts one up. Any thread may do this.
+    pub(crate) fn increment(&self) {
+        let value = self.value.fetch_add(1, SeqCst) + 1;
+        self.wake(value);
+    }
+
+    fn sleep(&self, target: u64, control: &Control) -> Result<u64, Stopped> {
+        let me = thread::current();
+        lock(&self.sleepers).push((target, me.clone()));
+        self.waiting.fetch_add(1, SeqCst);
+        let mut parks = 0;
+        let result = loop {
+            if self.value.load(SeqCst) >= target {
+                break Ok(parks);
+            }
+            if let Err(stopped) = control.check() {
+                break Err(stopped);
+            }
+            thread::park();
+            parks += 1;
+        };
+        self.waiting.fetch_sub(1, SeqCst);
+        lock(&self.sleepers).retain(|(_, thread)| thread.id() != me.id());
+        result
+    }
+
+    fn wake(&self, value: u64) {
+        if self.waiting.load(SeqCst) == 0 {
+            return;
+        }
+        lock(&self.sleepers).retain(|(target, thread)| {
+            let stays = *target > value;
+            if !stays {
+                thread.unpark();
+            }
+            stays
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn turns_are_taken_in_order_by_any_number_of_threads() {
+        const THREADS: u64 = 8;
+        const ROUNDS: u64 = 2000;
+        let (turn, control, order) = (Turn::default(), Control::default(), Mutex::new(Vec::new()));
+        thread::scope(|scope| {
+            for t in 0..THREADS {
+                let (turn, control, order) = (&turn, &control, &order);
+                scope.spawn(move || {
+                    for ticket in (t..THREADS * ROUNDS).step_by(THREADS as usize) {
+                        turn.wait(ticket, control).unwrap();
+                        order.lock().unwrap().push(ticket);
+                        turn.set(ticket + 1);
+                    }
+                });
+            }
+        });
+        assert!(order.into_inner().unwrap().into_iter().eq(0..THREADS * ROUNDS));
+        assert!(turn.sleepers.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_sleeper_wakes_when_the_run_is_given_up() {
+        let (turn, control, gave_up) = (Turn::default(), Control::default(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                control.register();
+                gave_up.store(turn.wait(1, &control).is_err(), SeqCst);
+            });
+            while turn.waiting.load(SeqCst) == 0 {
+                thread::yield_now();
+            }
+            control.abort(crate::ExecError::NoCores);
+        });
+        assert!(gave_up.into_inner());
+    }
+
+    #[test]
+    fn arrivals_of_many_threads_are_counted() {
+        let (turn, control) = (Turn::default(), Control::default());
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..500).for_each(|_| turn.increment()));
+            }
+            turn.wait(2000, &control).unwrap();
+        });
+        assert!(turn.reached(2000) && !turn.reached(2001));
+    }
+}

@@ -1,0 +1,381 @@
+//! What all threads of all models have in common: how they run stages, how they wait, and how one that
+//! panics takes the run down instead of leaving the others waiting for it.
+//!
+//! **Giving up.** A thread that panics, or finds that it cannot go on, records the first error, sets a flag
+//! and unparks every thread of the run. Every wait looks at the flag after waking; waits at rings end because
+//! a thread that leaves drops its ends of the rings. A source that blocks is not interrupted: the run ends
+//! when it returns.
+
+use crate::os;
+use crate::plan::{Plan, Scope, StageSpec};
+use crate::report::{ExecError, ThreadReport};
+use crate::turn::Turn;
+use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
+use std::cell::Cell;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// The run has been given up; the reason is with [`Control`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stopped;
+
+/// Locks what no foreign code runs under, so that a poisoned lock holds nothing half done.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the run goes on, and whom to wake when it does not.
+#[derive(Default)]
+pub(crate) struct Control {
+    aborted: AtomicBool,
+    error: Mutex<Option<ExecError>>,
+    threads: Mutex<Vec<Thread>>,
+}
+
+impl Control {
+    /// Errors once the run has been given up.
+    pub(crate) fn check(&self) -> Result<(), Stopped> {
+        if self.aborted.load(SeqCst) { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Makes the calling thread one of those that are woken when the run is given up.
+    pub(crate) fn register(&self) {
+        lock(&self.threads).push(thread::current());
+    }
+
+    /// Gives the run up. The first reason stays.
+    pub(crate) fn abort(&self, error: ExecError) -> Stopped {
+        lock(&self.error).get_or_insert(error);
+        self.aborted.store(true, SeqCst);
+        lock(&self.threads).iter().for_each(Thread::unpark);
+        Stopped
+    }
+
+    /// The reason, if the run was given up.
+    pub(crate) fn into_error(self) -> Option<ExecError> {
+        self.error.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stages as a model places them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Neighbouring `Batches` stages, run batch by batch.
+    Batches(Range<usize>),
+    /// A `Whole` stage.
+    Whole(usize),
+    /// An `Ordered` stage.
+    Ordered(usize),
+    /// A `PerShard` stage.
+    PerShard(usize),
+}
+
+impl Step {
+    /// The steps of the stages in `range`.
+    pub(crate) fn list(stages: &[StageSpec], range: Range<usize>) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::new();
+        for stage in range {
+            match (stages[stage].scope, steps.last_mut()) {
+                (Scope::Batches, Some(Step::Batches(row))) => row.end = stage + 1,
+                (Scope::Batches, _) => steps.push(Step::Batches(stage..stage + 1)),
+                (Scope::Whole, _) => steps.push(Step::Whole(stage)),
+                (Scope::Ordered, _) => steps.push(Step::Ordered(stage)),
+                (Scope::PerShard, _) => steps.push(Step::PerShard(stage)),
+            }
+        }
+        steps
+    }
+}
+
+/// What a thread is at, to name it should it panic there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Scratch,
+    Source,
+    Stage(usize),
+    Split,
+    Merge,
+    Sink,
+    Model,
+}
+
+impl Place {
+    fn name(self, stages: &[StageSpec]) -> String {
+        match self {
+            Place::Scratch => "making its scratch".to_owned(),
+            Place::Source => "the source".to_owned(),
+            Place::Stage(i) => format!("stage {:?}", stages.get(i).map_or("?", |s| s.name.as_str())),
+            Place::Split => "split".to_owned(),
+            Place::Merge => "merge".to_owned(),
+            Place::Sink => "the sink".to_owned(),
+            Place::Model => "the execution model".to_owned(),
+        }
+    }
+}
+
+/// What all threads of a run share, whatever the model.
+pub(crate) struct Shared<'a, P: Plan> {
+    pub(crate) plan: &'a P,
+    pub(crate) groups: usize,
+    pub(crate) control: Control,
+    started: Instant,
+    pin_cores: Option<&'a [usize]>,
+}
+
+impl<'a, P: Plan> Shared<'a, P> {
+    pub(crate) fn new(plan: &'a P, pin_cores: Option<&'a [usize]>) -> Self {
+        Self {
+            plan,
+            groups: plan.shard_groups(),
+            control: Control::default(),
+            started: Instant::now(),
+            pin_cores,
+        }
+    }
+
+    /// The model's clock: nanoseconds since the run began.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// What a thread leaves behind.
+pub(crate) struct Done<S> {
+    pub(crate) scratch: S,
+    pub(crate) report: ThreadReport,
+}
+
+/// Runs `body` as a worker on the calling thread, which becomes one of the run's. A panic gives the run up.
+/// `slot` chooses the core if threads are pinned.
+pub(crate) fn supervise<P: Plan>(
+    shared: &Shared<'_, P>,
+    role: &'static str,
+    index: usize,
+    slot: usize,
+    body: impl FnOnce(&mut Worker<'_, P>) -> Result<(), Stopped>,
+) -> Option<Done<P::Scratch>> {
+    shared.control.register();
+    let place = Cell::new(Place::Scratch);
+    // Unwind safety: after a panic the run fails, and nothing the panic could have left half done (job,
+    // scratch, the plan's state) is looked at by any thread of it again.
+    let outcome = catch_unwind(AssertUnwindSafe(|| -> Result<_, Stopped> {
+        if let Some(cores) = shared.pin_cores {
+            let core = cores[slot % cores.len()];
+            os::pin_current_thread(core)
+                .map_err(|reason| shared.control.abort(ExecError::Pin { core, reason }))?;
+        }
+        let mut worker = Worker {
+            shared,
+            scratch: shared.plan.scratch(),
+            place: &place,
+            jobs: 0,
+            waits: 0,
+            parks: 0,
+            waited: Duration::ZERO,
+            in_source: Duration::ZERO,
+        };
+        place.set(Place::Model);
+        let (started, cpu_before) = (Instant::now(), os::thread_cpu_time());
+        body(&mut worker)?;
+        let cpu = os::thread_cpu_time().saturating_sub(cpu_before);
+        Ok(worker.done(role, index, started.elapsed(), cpu))
+    }));
+    match outcome {
+        Ok(done) => done.ok(),
+        Err(payload) => {
+            let message = payload
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| payload.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            let at = place.get().name(shared.plan.stages());
+            shared.control.abort(ExecError::Panicked { role, index, at, message });
+            None
+        }
+    }
+}
+
+/// One thread's view of the run.
+pub(crate) struct Worker<'a, P: Plan> {
+    pub(crate) shared: &'a Shared<'a, P>,
+    scratch: P::Scratch,
+    place: &'a Cell<Place>,
+    pub(crate) jobs: u64,
+    waits: u64,
+    parks: u64,
+    waited: Duration,
+    in_source: Duration,
+}
+
+impl<P: Plan> Worker<'_, P> {
+    /// Runs neighbouring `Batches` stages: all of them on one batch, then on the next.
+    pub(crate) fn run_batches(&mut self, stages: Range<usize>, job: &mut P::Job) {
+        self.run_batches_observed(stages, job, |_| {});
+    }
+
+    /// The same, telling after each stage of each batch which it was.
+    pub(crate) fn run_batches_observed(
+        &mut self,
+        stages: Range<usize>,
+        job: &mut P::Job,
+        mut after: impl FnMut(usize),
+    ) {
+        let plan = self.shared.plan;
+        self.place.set(Place::Stage(stages.start));
+        let batches = stages.clone().map(|stage| plan.batches(stage, job)).max().unwrap_or(0);
+        for batch in 0..batches {
+            let now_ns = self.shared.now_ns();
+            for stage in stages.clone() {
+                self.place.set(Place::Stage(stage));
+                plan.run_batch(stage, job, batch, now_ns, &mut self.scratch);
+                after(stage);
+            }
+        }
+        self.place.set(Place::Model);
+    }
+
+    /// Runs a `Whole` or `Ordered` stage; the turn is the caller's business.
+    pub(crate) fn run_whole(&mut self, stage: usize, job: &mut P::Job) {
+        self.at(Place::Stage(stage), |plan, scratch| plan.run_whole(stage, job, scratch));
+    }
+
+    /// Runs a `PerShard` stage on some groups; the turns are the caller's business.
+    pub(crate) fn run_shards(&mut self, stage: usize, job: &mut P::Job, groups: Range<usize>) {
+        self.at(Place::Stage(stage), |plan, scratch| plan.run_shards(stage, job, groups, scratch));
+    }
+
+    /// Whether the job crosses in this stage.
+    pub(crate) fn crosses(&mut self, stage: usize, job: &P::Job) -> bool {
+        self.at(Place::Stage(stage), |plan, _| plan.crosses(stage, job))
+    }
+
+    /// Runs the crossing half of a `PerShard` stage.
+    pub(crate) fn run_crossing(&mut self, stage: usize, job: &mut P::Job) {
+        self.at(Place::Stage(stage), |plan, scratch| plan.run_crossing(stage, job, scratch));
+    }
+
+    /// Runs a step as the serial model does: by a thread that need not wait for any other.
+    pub(crate) fn run_step(&mut self, step: &Step, job: &mut P::Job) {
+        match *step {
+            Step::Batches(ref stages) => self.run_batches(stages.clone(), job),
+            Step::Whole(stage) | Step::Ordered(stage) => self.run_whole(stage, job),
+            Step::PerShard(stage) => {
+                self.run_shards(stage, job, 0..self.shared.groups);
+                if self.crosses(stage, job) {
+                    self.run_crossing(stage, job);
+                }
+            }
+        }
+    }
+
+    /// Runs foreign code under the name of a place.
+    pub(crate) fn at<R>(&mut self, place: Place, run: impl FnOnce(&P, &mut P::Scratch) -> R) -> R {
+        self.place.set(place);
+        let result = run(self.shared.plan, &mut self.scratch);
+        self.place.set(Place::Model);
+        result
+    }
+
+    /// Waits until a turn has come.
+    pub(crate) fn wait(&mut self, turn: &Turn, target: u64) -> Result<(), Stopped> {
+        if turn.reached(target) {
+            return Ok(());
+        }
+        let control = &self.shared.control;
+        self.parks += self.waiting(|| turn.wait(target, control))?;
+        Ok(())
+    }
+
+    /// Takes the next thing out of a ring, waiting for it; `None` when whoever fills it has left.
+    pub(crate) fn receive<T>(&mut self, ring: &Receiver<T>) -> Option<T> {
+        match ring.try_recv() {
+            Ok(thing) => Some(thing),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => self.waiting(|| ring.recv().ok()),
+        }
+    }
+
+    /// Puts a thing into a ring, waiting for room; errors when whoever empties it has left, which only
+    /// happens when the run is being given up.
+    pub(crate) fn send<T>(&mut self, ring: &Sender<T>, thing: T) -> Result<(), Stopped> {
+        match ring.try_send(thing) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Disconnected(_)) => Err(Stopped),
+            Err(TrySendError::Full(thing)) => self.waiting(|| ring.send(thing).map_err(|_| Stopped)),
+        }
+    }
+
+    /// Sleeps until unparked and counts it.
+    pub(crate) fn park(&mut self) {
+        self.parks += 1;
+        thread::park();
+    }
+
+    /// Books the time `wait` takes as waiting.
+    pub(crate) fn waiting<R>(&mut self, wait: impl FnOnce() -> R) -> R {
+        let since = Instant::now();
+        let result = wait();
+        self.wait_was(since);
+        result
+    }
+
+    /// Books the time since `since` as waiting.
+    pub(crate) fn wait_was(&mut self, since: Instant) {
+        self.waits += 1;
+        self.waited += since.elapsed();
+    }
+
+    /// Books the time since `since` as spent in the source.
+    pub(crate) fn source_was(&mut self, since: Instant) {
+        self.in_source += since.elapsed();
+    }
+
+    fn done(self, role: &'static str, index: usize, life: Duration, cpu: Duration) -> Done<P::Scratch> {
+        let report = ThreadReport {
+            role,
+            index,
+            jobs: self.jobs,
+            busy: life.saturating_sub(self.waited + self.in_source),
+            in_source: self.in_source,
+            waited: self.waited,
+            cpu,
+            waits: self.waits,
+            parks: self.parks,
+        };
+        Done { scratch: self.scratch, report }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_batch_stages_become_one_step() {
+        use Scope::{Batches, Ordered, PerShard, Whole};
+        let stages: Vec<StageSpec> = [Batches, Batches, Ordered, Whole, Batches, PerShard, Batches, Batches]
+            .map(|scope| StageSpec { name: String::new(), scope })
+            .into();
+        assert_eq!(
+            Step::list(&stages, 0..8),
+            [
+                Step::Batches(0..2),
+                Step::Ordered(2),
+                Step::Whole(3),
+                Step::Batches(4..5),
+                Step::PerShard(5),
+                Step::Batches(6..8)
+            ]
+        );
+        assert_eq!(Step::list(&stages, 1..2), [Step::Batches(1..2)]);
+        assert_eq!(Step::list(&stages, 3..3), []);
+    }
+}

@@ -1,0 +1,312 @@
+//! Every execution model gives the same answer: the same packets out, byte for byte, the same drops and
+//! the same order within each flow, for any number of workers, with NAT, policers and priorities on.
+
+use std::collections::HashMap;
+use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
+use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+use thalweg_node::{config, plan::RouterPlan};
+use thalweg_wire::checksum;
+
+const CONFIG: &str = r#"
+[ports.wan]
+mac = "02:00:00:00:00:01"
+addresses = ["203.0.113.2/24", "2001:db8:ffff::2/64"]
+default_mac = "02:00:00:00:ff:01"
+
+[ports.lan]
+mac = "02:00:00:00:00:02"
+addresses = ["10.0.0.1/16", "2001:db8:1::1/64"]
+default_mac = "02:00:00:00:ff:02"
+
+[ports.voice]
+mac = "02:00:00:00:00:03"
+addresses = ["10.1.0.1/16"]
+default_mac = "02:00:00:00:ff:03"
+
+[[routes]]
+prefix = "0.0.0.0/0"
+via = ["203.0.113.1", "203.0.113.9"]
+
+[[routes]]
+prefix = "198.51.100.0/25"
+action = "blackhole"
+
+[[routes]]
+prefix = "2001:db8::/32"
+via = "2001:db8:ffff::1"
+
+[nat]
+outside = "wan"
+inside = ["lan", "voice"]
+addresses = ["203.0.113.2"]
+ports = "2000-6095"
+sessions_max = 3000
+shards = 16
+
+[nat.timeouts]
+udp_s = 120
+icmp_s = 60
+
+[[nat.forwards]]
+protocol = "tcp"
+port = 8080
+to = "10.0.0.10:80"
+
+[[qos.classes]]
+name = "voice"
+strict = 0
+match = [{ dscp = ["ef"] }, { application = ["sip", "rtp"] }]
+
+[[qos.classes]]
+name = "web"
+weight = 3
+match = [{ protocol = "tcp", destination_ports = "80-443" }]
+[qos.classes.policer]
+kind = "trtcm"
+cir = "2 Mbit/s"
+cbs = "20 KiB"
+pir = "4 Mbit/s"
+pbs = "40 KiB"
+yellow_dscp = "af12"
+
+[[qos.classes]]
+name = "bulk"
+weight = 1
+match = [{ source = "10.0.128.0/17" }]
+"#;
+
+/// A packet of a random conversation across the router, sometimes malformed, fragmented or a hairpin.
+fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
+    let inside = [10, rng.below(2) as u8, [0, 130][rng.below(2) as usize], rng.below(40) as u8 + 10];
+    let outside = [198, 51, 100, rng.below(200) as u8 + 20];
+    let public = [203, 0, 113, 2];
+    let (src, dst) = match rng.below(12) {
+        0..6 => (inside, outside),
+        6..9 => (outside, public),
+        9 | 10 => (inside, public),
+        _ => (inside, [10, rng.below(2) as u8, 0, 77]),
+    };
+    if rng.below(20) == 0 {
+        return packet_ipv6(rng);
+    }
+    let protocol = [6u8, 17, 17, 1][rng.below(4) as usize];
+    let port = |rng: &mut XorShift64Star| match rng.below(4) {
+        0 => 80,
+        1 => 8080,
+        _ => 2000 + rng.below(600) as u16,
+    };
+    let (sport, dport) = (port(rng), port(rng));
+    let payload = vec![rng.below(256) as u8; 8 * rng.below(20) as usize];
+    let mut l4 = match protocol {
+        6 => {
+            let flags = [0x02, 0x10, 0x10, 0x18, 0x11, 0x04][rng.below(6) as usize];
+            let mut h = vec![0; 20];
+            h[12] = 0x50;
+            h[13] = flags;
+            h
+        }
+        17 => {
+            let mut h = vec![0; 8];
+            h[4..6].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
+            h
+        }
+        _ => vec![[8, 0][rng.below(2) as usize], 0, 0, 0, (sport >> 8) as u8, sport as u8, 0, 1],
+    };
+    if protocol != 1 {
+        l4[..2].copy_from_slice(&sport.to_be_bytes());
+        l4[2..4].copy_from_slice(&dport.to_be_bytes());
+    }
+    l4.extend(payload);
+    let at = match protocol {
+        6 => 16,
+        17 => 6,
+        _ => 2,
+    };
+    let pseudo = match protocol {
+        1 => 0,
+        _ => checksum::pseudo_ipv4(u32::from_be_bytes(src), u32::from_be_bytes(dst), protocol, l4.len() as u16),
+    };
+    let sum = checksum::finish(checksum::sum(&l4, pseudo));
+    l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+
+    let mut ip = vec![0x45, 0, 0, 0, 0, rng.below(4) as u8, 0, 0, 64, protocol, 0, 0];
+    ip[1] = [0, 46 << 2, 10 << 2][rng.below(3) as usize];
+    ip[8] = if rng.below(30) == 0 { 1 } else { 64 };
+    if rng.below(15) == 0 {
+        // A first or a later fragment; identifications repeat, so they meet.
+        let field: u16 = if rng.below(2) == 0 { 0x2000 } else { 2 };
+        ip[6..8].copy_from_slice(&field.to_be_bytes());
+    }
+    ip[2..4].copy_from_slice(&(20 + l4.len() as u16).to_be_bytes());
+    ip.extend(src);
+    ip.extend(dst);
+    let sum = checksum::finish(checksum::sum(&ip, 0));
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    ip.extend(l4);
+    if rng.below(40) == 0 {
+        let at = rng.below(ip.len() as u32) as usize;
+        ip[at] ^= 1 << rng.below(8);
+    }
+    ip
+}
+
+fn packet_ipv6(rng: &mut XorShift64Star) -> Vec<u8> {
+    let mut ip = vec![0x60, 0, 0, 0, 0, 16, 17, 64];
+    let mut host = |net: u8| [0x20, 1, 0xd, 0xb8, 0, net, 0, 0, 0, 0, 0, 0, 0, 0, 0, rng.below(50) as u8 + 2];
+    ip.extend(host(1));
+    ip.extend(host(7));
+    ip.extend([0x30, rng.below(256) as u8, 0x30, 1, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    ip
+}
+
+/// `chunks` chunks of random sizes; the same for the same seed.
+fn traffic(seed: u64, chunks: u64) -> Vec<Chunk> {
+    let mut rng = XorShift64Star::new(seed);
+    let mut clock_ns = 1_700_000_000_000_000_000;
+    let mut number = 1;
+    (0..chunks)
+        .map(|sequence| {
+            let packets = 1 + rng.below(600);
+            let mut builder = ChunkBuilder::with_capacity(packets as usize * 300);
+            let before_ns = clock_ns;
+            for _ in 0..packets {
+                let bytes = packet(&mut rng);
+                clock_ns += u64::from(rng.below(400_000));
+                if rng.below(5000) == 0 {
+                    clock_ns += 70_000_000_000;
+                }
+                let at = builder.next_frame_offset();
+                builder.buffer_mut()[at..at + bytes.len()].copy_from_slice(&bytes);
+                let port = thalweg_base::NO_PORT;
+                builder.push(at, bytes.len(), bytes.len() as u32, clock_ns, LinkType::RawIp, port, 0);
+            }
+            let chunk = builder.finish(sequence, number, before_ns);
+            number += u64::from(packets);
+            chunk
+        })
+        .collect()
+}
+
+struct Feed(std::vec::IntoIter<Chunk>);
+
+impl Source<Chunk> for Feed {
+    fn next(&mut self) -> Option<Chunk> {
+        self.0.next()
+    }
+}
+
+/// What a run put out: every packet with its place in the serial order.
+#[derive(Default)]
+struct Collect {
+    packets: Vec<Out>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Out {
+    place: (u64, u16),
+    flow: u32,
+    fate: Result<(u16, Vec<u8>), DropReason>,
+}
+
+impl Sink<Chunk> for Collect {
+    fn accept(&mut self, chunk: Chunk) {
+        for (i, p) in chunk.packets().iter().enumerate() {
+            let fate = match p.drop_reason() {
+                Some(reason) => Err(reason),
+                None => Ok((p.port_out, chunk.egress_frame(i).to_vec())),
+            };
+            self.packets.push(Out { place: (chunk.sequence, p.position), flow: p.flow_hash, fate });
+        }
+    }
+}
+
+struct Run {
+    outs: Vec<Out>,
+    packets_in: u64,
+    packets_out: u64,
+    dropped: Vec<u64>,
+    classes: Vec<u64>,
+    nat: String,
+}
+
+fn run(seed: u64, options: &ModelOptions) -> Run {
+    let config = config::parse(CONFIG, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
+    let mut sink = Collect::default();
+    let mut source = Feed(traffic(seed, 12).into_iter());
+    let report = thalweg_exec::run(&plan, &mut source, &mut sink, options).unwrap_or_else(|e| panic!("{e}"));
+    let account = plan.merged_account(report.scratches.iter());
+    Run {
+        outs: sink.packets,
+        packets_in: account.packets_in,
+        packets_out: account.packets_out,
+        dropped: account.dropped.to_vec(),
+        classes: account.classes.iter().map(|c| c.packets).collect(),
+        nat: format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.colour_counts()),
+    }
+}
+
+fn by_flow(outs: &[Out]) -> HashMap<u32, Vec<(u64, u16)>> {
+    let mut flows: HashMap<u32, Vec<(u64, u16)>> = HashMap::new();
+    for out in outs.iter().filter(|o| o.fate.is_ok()) {
+        flows.entry(out.flow).or_default().push(out.place);
+    }
+    flows
+}
+
+fn check(seed: u64, options: &ModelOptions, serial: &Run) {
+    let what = format!("seed {seed}, {options:?}");
+    let other = run(seed, options);
+    assert_eq!(other.packets_in, other.packets_out + other.dropped.iter().sum::<u64>(), "{what}");
+    assert_eq!(other.dropped, serial.dropped, "drops: {what}");
+    assert_eq!((other.packets_in, other.packets_out), (serial.packets_in, serial.packets_out), "{what}");
+    assert_eq!(other.classes, serial.classes, "classes: {what}");
+    assert_eq!(other.nat, serial.nat, "state: {what}");
+    if options.kind != ModelKind::Farm || options.ordered {
+        assert!(other.outs == serial.outs, "total order: {what}");
+    }
+    assert_eq!(by_flow(&other.outs), by_flow(&serial.outs), "order within flows: {what}");
+    let mut sorted = other.outs;
+    sorted.sort();
+    let mut expected = serial.outs.clone();
+    expected.sort();
+    for (a, b) in sorted.iter().zip(&expected) {
+        assert_eq!(a, b, "{what}");
+    }
+    assert_eq!(sorted.len(), expected.len(), "{what}");
+}
+
+#[test]
+fn every_model_and_worker_count_gives_the_serial_answer() {
+    for seed in 1..=6 {
+        let serial = run(seed, &ModelOptions::new(ModelKind::Serial, 1));
+        assert!(serial.packets_out * 5 > serial.packets_in, "most of the traffic must get through");
+        for workers in 1..=8 {
+            for kind in ModelKind::ALL {
+                let mut options = ModelOptions::new(kind, workers);
+                options.ordered = workers % 2 == 0;
+                options.readers = 1 + workers % 3;
+                options.tokens = 1 + workers * 3;
+                check(seed, &options, &serial);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_traffic_reaches_every_corner() {
+    let serial = run(1, &ModelOptions::new(ModelKind::Serial, 1));
+    let hits: Vec<&str> =
+        DropReason::ALL.iter().filter(|r| serial.dropped[**r as usize] > 0).map(|r| r.name()).collect();
+    for name in ["ip-checksum", "ttl-expired", "policed", "nat-no-mapping", "blackhole", "fragment-without-first"] {
+        assert!(hits.contains(&name), "no packet was dropped as {name}: {hits:?}");
+    }
+    assert!(serial.classes.iter().all(|n| *n > 100), "{:?}", serial.classes);
+    let chunks = traffic(1, 12);
+    let hairpins = chunks
+        .iter()
+        .flat_map(|c| (0..c.packets().len()).map(|i| c.frame(i)))
+        .filter(|f| f.len() > 20 && f[12] == 10 && f[16..20] == [203, 0, 113, 2])
+        .count();
+    assert!(hairpins > 50, "{hairpins}");
+}
