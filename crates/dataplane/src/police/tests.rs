@@ -125,6 +125,7 @@ fn remarking_keeps_ecn_and_checksum() {
     let mut chunk = chunk(vec![Frame::raw(ip.clone()), Frame::raw(v6), Frame::raw(ip)]);
     let ingress = Ingress { drop_martians: true, port_guess: PortGuess::default() };
     ingress.process(&mut chunk.batch(0));
+    chunk.packets_mut().iter_mut().for_each(|p| p.class = 0);
     police.process(&mut chunk);
     assert_eq!(chunk.frame(0)[1], 12 << 2 | 3);
     assert_eq!(thalweg_wire::checksum::fold(thalweg_wire::checksum::sum(&chunk.frame(0)[..20], 0)), 0xffff);
