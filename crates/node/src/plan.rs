@@ -20,7 +20,7 @@ use thalweg_dataplane::account::Account;
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
-use thalweg_dataplane::nat::{Labeller, NatStage};
+use thalweg_dataplane::nat::{Labeller, NatCounters, NatStage, shard_group};
 use thalweg_dataplane::police::{ColourCounts, Police};
 use thalweg_dataplane::queens;
 use thalweg_dataplane::route::Router;
@@ -114,7 +114,7 @@ pub struct RouterPlan {
 impl RouterPlan {
     /// A plan over these parts.
     pub fn new(parts: RouterParts) -> Self {
-        let shards = parts.nat.as_ref().map_or(SHARDS_WITHOUT_NAT, |n| n.stage.shards());
+        let shards = parts.nat.as_ref().map_or(SHARDS_WITHOUT_NAT, |n| n.stage.shard_count() as u16);
         let arrival = !parts.police.is_idle() || parts.nat.is_some();
         let mut rows = vec![("ingress", Stage::Ingress, Scope::Batches)];
         if arrival {
@@ -162,13 +162,20 @@ impl RouterPlan {
         lock(&self.arrival).fragments.counts()
     }
 
-    /// NAT, if configured.
-    pub fn nat(&self) -> Option<&Nat> {
-        self.nat.as_ref()
+    /// NAT's counters, if configured.
+    pub fn nat_counters(&self) -> Option<NatCounters> {
+        self.nat.as_ref().map(|n| n.stage.counters())
+    }
+
+    /// The books of all workers together.
+    pub fn merged_account<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> Account {
+        let mut all = Account::new(self.ports, self.classes);
+        scratches.for_each(|s| all.merge(&s.account));
+        all
     }
 
     fn group_of(&self, shard: u16) -> u16 {
-        (usize::from(shard) * self.groups / usize::from(self.shards)) as u16
+        shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
 
     fn arrive(&self, chunk: &mut Chunk) {
@@ -204,14 +211,14 @@ impl RouterPlan {
         self.scheduler.process(chunk);
         let live = chunk.live_len();
         scratch.account.book_dropped(&chunk.packets()[live..]);
-        self.index_shards(chunk, &mut scratch.members);
+        if self.nat.is_some() {
+            self.index_shards(chunk, &mut scratch.members);
+        }
     }
 
-    /// Lists the packets of each group that have state there.
+    /// Lists the packets of each group that have state there. A farm's parts go without: a part is
+    /// walked as a whole.
     fn index_shards(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
-        if self.nat.is_none() {
-            return;
-        }
         members.clear();
         let touched = |p: &Packet| p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
         let live = &chunk.packets()[..chunk.live_len()];
@@ -303,14 +310,10 @@ impl Plan for RouterPlan {
     }
 
     fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {
-        let mut split = job.split(parts, |p| match p.shard {
+        job.split(parts, |p| match p.shard {
             NO_SHARD => 0,
             shard => owners[usize::from(self.group_of(shard))],
-        });
-        // The lists of the whole name places in the whole; each part needs its own.
-        let mut members = Vec::new();
-        split.iter_mut().for_each(|part| self.index_shards(part, &mut members));
-        split
+        })
     }
 
     fn merge(&self, parts: Vec<Chunk>) -> Chunk {

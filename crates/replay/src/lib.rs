@@ -1,0 +1,232 @@
+//! Replay: packets from files through a router and, if wanted, into files.
+//!
+//! This is where the parts meet. `ports` reads and writes files, `node` builds the router, `exec` runs it;
+//! none of them knows of the others.
+//!
+//! ```text
+//! files -> reader thread -> bounded queue -> model (workers) -> sink -> files
+//!            |                                                    |
+//!            +--<---------------- slabs come back ----------------+
+//! ```
+//!
+//! Memory is bounded by the slabs in circulation. With `preload` the input is read whole before the clock
+//! starts and kept until it has stopped, so that neither reading nor freeing is measured.
+
+mod progress;
+mod sink;
+mod summarize;
+
+use crate::sink::{FileSink, KeepSink};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use thalweg_base::Chunk;
+use thalweg_exec::{ModelKind, ModelOptions, RunReport, Sink, Source};
+use thalweg_node::config::RouterConfig;
+use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::{
+    FieldOrder, Model, Output, ReplayError, ReplayOptions, ReplayProgress, ReplaySummary, Work,
+};
+use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
+use thalweg_wire::trace;
+
+/// Chunks that may wait between the reader and the model.
+const QUEUE_CHUNKS: usize = 4;
+/// Slabs beyond those that the model can hold at once, so that the reader is not held up by the sink.
+const SLABS_SPARE: usize = 4;
+/// Slabs in circulation at most, whatever the model would like to hold.
+const SLABS_MAX: usize = 40;
+
+/// Runs the inputs through a router with this configuration and says what happened to every packet.
+///
+/// Errors with what is wrong with inputs, outputs or options; a malformed packet is no error but a drop.
+pub fn replay(
+    config: &RouterConfig,
+    options: &ReplayOptions,
+    progress: &dyn ReplayProgress,
+) -> Result<ReplaySummary, ReplayError> {
+    let plan = build(config, options)?;
+    let source = FileSource::open(input_specs(config, options), port_names(config), &input_options(options))
+        .map_err(input_error)?;
+    let run = if options.preload {
+        run_preloaded(&plan, config, options, source)?
+    } else {
+        run_streaming(&plan, config, options, source, progress)?
+    };
+    let account = plan.merged_account(run.scratches.iter());
+    let mut summary = summarize::summary(config, &plan, &account);
+    summary.elapsed_s = run.elapsed.as_secs_f64();
+    summary.packets_per_second = account.packets_in as f64 / summary.elapsed_s.max(1e-9);
+    summary.model = options.model.name().to_string();
+    summary.workers = run.workers;
+    summary.input_issues = summarize::input_issues(&run.input);
+    summary.outputs = run.outputs;
+    Ok(summary)
+}
+
+/// What a run leaves.
+struct Run {
+    scratches: Vec<Scratch>,
+    elapsed: Duration,
+    workers: usize,
+    input: InputReport,
+    outputs: Vec<String>,
+}
+
+impl Run {
+    fn new(report: RunReport<Scratch>, elapsed: Duration, input: InputReport, outputs: Vec<String>) -> Self {
+        let workers = report.threads.iter().filter(|t| t.role == "worker").count();
+        Self { scratches: report.scratches, elapsed, workers, input, outputs }
+    }
+}
+
+fn build(config: &RouterConfig, options: &ReplayOptions) -> Result<RouterPlan, ReplayError> {
+    let queens = match options.work {
+        Work::None => None,
+        Work::Queens(n) => Some(u32::from(n)),
+    };
+    RouterPlan::from_config(config, queens).map_err(|e| ReplayError::Options(e.to_string()))
+}
+
+/// Ports as files name them.
+fn port_names(config: &RouterConfig) -> PortNames {
+    PortNames::new(config.ports.iter().map(|p| p.trace_name.clone()))
+}
+
+/// The inputs, as often as they are to be run through. `port=PATH` may name the port either way.
+fn input_specs(config: &RouterConfig, options: &ReplayOptions) -> Vec<InputSpec> {
+    let spec = |path: &PathBuf| {
+        let mut spec = InputSpec::parse(&path.to_string_lossy());
+        let by_name = |name: &String| config.ports.iter().find(|p| p.name == *name);
+        if let Some(port) = spec.port.as_ref().and_then(by_name) {
+            spec.port = Some(port.trace_name.clone());
+        }
+        spec
+    };
+    (0..options.loops.max(1)).flat_map(|_| options.inputs.iter().map(spec)).collect()
+}
+
+fn input_options(options: &ReplayOptions) -> InputOptions {
+    let held = match options.model {
+        Model::Serial => 1,
+        Model::RunToCompletion => 3 * options.workers,
+        Model::Tokens => options.tokens,
+        Model::Pipeline => 5 * options.workers,
+        Model::Farm => 6 * options.workers,
+    };
+    InputOptions {
+        chunk_packets: options.chunk_packets,
+        slabs: (held + QUEUE_CHUNKS + SLABS_SPARE).min(SLABS_MAX),
+        strict: options.strict,
+        field_order: match options.field_order {
+            FieldOrder::DestinationFirst => trace::FieldOrder::DestinationFirst,
+            FieldOrder::SourceFirst => trace::FieldOrder::SourceFirst,
+        },
+        ..InputOptions::default()
+    }
+}
+
+fn model_options(options: &ReplayOptions) -> ModelOptions {
+    let kind = match options.model {
+        Model::Serial => ModelKind::Serial,
+        Model::RunToCompletion => ModelKind::RunToCompletion,
+        Model::Pipeline => ModelKind::Pipeline,
+        Model::Tokens => ModelKind::Tokens,
+        Model::Farm => ModelKind::Farm,
+    };
+    let mut model = ModelOptions::new(kind, options.workers);
+    model.readers = options.readers;
+    model.tokens = options.tokens;
+    model.ordered = options.ordered;
+    model.pin_cores = (!options.pin_cores.is_empty()).then(|| options.pin_cores.clone());
+    model
+}
+
+struct Preloaded(std::vec::IntoIter<Chunk>);
+
+impl Source<Chunk> for Preloaded {
+    fn next(&mut self) -> Option<Chunk> {
+        self.0.next()
+    }
+}
+
+struct Streaming {
+    chunks: ChunkReceiver,
+    stop: Arc<AtomicBool>,
+}
+
+impl Source<Chunk> for Streaming {
+    fn next(&mut self) -> Option<Chunk> {
+        if self.stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.chunks.recv()
+    }
+}
+
+fn run_preloaded(
+    plan: &RouterPlan,
+    config: &RouterConfig,
+    options: &ReplayOptions,
+    source: FileSource,
+) -> Result<Run, ReplayError> {
+    let (chunks, report) = source.load_all().map_err(input_error)?;
+    let mut source = Preloaded(chunks.into_iter());
+    match FileSink::create(config, &options.output)? {
+        None => {
+            let mut sink = KeepSink::default();
+            let (run, elapsed) = timed_run(plan, &mut source, &mut sink, options)?;
+            Ok(Run::new(run, elapsed, report, Vec::new()))
+        }
+        Some(mut sink) => {
+            let (run, elapsed) = timed_run(plan, &mut source, &mut sink, options)?;
+            Ok(Run::new(run, elapsed, report, sink.finish()?))
+        }
+    }
+}
+
+fn run_streaming(
+    plan: &RouterPlan,
+    config: &RouterConfig,
+    options: &ReplayOptions,
+    source: FileSource,
+    progress: &dyn ReplayProgress,
+) -> Result<Run, ReplayError> {
+    let mut file_sink = FileSink::create(config, &options.output)?;
+    let stop = file_sink.as_ref().map(FileSink::stop_flag).unwrap_or_default();
+    let started = Instant::now();
+    let mut source = Streaming { chunks: source.spawn(QUEUE_CHUNKS).map_err(input_error)?, stop };
+    let counters = source.chunks.progress();
+    let run = progress::watched(&counters, progress, || match &mut file_sink {
+        None => timed_run(plan, &mut source, &mut sink::DropSink, options),
+        Some(sink) => timed_run(plan, &mut source, sink, options),
+    });
+    let (report, read) = source.chunks.finish();
+    // The input's own error explains more than what follows from it.
+    read.map_err(input_error)?;
+    let (run, _) = run?;
+    let outputs = file_sink.map(FileSink::finish).transpose()?.unwrap_or_default();
+    Ok(Run::new(run, started.elapsed(), report, outputs))
+}
+
+fn timed_run(
+    plan: &RouterPlan,
+    source: &mut dyn Source<Chunk>,
+    sink: &mut dyn Sink<Chunk>,
+    options: &ReplayOptions,
+) -> Result<(RunReport<Scratch>, Duration), ReplayError> {
+    let started = Instant::now();
+    let report = thalweg_exec::run(plan, source, sink, &model_options(options))
+        .map_err(|e| ReplayError::Options(e.to_string()))?;
+    Ok((report, started.elapsed()))
+}
+
+fn input_error(error: InputError) -> ReplayError {
+    match error {
+        InputError::Open { input, error } => ReplayError::Input { path: input.into(), source: error },
+        InputError::Thread(error) => ReplayError::Input { path: "the reader thread".into(), source: error },
+        InputError::Strict(issue) => ReplayError::Strict(summarize::input_issue(&issue)),
+        other @ InputError::NoSuchPort { .. } => ReplayError::Options(other.to_string()),
+    }
+}

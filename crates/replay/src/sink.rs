@@ -1,0 +1,129 @@
+//! Where processed chunks go.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thalweg_base::Chunk;
+use thalweg_exec::Sink;
+use thalweg_node::config::RouterConfig;
+use thalweg_node::{Output, ReplayError};
+use thalweg_ports::{OutputError, PacketOut, PortCaptures, PortNames, TraceOutput};
+use thalweg_wire::trace::FieldOrder;
+
+/// Length of the Ethernet header every packet leaves with.
+const ETHERNET_HEADER: u32 = 14;
+
+/// Output `none`: a chunk's memory goes back to the reader.
+pub(crate) struct DropSink;
+
+impl Sink<Chunk> for DropSink {
+    fn accept(&mut self, _chunk: Chunk) {}
+}
+
+/// Output `none` of preloaded input: chunks are kept, so that freeing them is not part of the run.
+#[derive(Default)]
+pub(crate) struct KeepSink(Vec<Chunk>);
+
+impl Sink<Chunk> for KeepSink {
+    fn accept(&mut self, chunk: Chunk) {
+        self.0.push(chunk);
+    }
+}
+
+enum Writer {
+    Captures(PortCaptures),
+    Trace(TraceOutput),
+}
+
+impl Writer {
+    fn write(&mut self, packet: &PacketOut<'_>) -> Result<(), OutputError> {
+        match self {
+            Writer::Captures(captures) => captures.write(packet),
+            Writer::Trace(trace) => trace.write(packet),
+        }
+    }
+}
+
+/// Writes every packet that leaves. After an error it asks the source to end and takes no more.
+pub(crate) struct FileSink {
+    writer: Writer,
+    paths: Vec<PathBuf>,
+    error: Option<OutputError>,
+    stop: Arc<AtomicBool>,
+}
+
+impl FileSink {
+    /// A sink for this output; `None` where nothing is to be written.
+    pub(crate) fn create(config: &RouterConfig, output: &Output) -> Result<Option<Self>, ReplayError> {
+        let (writer, paths) = match output {
+            Output::None => return Ok(None),
+            Output::Captures(directory) => {
+                let names = PortNames::new(config.ports.iter().map(|p| p.name.clone()));
+                let captures = PortCaptures::create(directory, &names).map_err(output_error)?;
+                let paths = config.ports.iter().map(|p| directory.join(format!("{}.pcap", p.name)));
+                (Writer::Captures(captures), paths.collect())
+            }
+            Output::Trace(directory) => {
+                let made = std::fs::create_dir_all(directory);
+                made.map_err(|source| ReplayError::Output { path: directory.clone(), source })?;
+                let path = directory.join("trace.txt");
+                let names = PortNames::new(config.ports.iter().map(|p| p.trace_name.clone()));
+                let trace = TraceOutput::create(&path, names, FieldOrder::default()).map_err(output_error)?;
+                (Writer::Trace(trace), vec![path])
+            }
+        };
+        Ok(Some(Self { writer, paths, error: None, stop: Arc::default() }))
+    }
+
+    /// Set once writing has failed.
+    pub(crate) fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Flushes everything. The files written, or the first error.
+    pub(crate) fn finish(self) -> Result<Vec<String>, ReplayError> {
+        if let Some(error) = self.error {
+            return Err(output_error(error));
+        }
+        match self.writer {
+            Writer::Captures(captures) => captures.finish(),
+            Writer::Trace(trace) => trace.finish(),
+        }
+        .map_err(output_error)?;
+        Ok(self.paths.iter().map(|p| p.display().to_string()).collect())
+    }
+}
+
+impl Sink<Chunk> for FileSink {
+    fn accept(&mut self, chunk: Chunk) {
+        if self.error.is_some() {
+            return;
+        }
+        for (i, packet) in chunk.packets().iter().enumerate() {
+            if !packet.is_alive() {
+                continue;
+            }
+            let out = PacketOut {
+                port: packet.port_out,
+                arrival_ns: packet.arrival_ns,
+                wire_len: ETHERNET_HEADER + packet.ip_len,
+                application: packet.application,
+                frame: chunk.egress_frame(i),
+            };
+            if let Err(error) = self.writer.write(&out) {
+                self.error = Some(error);
+                self.stop.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+}
+
+fn output_error(error: OutputError) -> ReplayError {
+    match error {
+        OutputError::Create { path, error } | OutputError::Write { path, error } => {
+            ReplayError::Output { path, source: error }
+        }
+        other => ReplayError::Options(other.to_string()),
+    }
+}

@@ -1,0 +1,118 @@
+//! From the books of all workers to the summary a person or a machine reads.
+
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+use thalweg_base::DropReason;
+use thalweg_dataplane::account::{Account, ClassCounts, PortCounts};
+use thalweg_node::config::RouterConfig;
+use thalweg_node::plan::RouterPlan;
+use thalweg_node::summary::{
+    ClassSummary, Colours, InputIssue, InputIssues, Latency, NatSummary, PortSummary, ReplaySummary,
+};
+use thalweg_ports::{InputReport, Issue, Place};
+
+/// Fills in everything that follows from the packets.
+pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, account: &Account) -> ReplaySummary {
+    let mut residence = None::<Histogram<u64>>;
+    for class in &account.classes {
+        match &mut residence {
+            None => residence = Some(class.residence_ns.clone()),
+            // Same bounds on both sides: adding cannot fail.
+            Some(all) => drop(all.add(&class.residence_ns)),
+        }
+    }
+    let dropped = DropReason::ALL.iter().map(|r| (r.name().to_string(), account.dropped[*r as usize]));
+    let colours = plan.colour_counts();
+    let names = config.ports.iter().map(|p| p.name.as_str()).chain([UNKNOWN]);
+    ReplaySummary {
+        packets_in: account.packets_in,
+        bytes_in: account.ports.iter().map(|p| p.bytes_in).sum(),
+        packets_out: account.packets_out,
+        bytes_out: account.ports.iter().map(|p| p.bytes_out).sum(),
+        dropped: dropped.filter(|(_, n)| *n > 0).collect(),
+        latency: residence.as_ref().map(latency).unwrap_or_default(),
+        ports: names
+            .zip(&account.ports)
+            .filter(|(name, counts)| *name != UNKNOWN || counts.packets_in > 0)
+            .map(|(name, counts)| (name.to_string(), port(counts)))
+            .collect(),
+        classes: (config.qos.classes.iter().zip(&account.classes).zip(colours))
+            .map(|((class, counts), colours)| {
+                let colours = colours.map(|c| Colours { green: c.green, yellow: c.yellow, red: c.red });
+                (class.name.clone(), class_summary(counts, colours))
+            })
+            .collect(),
+        nat: nat(plan),
+        ..ReplaySummary::default()
+    }
+}
+
+/// What packets of no configured port are listed under; no port can have this name.
+const UNKNOWN: &str = "(unknown)";
+
+fn port(counts: &PortCounts) -> PortSummary {
+    PortSummary {
+        packets_in: counts.packets_in,
+        bytes_in: counts.bytes_in,
+        packets_out: counts.packets_out,
+        bytes_out: counts.bytes_out,
+        dropped: counts.dropped,
+    }
+}
+
+fn class_summary(counts: &ClassCounts, colours: Option<Colours>) -> ClassSummary {
+    ClassSummary {
+        packets: counts.packets,
+        bytes: counts.bytes,
+        dropped: counts.dropped,
+        colours,
+        latency: latency(&counts.residence_ns),
+    }
+}
+
+fn latency(histogram: &Histogram<u64>) -> Latency {
+    if histogram.is_empty() {
+        return Latency::default();
+    }
+    Latency {
+        latency_ns_p50: histogram.value_at_quantile(0.5),
+        latency_ns_p99: histogram.value_at_quantile(0.99),
+        latency_ns_max: histogram.max(),
+    }
+}
+
+fn nat(plan: &RouterPlan) -> Option<NatSummary> {
+    let counters = plan.nat_counters()?;
+    Some(NatSummary {
+        sessions: counters.sessions_active,
+        sessions_created: counters.sessions_created,
+        sessions_expired: counters.sessions_expired,
+        translated_out: counters.translated_out,
+        translated_in: counters.translated_in,
+        hairpinned: counters.hairpins,
+    })
+}
+
+/// What was wrong with the input.
+pub(crate) fn input_issues(report: &InputReport) -> InputIssues {
+    InputIssues {
+        total: report.issue_count(),
+        by_kind: report.issues.iter().map(|(k, n)| ((*k).to_string(), *n)).collect::<BTreeMap<_, _>>(),
+        first: report.first_issues.iter().map(input_issue).collect(),
+    }
+}
+
+/// One issue, for a summary or an error.
+pub(crate) fn input_issue(issue: &Issue) -> InputIssue {
+    let place = match issue.place {
+        Place::Line { line, column } => format!("line {line}, column {column}"),
+        Place::Byte { offset, packet: Some(packet) } => format!("byte {offset}, packet {packet}"),
+        Place::Byte { offset, packet: None } => format!("byte {offset}"),
+    };
+    InputIssue {
+        file: issue.input.to_string(),
+        place,
+        kind: issue.reason.to_string(),
+        message: issue.message.clone(),
+    }
+}
