@@ -1,7 +1,9 @@
 use crate::DropReason;
 
-/// No port: the packet has not been routed yet, or arrived on an unknown one.
+/// No port: the packet has not been routed yet, or its input does not say where it arrived.
 pub const NO_PORT: u16 = u16::MAX;
+/// A port that the input names but the configuration does not: the packet cannot be taken in.
+pub const UNKNOWN_PORT: u16 = u16::MAX - 1;
 /// No shard: the stage that owns shards has nothing to do with this packet.
 pub const NO_SHARD: u16 = u16::MAX;
 
