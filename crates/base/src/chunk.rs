@@ -338,6 +338,13 @@ impl ChunkBuilder {
         Self { buffer: vec![0; capacity_bytes], packets: Vec::new(), used: 0, home: None }
     }
 
+    /// Gives up: the buffer goes back to its pool.
+    pub fn discard(self) {
+        if let Some(pool) = self.home {
+            pool.put(self.buffer);
+        }
+    }
+
     /// The buffer, to be filled. Bytes of frames already named may be overwritten, but stay theirs.
     pub fn buffer_mut(&mut self) -> &mut [u8] {
         &mut self.buffer

@@ -1,8 +1,8 @@
 use crate::DropReason;
 
-/// No port: the packet has not been routed yet, or arrived on an unknown one.
+/// No port: the packet has not been routed yet, or its input does not say where it arrived.
 pub const NO_PORT: u16 = u16::MAX;
-/// Arrived on a port whose name the configuration does not know.
+/// A port that the input names but the configuration does not: the packet cannot be taken in.
 pub const UNKNOWN_PORT: u16 = u16::MAX - 1;
 /// No class: the packet died before it was classified.
 pub const NO_CLASS: u8 = u8::MAX;

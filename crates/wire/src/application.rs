@@ -9,11 +9,17 @@ pub mod ip_protocol {
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// GRE.
+    pub const GRE: u8 = 47;
+    /// IPsec ESP.
+    pub const ESP: u8 = 50;
     /// ICMPv6.
     pub const ICMPV6: u8 = 58;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
 }
 
-use ip_protocol::{ICMP, TCP, UDP};
+use ip_protocol::{ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};
 
 /// An application protocol: its name, its transport and, where it has one, its well-known port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +80,10 @@ applications! {
     35 "radius" UDP 1812;
     36 "tcp" TCP 0;
     37 "udp" UDP 0;
+    38 "icmpv6" ICMPV6 0;
+    39 "sctp" SCTP 0;
+    40 "gre" GRE 0;
+    41 "esp" ESP 0;
 }
 
 /// The application with this code.
@@ -86,9 +96,128 @@ pub fn by_name(name: &str) -> Option<&'static Application> {
     APPLICATIONS.iter().find(|a| a.name.eq_ignore_ascii_case(name))
 }
 
+/// The row that stands for an IP protocol as such ("tcp", not "http").
+pub fn by_ip_protocol(number: u8) -> Option<&'static Application> {
+    let name = match number {
+        ICMP => "icmp",
+        TCP => "tcp",
+        UDP => "udp",
+        GRE => "gre",
+        ESP => "esp",
+        ICMPV6 => "icmpv6",
+        SCTP => "sctp",
+        _ => return None,
+    };
+    by_name(name)
+}
+
+/// The application whose well-known port this is.
+pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
+    APPLICATIONS.iter().find(|a| a.transport == transport && a.port == port && port != 0)
+}
+
+/// A name of one to eight bytes as a little-endian word, padded with zero bytes; 0 for any other length.
+pub const fn short_key(name: &[u8]) -> u64 {
+    if name.len() > 8 {
+        return 0;
+    }
+    let mut key = 0;
+    let mut i = 0;
+    while i < name.len() {
+        key |= (name[i] as u64) << (8 * i);
+        i += 1;
+    }
+    key
+}
+
+/// Perfect hash over the short names: one multiplication, one byte, one comparison of eight bytes at
+/// once. The multiplier is searched when this is compiled, so a new row cannot break it unseen.
+struct ShortNames {
+    multiplier: u64,
+    code: [u8; 256],
+}
+
+const SHORT_KEYS: [u64; APPLICATIONS.len() + 1] = {
+    let mut keys = [0; APPLICATIONS.len() + 1];
+    let mut i = 0;
+    while i < APPLICATIONS.len() {
+        keys[i + 1] = short_key(APPLICATIONS[i].name.as_bytes());
+        i += 1;
+    }
+    keys
+};
+
+static SHORT_NAMES: ShortNames = {
+    let mut multiplier = 0x9e37_79b9_7f4a_7c15u64;
+    'search: loop {
+        let mut code = [0u8; 256];
+        let mut i = 1;
+        while i < SHORT_KEYS.len() {
+            let slot = (SHORT_KEYS[i].wrapping_mul(multiplier) >> 56) as usize;
+            if SHORT_KEYS[i] != 0 && code[slot] != 0 {
+                multiplier = multiplier.wrapping_mul(0xd134_2543_de82_ef95) | 1;
+                continue 'search;
+            }
+            if SHORT_KEYS[i] != 0 {
+                code[slot] = i as u8;
+            }
+            i += 1;
+        }
+        break ShortNames { multiplier, code };
+    }
+};
+
+/// The code of the application whose lower-case name has this [`short_key`]; 0 if there is none.
+#[inline(always)]
+pub fn code_by_short_key(key: u64) -> u8 {
+    let code = SHORT_NAMES.code[(key.wrapping_mul(SHORT_NAMES.multiplier) >> 56) as usize];
+    if SHORT_KEYS[usize::from(code)] == key { code } else { 0 }
+}
+
+/// Transport of each application by code; 0 for no application.
+static TRANSPORTS: [u8; 256] = {
+    let mut transports = [0; 256];
+    let mut i = 0;
+    while i < APPLICATIONS.len() {
+        transports[i + 1] = APPLICATIONS[i].transport;
+        i += 1;
+    }
+    transports
+};
+
+/// IP protocol number of the application with this code; 0 for a code that names none.
+#[inline(always)]
+pub fn transport_of(code: u8) -> u8 {
+    TRANSPORTS[usize::from(code)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_short_table_finds_exactly_the_short_names() {
+        for a in APPLICATIONS {
+            let expected = if a.name.len() <= 8 { a.code } else { 0 };
+            assert_eq!(code_by_short_key(short_key(a.name.as_bytes())), expected, "{}", a.name);
+            assert_eq!(transport_of(a.code), a.transport);
+        }
+        for stranger in ["", "f", "ftpx", "ht", "tp", "zzzzzzzz", "icmpv66"] {
+            assert_eq!(code_by_short_key(short_key(stranger.as_bytes())), 0, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn protocols_and_ports_lead_to_their_rows() {
+        for number in 0..=255 {
+            if let Some(a) = by_ip_protocol(number) {
+                assert_eq!((a.transport, a.port), (number, 0));
+            }
+        }
+        assert_eq!(by_port(TCP, 80).map(|a| a.name), Some("http"));
+        assert_eq!(by_port(UDP, 80), None);
+        assert_eq!(by_port(UDP, 0), None);
+    }
 
     #[test]
     fn codes_are_places_and_names_unique() {

@@ -2,3 +2,6 @@
 
 pub mod application;
 pub mod checksum;
+pub mod pcap;
+pub mod pcapng;
+pub mod trace;

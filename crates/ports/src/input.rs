@@ -1,0 +1,250 @@
+//! Packets from files: text traces and captures, as they are or compressed, in chunks.
+//!
+//! ```text
+//! files -> (decompress, its own thread) -> FileSource -> Chunk -> bounded queue -> a model
+//!                                              ^                                      |
+//!                                              +----------- slabs come back ----------+
+//! ```
+//!
+//! # Promises
+//! - **Constant memory.** Chunks are read into a fixed number of slabs; with all of them in flight the
+//!   reader waits. [`InputOptions::slabs`] times [`InputOptions::slab_bytes`] is the most they hold.
+//! - **Frames stay where they were read.** A record header in front of a frame is the headroom that a
+//!   chunk wants, so a capture's bytes are copied once, by the kernel. Only what was read past the end
+//!   of a chunk (a few records) moves to the next slab.
+//! - **Chunks depend on the input alone**, not on how a pipe delivers it: a chunk ends when it has
+//!   `chunk_packets` packets, when the next record would end more than `slab_bytes` behind the start of
+//!   its first (frames of more than 1,600 bytes on average), or with its file.
+//! - **Damage is said, not hidden.** Everything before it is delivered. A bad line is one packet less; in
+//!   a capture nothing after the damage can be trusted, so that file ends there and the next follows.
+//!   With `strict` the first of either is an error. Offsets count in the uncompressed stream.
+//!
+//! # What tells what
+//! Compression and format are recognized by content. The port a packet arrives on is the one given for
+//! its file (`port=PATH`), else the one its line or its capture's interface names. A name that is not in
+//! the table makes a trace's packet [`UNKNOWN_PORT`](thalweg_base::UNKNOWN_PORT), to be dropped; captures
+//! name the interfaces of another machine, so there it means no more than no name:
+//! [`NO_PORT`](thalweg_base::NO_PORT), the router decides.
+//!
+//! A trace has no times: its packets arrive `trace_step_ns` apart.
+//!
+//! Missing: several readers at once; following a file that grows.
+
+mod capture;
+mod chunks;
+mod report;
+mod spawn;
+mod spec;
+mod stream;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use report::{ISSUES_KEPT, InputError, InputReport, Issue, Place, Progress};
+pub use spawn::ChunkReceiver;
+pub use spec::InputSpec;
+pub use stream::decompressed;
+
+use crate::PortNames;
+use capture::CaptureReader;
+use chunks::Chunks;
+use report::Reporter;
+use spec::Location;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+use stream::Stream;
+use text::TextReader;
+use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder};
+use thalweg_wire::trace::FieldOrder;
+
+/// How input is read.
+#[derive(Clone, Debug)]
+pub struct InputOptions {
+    /// Packets in a chunk, 1 to 65,535 (other values are brought into that range).
+    pub chunk_packets: usize,
+    /// Chunks in memory at once: those in the queue and those in the hands of a model. At least 1.
+    pub slabs: usize,
+    /// Stop at the first bad line or damage.
+    pub strict: bool,
+    /// Field order of text traces.
+    pub field_order: FieldOrder,
+    /// Arrival of the first packet of text traces.
+    pub trace_start_ns: u64,
+    /// Time between the packets of text traces.
+    pub trace_step_ns: u64,
+    /// Decompress in a thread of its own.
+    pub read_ahead: bool,
+}
+
+impl Default for InputOptions {
+    fn default() -> Self {
+        Self {
+            chunk_packets: CHUNK_PACKETS_DEFAULT,
+            slabs: 32,
+            strict: false,
+            field_order: FieldOrder::default(),
+            trace_start_ns: 0,
+            trace_step_ns: 1000,
+            read_ahead: true,
+        }
+    }
+}
+
+impl InputOptions {
+    /// The most bytes one chunk's slab holds.
+    pub fn slab_bytes(&self) -> usize {
+        (self.packets() * 1600).max(1 << 20)
+    }
+
+    fn packets(&self) -> usize {
+        self.chunk_packets.clamp(1, ChunkBuilder::PACKETS_MAX)
+    }
+}
+
+/// Reads files one after the other into chunks. Sequence and packet numbers run on from file to file and
+/// the clock never goes back.
+pub struct FileSource {
+    waiting: VecDeque<Waiting>,
+    current: Option<Reader>,
+    names: Arc<PortNames>,
+    chunks: Chunks,
+    reporter: Reporter,
+    read_ahead: bool,
+    failed: bool,
+}
+
+struct Waiting {
+    name: Arc<str>,
+    location: Location,
+    port: Option<u16>,
+}
+
+enum Reader {
+    Text(Box<TextReader>),
+    Capture(Box<CaptureReader>),
+}
+
+impl FileSource {
+    /// A source of these inputs. Errors with [`InputError::NoSuchPort`] or, for a file that is not there,
+    /// [`InputError::Open`], before anything is read.
+    pub fn open(specs: Vec<InputSpec>, names: PortNames, options: &InputOptions) -> Result<Self, InputError> {
+        let mut waiting = VecDeque::with_capacity(specs.len());
+        let mut bytes_total = Some(0);
+        for spec in specs {
+            let port = match &spec.port {
+                None => None,
+                Some(port) => Some(names.find(port.as_bytes()).ok_or_else(|| InputError::NoSuchPort {
+                    input: spec.name().to_string(),
+                    port: port.clone(),
+                })?),
+            };
+            let name: Arc<str> = spec.name().into();
+            let bytes =
+                spec.location.bytes().map_err(|error| InputError::Open { input: name.to_string(), error })?;
+            bytes_total = bytes_total.zip(bytes).map(|(total, more): (u64, u64)| total + more);
+            waiting.push_back(Waiting { name, location: spec.location, port });
+        }
+        Ok(Self {
+            waiting,
+            current: None,
+            names: Arc::new(names),
+            chunks: Chunks::new(options),
+            reporter: Reporter::new(options.strict, bytes_total),
+            read_ahead: options.read_ahead,
+            failed: false,
+        })
+    }
+
+    /// Shared counters of what has been read so far.
+    pub fn progress(&self) -> Arc<Progress> {
+        self.reporter.progress()
+    }
+
+    /// What has been seen so far.
+    pub fn report(&self) -> &InputReport {
+        self.reporter.report()
+    }
+
+    /// The next chunk, read on this thread; waits for a slab if all are in flight. `None` is the end. No
+    /// chunk is empty. After an error there is nothing more.
+    pub fn next_chunk(&mut self) -> Result<Option<Chunk>, InputError> {
+        while !self.failed {
+            if let Some(issue) = self.reporter.take_fatal() {
+                self.failed = true;
+                return Err(InputError::Strict(issue));
+            }
+            let Some(reader) = &mut self.current else {
+                match self.waiting.pop_front() {
+                    None => break,
+                    Some(input) => {
+                        let opened = self.start(input);
+                        self.failed = opened.is_err();
+                        self.current = opened?;
+                        continue;
+                    }
+                }
+            };
+            let chunk = match reader {
+                Reader::Text(text) => text.next_chunk(&mut self.chunks, &mut self.reporter),
+                Reader::Capture(capture) => capture.next_chunk(&mut self.chunks, &mut self.reporter),
+            };
+            match chunk {
+                Some(chunk) => return Ok(Some(chunk)),
+                None => self.current = None,
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads everything into memory of its own, each chunk's trimmed to size.
+    pub fn load_all(mut self) -> Result<(Vec<Chunk>, InputReport), InputError> {
+        self.chunks.keep_in_memory();
+        let mut chunks = Vec::new();
+        while let Some(chunk) = self.next_chunk()? {
+            chunks.push(chunk);
+        }
+        Ok((chunks, self.reporter.into_report()))
+    }
+
+    fn start(&mut self, input: Waiting) -> Result<Option<Reader>, InputError> {
+        let open_error = |error| InputError::Open { input: input.name.to_string(), error };
+        let reader: Box<dyn Read + Send> = match input.location {
+            Location::Path(path) => Box::new(File::open(path).map_err(open_error)?),
+            Location::Stdin => Box::new(std::io::stdin()),
+            Location::Reader(reader) => reader,
+        };
+        self.reporter.start_file();
+        let progress = self.reporter.progress();
+        let stream = Stream::start(reader, progress, self.read_ahead);
+        let (stream, head) = match stream {
+            Ok(started) => started,
+            Err(error) => {
+                self.reporter.damage(&input.name, 0, None, "read-error", &error);
+                return Ok(None);
+            }
+        };
+        let (names, port) = (Arc::clone(&self.names), input.port);
+        match stream::Format::of(&head) {
+            stream::Format::Text => {
+                Ok(Some(Reader::Text(Box::new(TextReader::new(stream, input.name, port, names)))))
+            }
+            stream::Format::Capture => {
+                Ok(Some(Reader::Capture(Box::new(CaptureReader::new(stream, input.name, port, names)))))
+            }
+            stream::Format::Unknown => {
+                let what = "expected a text trace, pcap or pcapng";
+                self.reporter.damage(&input.name, 0, None, "unknown-format", &what);
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for FileSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSource").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+    }
+}

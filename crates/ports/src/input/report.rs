@@ -1,0 +1,245 @@
+//! What was read and what was wrong with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Issues kept in full; the others are only counted.
+pub const ISSUES_KEPT: usize = 10;
+
+/// Where in an input something is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A line and a column of a text trace, both from 1.
+    Line {
+        /// The line.
+        line: u64,
+        /// The column, in bytes.
+        column: usize,
+    },
+    /// A byte of a capture.
+    Byte {
+        /// Offset in the uncompressed stream, from 0.
+        offset: u64,
+        /// The packet of this input that begins there, from 1, where one does.
+        packet: Option<u64>,
+    },
+}
+
+/// One thing that is wrong. Displays as one line: `trace.txt:17:23: expected ...` or
+/// `x.pcap: byte 1234, packet 17: expected ...`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// The input.
+    pub input: Arc<str>,
+    /// Where in it.
+    pub place: Place,
+    /// Short name by which such issues are counted.
+    pub reason: &'static str,
+    /// What was expected.
+    pub message: String,
+}
+
+impl fmt::Display for Issue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Place::Line { line, column } => write!(f, "{}:{line}:{column}: {}", self.input, self.message),
+            Place::Byte { offset, packet: None } => {
+                write!(f, "{}: byte {offset}: {}", self.input, self.message)
+            }
+            Place::Byte { offset, packet: Some(packet) } => {
+                write!(f, "{}: byte {offset}, packet {packet}: {}", self.input, self.message)
+            }
+        }
+    }
+}
+
+/// What has been read in all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InputReport {
+    /// Inputs begun.
+    pub files: u64,
+    /// Lines of text traces, blank ones and comments too.
+    pub lines: u64,
+    /// Records or blocks of captures, those without a packet too.
+    pub records: u64,
+    /// Packets delivered.
+    pub packets: u64,
+    /// Bytes after decompression.
+    pub bytes: u64,
+    /// How often each kind of issue came.
+    pub issues: BTreeMap<&'static str, u64>,
+    /// The first [`ISSUES_KEPT`] of them.
+    pub first_issues: Vec<Issue>,
+}
+
+impl InputReport {
+    /// All issues, of any kind.
+    pub fn issue_count(&self) -> u64 {
+        self.issues.values().sum()
+    }
+}
+
+/// Why input cannot be read, or not any further.
+#[derive(Debug)]
+pub enum InputError {
+    /// An input cannot be opened.
+    Open {
+        /// The input.
+        input: String,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// `port=PATH` with a port that the configuration does not have.
+    NoSuchPort {
+        /// The input.
+        input: String,
+        /// The port.
+        port: String,
+    },
+    /// The first issue, with `strict`.
+    Strict(Issue),
+    /// The reader's thread could not be started or died.
+    Thread(io::Error),
+}
+
+impl fmt::Display for InputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InputError::Open { input, error } => write!(f, "{input}: {error}"),
+            InputError::NoSuchPort { input, port } => {
+                write!(f, "{port}={input}: expected the name of a configured port, found \"{port}\"")
+            }
+            InputError::Strict(issue) => issue.fmt(f),
+            InputError::Thread(error) => write!(f, "reader thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for InputError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            InputError::Open { error, .. } | InputError::Thread(error) => Some(error),
+            InputError::NoSuchPort { .. } | InputError::Strict(_) => None,
+        }
+    }
+}
+
+/// How far reading has come, for another thread to look at.
+#[derive(Debug)]
+pub struct Progress {
+    bytes_read: AtomicU64,
+    packets: AtomicU64,
+    bytes_total: Option<u64>,
+}
+
+impl Progress {
+    /// Bytes read from files, compressed ones as they lie there.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// Bytes there are to read in the same measure; `None` with a pipe among the inputs.
+    pub fn bytes_total(&self) -> Option<u64> {
+        self.bytes_total
+    }
+
+    /// Packets delivered.
+    pub fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_bytes(&self, bytes: usize) {
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Collects the report while files are read.
+pub(super) struct Reporter {
+    report: InputReport,
+    progress: Arc<Progress>,
+    strict: bool,
+    fatal: Option<Issue>,
+}
+
+impl Reporter {
+    pub(super) fn new(strict: bool, bytes_total: Option<u64>) -> Self {
+        let progress = Progress { bytes_read: AtomicU64::new(0), packets: AtomicU64::new(0), bytes_total };
+        Self { report: InputReport::default(), progress: Arc::new(progress), strict, fatal: None }
+    }
+
+    pub(super) fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    pub(super) fn report(&self) -> &InputReport {
+        &self.report
+    }
+
+    pub(super) fn into_report(self) -> InputReport {
+        self.report
+    }
+
+    pub(super) fn start_file(&mut self) {
+        self.report.files += 1;
+    }
+
+    pub(super) fn add(&mut self, lines: u64, records: u64, bytes: u64, packets: usize) {
+        self.report.lines += lines;
+        self.report.records += records;
+        self.report.bytes += bytes;
+        self.report.packets += packets as u64;
+        self.progress.packets.fetch_add(packets as u64, Ordering::Relaxed);
+    }
+
+    /// Whether reading must stop here.
+    pub(super) fn is_fatal(&self) -> bool {
+        self.fatal.is_some()
+    }
+
+    pub(super) fn take_fatal(&mut self) -> Option<Issue> {
+        self.fatal.take()
+    }
+
+    #[cold]
+    pub(super) fn bad_line(
+        &mut self,
+        input: &Arc<str>,
+        line: u64,
+        column: usize,
+        reason: &'static str,
+        what: &dyn fmt::Display,
+    ) {
+        self.issue(input, Place::Line { line, column }, reason, what);
+    }
+
+    #[cold]
+    pub(super) fn damage(
+        &mut self,
+        input: &Arc<str>,
+        offset: u64,
+        packet: Option<u64>,
+        reason: &'static str,
+        what: &dyn fmt::Display,
+    ) {
+        self.issue(input, Place::Byte { offset, packet }, reason, what);
+    }
+
+    fn issue(&mut self, input: &Arc<str>, place: Place, reason: &'static str, what: &dyn fmt::Display) {
+        *self.report.issues.entry(reason).or_default() += 1;
+        let kept = self.report.first_issues.len();
+        let wanted = self.strict && self.fatal.is_none();
+        if kept >= ISSUES_KEPT && !wanted {
+            return;
+        }
+        let issue = Issue { input: Arc::clone(input), place, reason, message: what.to_string() };
+        if wanted {
+            self.fatal = Some(issue.clone());
+        }
+        if kept < ISSUES_KEPT {
+            self.report.first_issues.push(issue);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What to read: `PATH`, `port=PATH`, `-` or `port=-`.
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+/// One input: where it is and, perhaps, the port its packets arrive on.
+pub struct InputSpec {
+    pub(super) location: Location,
+    /// Name of the port all its packets arrive on, whatever the input itself says.
+    pub port: Option<String>,
+    name: String,
+}
+
+pub(super) enum Location {
+    Path(PathBuf),
+    Stdin,
+    Reader(Box<dyn Read + Send>),
+}
+
+impl Location {
+    /// Bytes to read, `None` if that cannot be known.
+    pub(super) fn bytes(&self) -> io::Result<Option<u64>> {
+        match self {
+            Location::Path(path) => {
+                let metadata = std::fs::metadata(path)?;
+                if metadata.is_dir() {
+                    return Err(io::ErrorKind::IsADirectory.into());
+                }
+                Ok(metadata.is_file().then(|| metadata.len()))
+            }
+            Location::Stdin | Location::Reader(_) => Ok(None),
+        }
+    }
+}
+
+impl InputSpec {
+    /// Parses an argument. `port=PATH` is what it looks like: a name without a slash before the first
+    /// `=`. A file whose own name has one is written with its directory: `./a=b.pcap`.
+    pub fn parse(argument: &str) -> Self {
+        let (port, path) = match argument.split_once('=') {
+            Some((port, path)) if !port.is_empty() && !port.contains('/') => (Some(port.to_string()), path),
+            _ => (None, argument),
+        };
+        let location = if path == "-" { Location::Stdin } else { Location::Path(path.into()) };
+        let name = if path == "-" { "standard input" } else { path };
+        Self { location, port, name: name.to_string() }
+    }
+
+    /// A file.
+    pub fn path(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        Self { name: path.display().to_string(), location: Location::Path(path), port: None }
+    }
+
+    /// Anything that can be read; `name` is for messages.
+    pub fn reader(name: &str, reader: impl Read + Send + 'static) -> Self {
+        Self { name: name.to_string(), location: Location::Reader(Box::new(reader)), port: None }
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl std::fmt::Debug for InputSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InputSpec")
+            .field("name", &self.name)
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}

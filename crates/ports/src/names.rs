@@ -1,0 +1,126 @@
+//! Port numbers by name. The name of every line of a text trace is looked up, so names of up to eight
+//! bytes (all that a person types) are found by one multiplication and a comparison of one word.
+
+use std::collections::HashMap;
+use thalweg_base::UNKNOWN_PORT;
+use thalweg_wire::application::short_key;
+use thalweg_wire::trace::PortName;
+
+/// Odd, with bits all over: 2^64 divided by the golden ratio.
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The ports of the configuration: a name's place is its number.
+#[derive(Clone, Debug)]
+pub struct PortNames {
+    names: Vec<String>,
+    by_name: HashMap<Vec<u8>, u16>,
+    /// Open addressing with at least three free slots for each taken: word of the name, port.
+    slots: Vec<(u64, u16)>,
+    shift: u32,
+}
+
+impl Default for PortNames {
+    fn default() -> Self {
+        Self::new(std::iter::empty::<String>())
+    }
+}
+
+impl PortNames {
+    /// A table of these names in this order. Of equal names the first counts, and names past the 65,000th
+    /// are not found.
+    pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        let size = (names.len() * 4).next_power_of_two().max(16);
+        let mut table = Self {
+            by_name: HashMap::with_capacity(names.len()),
+            slots: vec![(0, UNKNOWN_PORT); size],
+            shift: 64 - size.trailing_zeros(),
+            names: Vec::new(),
+        };
+        for (number, name) in (0..65_000u16).zip(&names) {
+            let bytes = name.as_bytes();
+            if table.by_name.contains_key(bytes) {
+                continue;
+            }
+            table.by_name.insert(bytes.to_vec(), number);
+            let key = short_key(bytes);
+            if key != 0 {
+                let mut slot = table.slot_of(key);
+                while table.slots[slot].0 != 0 {
+                    slot = (slot + 1) & (size - 1);
+                }
+                table.slots[slot] = (key, number);
+            }
+        }
+        table.names = names;
+        table
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The name of a port.
+    pub fn name(&self, port: u16) -> Option<&str> {
+        self.names.get(usize::from(port)).map(String::as_str)
+    }
+
+    /// The names in order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    /// The port with this name.
+    pub fn find(&self, name: &[u8]) -> Option<u16> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The port a trace names, or [`UNKNOWN_PORT`].
+    #[inline(always)]
+    pub fn port_of(&self, name: PortName<'_>) -> u16 {
+        let key = name.key();
+        if key == 0 {
+            return self.find(name.bytes()).unwrap_or(UNKNOWN_PORT);
+        }
+        let mut slot = self.slot_of(key);
+        loop {
+            match self.slots.get(slot) {
+                Some(&(k, port)) if k == key => return port,
+                Some(&(0, _)) | None => return UNKNOWN_PORT,
+                Some(_) => slot = (slot + 1) & (self.slots.len() - 1),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn slot_of(&self, key: u64) -> usize {
+        (key.wrapping_mul(MULTIPLIER) >> self.shift) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn both_ways_of_looking_agree(
+            names in proptest::collection::vec("[a-z0-9]{1,10}", 0..60),
+            strangers in proptest::collection::vec("[a-z0-9]{0,10}", 0..60),
+        ) {
+            let table = PortNames::new(names.clone());
+            for name in names.iter().chain(&strangers) {
+                let expected = names.iter().position(|n| n == name).map(|i| i as u16);
+                prop_assert_eq!(table.find(name.as_bytes()), expected);
+                prop_assert_eq!(table.port_of(PortName::new(name.as_bytes())), expected.unwrap_or(UNKNOWN_PORT));
+            }
+        }
+    }
+}

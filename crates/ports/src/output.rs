@@ -1,0 +1,229 @@
+//! Packets to files: a capture per egress port, or one text trace.
+//!
+//! Every configured port gets its file when the output is created, so that a port nothing left by is an
+//! empty capture and not a missing one. Files are buffered, and flushed by `finish`; they are not synced
+//! to the disk, which a replay does not need and would wait for.
+//!
+//! Missing: limits on the size of files, compression.
+
+use crate::PortNames;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use thalweg_wire::pcap::{FileHeader, RecordHeader};
+use thalweg_wire::trace::{FieldOrder, PortName, TraceLine};
+
+const BUFFER_BYTES: usize = 64 * 1024;
+const LINK_ETHERNET: u32 = 1;
+
+/// A packet that leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketOut<'a> {
+    /// Number of the port it leaves by.
+    pub port: u16,
+    /// When it arrived, nanoseconds since the epoch.
+    pub arrival_ns: u64,
+    /// Its length on the wire.
+    pub wire_len: u32,
+    /// Application code, 0 if unknown.
+    pub application: u8,
+    /// The Ethernet frame, as far as it was captured.
+    pub frame: &'a [u8],
+}
+
+/// Why output cannot be written.
+#[derive(Debug)]
+pub enum OutputError {
+    /// A file or directory cannot be created.
+    Create {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A file cannot be written.
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A port's name cannot be that of a file.
+    PortName {
+        /// The name.
+        name: String,
+    },
+    /// A packet for a port that there is none of.
+    NoSuchPort {
+        /// The number.
+        port: u16,
+    },
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OutputError::Create { path, error } => write!(f, "cannot create {}: {error}", path.display()),
+            OutputError::Write { path, error } => write!(f, "cannot write {}: {error}", path.display()),
+            OutputError::PortName { name } => {
+                write!(f, "expected port names that can be file names, found \"{name}\"")
+            }
+            OutputError::NoSuchPort { port } => {
+                write!(f, "packet for port number {port}, which does not exist")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OutputError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OutputError::Create { error, .. } | OutputError::Write { error, .. } => Some(error),
+            OutputError::PortName { .. } | OutputError::NoSuchPort { .. } => None,
+        }
+    }
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OutputTotals {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Packets that the format cannot express (frames without IP in a text trace).
+    pub skipped: u64,
+}
+
+/// One capture for each egress port: `DIR/<port>.pcap`, nanoseconds, Ethernet.
+#[derive(Debug)]
+pub struct PortCaptures {
+    files: Vec<(PathBuf, BufWriter<File>)>,
+    header: FileHeader,
+    totals: OutputTotals,
+}
+
+impl PortCaptures {
+    /// Creates the directory, if need be, and a capture for every port, replacing what was there.
+    pub fn create(directory: &Path, ports: &PortNames) -> Result<Self, OutputError> {
+        let create_error = |path: &Path, error| OutputError::Create { path: path.to_path_buf(), error };
+        std::fs::create_dir_all(directory).map_err(|error| create_error(directory, error))?;
+        let header = FileHeader::nanoseconds(LINK_ETHERNET);
+        let mut captures = Self { files: Vec::new(), header, totals: OutputTotals::default() };
+        for name in ports.iter() {
+            if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\', '\0']) {
+                return Err(OutputError::PortName { name: name.to_string() });
+            }
+            let path = directory.join(format!("{name}.pcap"));
+            let file = File::create(&path).map_err(|error| create_error(&path, error))?;
+            let mut writer = BufWriter::with_capacity(BUFFER_BYTES, file);
+            let bytes = header.encode();
+            captures.totals.bytes += bytes.len() as u64;
+            // Goes to the buffer, and to the file at once so that even an aborted run leaves captures.
+            if let Err(error) = writer.write_all(&bytes).and_then(|()| writer.flush()) {
+                return Err(OutputError::Write { path, error });
+            }
+            captures.files.push((path, writer));
+        }
+        Ok(captures)
+    }
+
+    /// Appends a packet to its port's capture.
+    pub fn write(&mut self, packet: &PacketOut<'_>) -> Result<(), OutputError> {
+        let (path, writer) = self
+            .files
+            .get_mut(usize::from(packet.port))
+            .ok_or(OutputError::NoSuchPort { port: packet.port })?;
+        let captured_len = packet.frame.len() as u32;
+        let wire_len = packet.wire_len.max(captured_len);
+        let record = RecordHeader::new(&self.header, packet.arrival_ns, captured_len, wire_len);
+        let record = record.encode(&self.header);
+        writer
+            .write_all(&record)
+            .and_then(|()| writer.write_all(packet.frame))
+            .map_err(|error| OutputError::Write { path: path.clone(), error })?;
+        self.totals.packets += 1;
+        self.totals.bytes += (record.len() + packet.frame.len()) as u64;
+        Ok(())
+    }
+
+    /// Flushes all captures and says what was written.
+    pub fn finish(mut self) -> Result<OutputTotals, OutputError> {
+        for (path, writer) in &mut self.files {
+            writer.flush().map_err(|error| OutputError::Write { path: path.clone(), error })?;
+        }
+        Ok(self.totals)
+    }
+}
+
+/// All packets as one text trace, each with the port it leaves by.
+pub struct TraceOutput {
+    writer: Box<dyn Write + Send>,
+    path: PathBuf,
+    ports: PortNames,
+    order: FieldOrder,
+    line: Vec<u8>,
+    totals: OutputTotals,
+}
+
+impl TraceOutput {
+    /// Creates (or replaces) a file; `-` is standard output.
+    pub fn create(path: &Path, ports: PortNames, order: FieldOrder) -> Result<Self, OutputError> {
+        let writer: Box<dyn Write + Send> = if path == Path::new("-") {
+            Box::new(BufWriter::with_capacity(BUFFER_BYTES, io::stdout()))
+        } else {
+            let file = File::create(path)
+                .map_err(|error| OutputError::Create { path: path.to_path_buf(), error })?;
+            Box::new(BufWriter::with_capacity(BUFFER_BYTES, file))
+        };
+        let path = path.to_path_buf();
+        Ok(Self { writer, path, ports, order, line: Vec::new(), totals: OutputTotals::default() })
+    }
+
+    /// Appends a packet's line. Frames without IP are counted, not written.
+    pub fn write(&mut self, packet: &PacketOut<'_>) -> Result<(), OutputError> {
+        let name = self.ports.name(packet.port).ok_or(OutputError::NoSuchPort { port: packet.port })?;
+        let name = PortName::new(name.as_bytes());
+        let line = ip_of(packet.frame).and_then(|ip| TraceLine::of_packet(name, ip, packet.application));
+        let Some(line) = line else {
+            self.totals.skipped += 1;
+            return Ok(());
+        };
+        self.line.clear();
+        line.print(self.order, &mut self.line);
+        self.writer
+            .write_all(&self.line)
+            .map_err(|error| OutputError::Write { path: self.path.clone(), error })?;
+        self.totals.packets += 1;
+        self.totals.bytes += self.line.len() as u64;
+        Ok(())
+    }
+
+    /// Flushes the trace and says what was written.
+    pub fn finish(mut self) -> Result<OutputTotals, OutputError> {
+        self.writer.flush().map_err(|error| OutputError::Write { path: self.path.clone(), error })?;
+        Ok(self.totals)
+    }
+}
+
+impl fmt::Debug for TraceOutput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TraceOutput").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// The IP packet of an Ethernet frame with up to two VLAN tags.
+fn ip_of(frame: &[u8]) -> Option<&[u8]> {
+    let mut at = 12;
+    for _ in 0..3 {
+        let ether_type = frame.get(at..at + 2)?;
+        at += 2;
+        match ether_type {
+            [0x08, 0x00] | [0x86, 0xdd] => return frame.get(at..),
+            [0x81, 0x00] | [0x88, 0xa8] => at += 2,
+            _ => return None,
+        }
+    }
+    None
+}

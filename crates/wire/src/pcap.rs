@@ -1,0 +1,317 @@
+//! The classic capture file: a file header, then records, each a header and the bytes of a frame.
+//!
+//! Everything here is a pure function of the bytes it is given; reading files is the business of
+//! others. The magic number tells three things: the byte order of all other fields, whether fractions
+//! of a second are micro- or nanoseconds, and whether record headers have the eight extra bytes of
+//! "modified" libpcap (Kuznetzov's patch), which are skipped.
+//!
+//! The upper bits of the link type field (length of the frame check sequence) are ignored: the length
+//! field of IP finds the end of the packet in any case.
+//!
+//! Format: draft-ietf-opsawg-pcap; link types: draft-ietf-opsawg-pcaplinktype.
+//! Missing: files older than version 2.3, in which the two lengths of a record are swapped.
+
+use std::fmt;
+use thalweg_base::LinkType;
+
+/// Bytes of the file header.
+pub const FILE_HEADER_LEN: usize = 24;
+/// Bytes of a record header, without those of modified libpcap.
+pub const RECORD_HEADER_LEN: usize = 16;
+/// The longest frame a record may hold; more is damage (libpcap's own limit).
+pub const FRAME_BYTES_MAX: usize = 262_144;
+
+const MAGIC_MICROSECONDS: u32 = 0xa1b2_c3d4;
+const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
+const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
+
+/// Which byte of a number comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names say it
+pub enum ByteOrder {
+    Little,
+    Big,
+}
+
+impl ByteOrder {
+    /// A number of 16 bits.
+    #[inline(always)]
+    pub fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            ByteOrder::Little => u16::from_le_bytes(bytes),
+            ByteOrder::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    /// A number of 32 bits.
+    #[inline(always)]
+    pub fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            ByteOrder::Little => u32::from_le_bytes(bytes),
+            ByteOrder::Big => u32::from_be_bytes(bytes),
+        }
+    }
+
+    /// The number of 32 bits at `at`, or `None` past the end.
+    pub(crate) fn u32_at(self, bytes: &[u8], at: usize) -> Option<u32> {
+        Some(self.u32(*bytes.get(at..)?.first_chunk()?))
+    }
+
+    /// The number of 16 bits at `at`, or `None` past the end.
+    pub(crate) fn u16_at(self, bytes: &[u8], at: usize) -> Option<u16> {
+        Some(self.u16(*bytes.get(at..)?.first_chunk()?))
+    }
+
+    fn bytes_of(self, n: u32) -> [u8; 4] {
+        match self {
+            ByteOrder::Little => n.to_le_bytes(),
+            ByteOrder::Big => n.to_be_bytes(),
+        }
+    }
+}
+
+/// How the frames of a capture with this link type begin.
+pub fn link_type(code: u32) -> LinkType {
+    match code {
+        0 | 108 => LinkType::BsdLoopback,
+        1 => LinkType::Ethernet,
+        // RAW under its three numbers, then bare IPv4 and IPv6.
+        12 | 14 | 101 | 228 | 229 => LinkType::RawIp,
+        113 => LinkType::LinuxCooked,
+        276 => LinkType::LinuxCooked2,
+        _ => LinkType::Unsupported,
+    }
+}
+
+/// What is wrong with a capture's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PcapError {
+    /// The first four bytes are no magic number.
+    NotACapture {
+        /// They as a little-endian number.
+        magic: u32,
+    },
+    /// A record claims more bytes than any may have.
+    RecordTooLong {
+        /// What it claims.
+        bytes: u32,
+    },
+}
+
+impl fmt::Display for PcapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PcapError::NotACapture { magic } => {
+                write!(f, "expected a capture's magic number, found {magic:#010x}")
+            }
+            PcapError::RecordTooLong { bytes } => {
+                write!(f, "expected a record of at most {FRAME_BYTES_MAX} bytes, found one of {bytes}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PcapError {}
+
+/// What the file header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileHeader {
+    /// Byte order of every number in the file.
+    pub order: ByteOrder,
+    /// Nanoseconds in one unit of a record's fraction: 1000 or 1.
+    pub nanoseconds_per_unit: u32,
+    /// Record headers have eight more bytes, of modified libpcap.
+    pub modified: bool,
+    /// The longest frame by the writer's own account; 0 says nothing.
+    pub snap_len: u32,
+    /// Link type number, for [`link_type`].
+    pub link_code: u32,
+}
+
+impl FileHeader {
+    /// A header for a new file in this machine's favourite form: little-endian nanoseconds.
+    pub fn nanoseconds(link_code: u32) -> Self {
+        Self {
+            order: ByteOrder::Little,
+            nanoseconds_per_unit: 1,
+            modified: false,
+            snap_len: FRAME_BYTES_MAX as u32,
+            link_code,
+        }
+    }
+
+    /// Whether bytes that begin like this are a capture of this format.
+    pub fn is_magic(bytes: &[u8; 4]) -> bool {
+        Self::of_magic(*bytes).is_some()
+    }
+
+    fn of_magic(bytes: [u8; 4]) -> Option<(ByteOrder, u32, bool)> {
+        [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(bytes) {
+            MAGIC_MICROSECONDS => Some((order, 1000, false)),
+            MAGIC_NANOSECONDS => Some((order, 1, false)),
+            MAGIC_MODIFIED => Some((order, 1000, true)),
+            _ => None,
+        })
+    }
+
+    /// Parses a file header. Errors with [`PcapError::NotACapture`].
+    pub fn parse(bytes: &[u8; FILE_HEADER_LEN]) -> Result<Self, PcapError> {
+        let magic = [bytes[0], bytes[1], bytes[2], bytes[3]];
+        let (order, nanoseconds_per_unit, modified) =
+            Self::of_magic(magic).ok_or(PcapError::NotACapture { magic: u32::from_le_bytes(magic) })?;
+        let number = |at: usize| order.u32([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (snap_len, link_code) = (number(16), number(20) & 0x03ff_ffff);
+        Ok(Self { order, nanoseconds_per_unit, modified, snap_len, link_code })
+    }
+
+    /// The header as bytes. Version 2.4; the fields for time zone and accuracy are zero, as ever.
+    pub fn encode(&self) -> [u8; FILE_HEADER_LEN] {
+        let magic = match (self.modified, self.nanoseconds_per_unit) {
+            (true, _) => MAGIC_MODIFIED,
+            (false, 1) => MAGIC_NANOSECONDS,
+            (false, _) => MAGIC_MICROSECONDS,
+        };
+        let version = match self.order {
+            ByteOrder::Little => 4 << 16 | 2,
+            ByteOrder::Big => 2 << 16 | 4,
+        };
+        let mut out = [0; FILE_HEADER_LEN];
+        for (slot, n) in
+            out.as_chunks_mut::<4>().0.iter_mut().zip([magic, version, 0, 0, self.snap_len, self.link_code])
+        {
+            *slot = self.order.bytes_of(n);
+        }
+        out
+    }
+
+    /// Bytes of every record's header.
+    #[inline(always)]
+    pub fn record_header_len(&self) -> usize {
+        if self.modified { RECORD_HEADER_LEN + 8 } else { RECORD_HEADER_LEN }
+    }
+}
+
+/// What a record's header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Seconds since the epoch.
+    pub seconds: u32,
+    /// Units of the file's resolution since then.
+    pub fraction: u32,
+    /// Bytes of the frame in the file.
+    pub captured_len: u32,
+    /// Bytes of the frame on the wire.
+    pub wire_len: u32,
+}
+
+impl RecordHeader {
+    /// Parses a record header. Errors with [`PcapError::RecordTooLong`].
+    #[inline(always)]
+    pub fn parse(file: &FileHeader, bytes: &[u8; RECORD_HEADER_LEN]) -> Result<Self, PcapError> {
+        let number = |at: usize| file.order.u32([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let captured_len = number(8);
+        if captured_len as usize > FRAME_BYTES_MAX {
+            return Err(PcapError::RecordTooLong { bytes: captured_len });
+        }
+        Ok(Self {
+            seconds: number(0),
+            fraction: number(4),
+            captured_len,
+            wire_len: number(12).max(captured_len),
+        })
+    }
+
+    /// A header for a frame that arrived at `arrival_ns`, in the file's resolution. Times past the year
+    /// 2106 do not fit the format and wrap.
+    pub fn new(file: &FileHeader, arrival_ns: u64, captured_len: u32, wire_len: u32) -> Self {
+        let fraction = (arrival_ns % 1_000_000_000) as u32 / file.nanoseconds_per_unit.max(1);
+        Self { seconds: (arrival_ns / 1_000_000_000) as u32, fraction, captured_len, wire_len }
+    }
+
+    /// The header as bytes, without those of modified libpcap.
+    pub fn encode(&self, file: &FileHeader) -> [u8; RECORD_HEADER_LEN] {
+        let mut out = [0; RECORD_HEADER_LEN];
+        let fields = [self.seconds, self.fraction, self.captured_len, self.wire_len];
+        for (slot, n) in out.as_chunks_mut::<4>().0.iter_mut().zip(fields) {
+            *slot = file.order.bytes_of(n);
+        }
+        out
+    }
+
+    /// Arrival in nanoseconds since the epoch. Fractions of more than a second, which broken writers
+    /// make, simply count.
+    #[inline(always)]
+    pub fn arrival_ns(&self, file: &FileHeader) -> u64 {
+        u64::from(self.seconds) * 1_000_000_000
+            + u64::from(self.fraction) * u64::from(file.nanoseconds_per_unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_header() -> impl Strategy<Value = FileHeader> {
+        (any::<bool>(), 0..3u8, any::<u32>(), 0u32..0x0400_0000).prop_map(
+            |(big, kind, snap_len, link_code)| FileHeader {
+                order: if big { ByteOrder::Big } else { ByteOrder::Little },
+                nanoseconds_per_unit: if kind == 1 { 1 } else { 1000 },
+                modified: kind == 2,
+                snap_len,
+                link_code,
+            },
+        )
+    }
+
+    #[test]
+    fn known_bytes() {
+        // The header tcpdump 4.99 writes on x86: microseconds, version 2.4, 262144 bytes, Ethernet.
+        let bytes = [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+        let header = FileHeader::parse(&bytes).unwrap();
+        assert_eq!(
+            (header.order, header.nanoseconds_per_unit, header.modified),
+            (ByteOrder::Little, 1000, false)
+        );
+        assert_eq!((header.snap_len, header.link_code), (262_144, 1));
+        assert_eq!(header.encode(), bytes);
+        let record = [0x10, 0, 0, 0, 0x20, 0, 0, 0, 60, 0, 0, 0, 64, 0, 0, 0];
+        let record = RecordHeader::parse(&header, &record).unwrap();
+        assert_eq!(record.arrival_ns(&header), 16_000_032_000);
+        assert_eq!((record.captured_len, record.wire_len), (60, 64));
+    }
+
+    #[test]
+    fn link_types() {
+        for (code, expected) in [
+            (0, LinkType::BsdLoopback),
+            (1, LinkType::Ethernet),
+            (101, LinkType::RawIp),
+            (229, LinkType::RawIp),
+            (113, LinkType::LinuxCooked),
+            (276, LinkType::LinuxCooked2),
+            (105, LinkType::Unsupported),
+        ] {
+            assert_eq!(link_type(code), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn headers_round_trip(file in any_header(), seconds: u32, nanoseconds in 0u64..1_000_000_000,
+                              captured in 0u32..=FRAME_BYTES_MAX as u32, more in 0u32..1000) {
+            prop_assert_eq!(FileHeader::parse(&file.encode()), Ok(file));
+            let arrival = u64::from(seconds) * 1_000_000_000 + nanoseconds;
+            let record = RecordHeader::new(&file, arrival, captured, captured + more);
+            let back = RecordHeader::parse(&file, &record.encode(&file)).unwrap();
+            prop_assert_eq!(back, record);
+            prop_assert_eq!(back.arrival_ns(&file), arrival - arrival % u64::from(file.nanoseconds_per_unit));
+        }
+
+        #[test]
+        fn strangers_are_refused(bytes: [u8; FILE_HEADER_LEN]) {
+            let magic = [bytes[0], bytes[1], bytes[2], bytes[3]];
+            prop_assert_eq!(FileHeader::parse(&bytes).is_ok(), FileHeader::is_magic(&magic));
+        }
+    }
+}
