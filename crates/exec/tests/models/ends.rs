@@ -39,13 +39,9 @@ fn crossing_and_other() -> (u64, u64) {
 fn a_panic_anywhere_ends_the_run_and_names_the_place() {
     let (crossing, other) = crossing_and_other();
     for kind in ModelKind::ALL {
-        for stage in 0..ROUTER.len() {
+        for (stage, scope) in ROUTER.iter().enumerate() {
             for sequence in [3, other] {
-                check_trap(
-                    kind,
-                    Trap::Stage(stage, sequence),
-                    &format!("stage \"{:?}-{stage}\"", ROUTER[stage]),
-                );
+                check_trap(kind, Trap::Stage(stage, sequence), &format!("stage \"{:?}-{stage}\"", scope));
             }
         }
         check_trap(kind, Trap::Crossing(3, crossing), "stage \"PerShard-3\"");

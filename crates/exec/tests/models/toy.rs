@@ -286,12 +286,12 @@ pub(crate) fn jobs(seed: u64, count: u64, crossing_one_in: u32) -> Vec<Job> {
         .collect()
 }
 
-pub(crate) struct Jobs<F: FnMut(u64) + Send> {
-    pub(crate) jobs: std::vec::IntoIter<Job>,
+pub(crate) struct Jobs<I, F> {
+    pub(crate) jobs: I,
     pub(crate) before: F,
 }
 
-impl<F: FnMut(u64) + Send> Source<Job> for Jobs<F> {
+impl<I: Iterator<Item = Job> + Send, F: FnMut(u64) + Send> Source<Job> for Jobs<I, F> {
     fn next(&mut self) -> Option<Job> {
         let job = self.jobs.next();
         (self.before)(job.as_ref().map_or(u64::MAX, |job| job.sequence));
@@ -320,8 +320,8 @@ pub(crate) struct Outcome {
 pub(crate) fn run(toy: &Toy, input: &[Job], options: &ModelOptions) -> Outcome {
     let jitter = toy.jitter;
     let mut source = Jobs {
-        jobs: input.to_vec().into_iter(),
-        before: |sequence| {
+        jobs: input.iter().cloned(),
+        before: |sequence: u64| {
             if jitter {
                 shake(sequence.wrapping_mul(77))
             }
@@ -329,7 +329,7 @@ pub(crate) fn run(toy: &Toy, input: &[Job], options: &ModelOptions) -> Outcome {
     };
     let mut sink = Collect {
         jobs: Vec::new(),
-        before: |sequence| {
+        before: |sequence: u64| {
             if jitter {
                 shake(sequence.wrapping_mul(99))
             }
