@@ -86,7 +86,7 @@ impl Layout {
 
 /// Where workers bring what they have done.
 enum Outlet<'a, J> {
-    Ordered(Completion<'a, J>),
+    Ordered(Box<Completion<'a, J>>),
     AsTheyCome(Mutex<&'a mut (dyn Sink<J> + 'a)>),
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn run<P: Plan>(
     let Layout { head, body, tail, split } = Layout::of(shared.plan.stages());
     let (workers, readers) = (options.workers, options.readers);
     let outlet = if options.ordered || !split || !tail.is_empty() {
-        Outlet::Ordered(Completion::new(sink, options.reorder_jobs, tail))
+        Outlet::Ordered(Box::new(Completion::new(sink, options.reorder_jobs, tail)))
     } else {
         Outlet::AsTheyCome(Mutex::new(sink))
     };

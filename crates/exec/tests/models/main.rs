@@ -1,0 +1,8 @@
+//! The execution models against a toy plan: that they all give the same answer, and how runs end.
+
+// A test that cannot go on should say so by panicking.
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+mod same_answer;
+mod toy;
