@@ -47,6 +47,11 @@ impl ShardIndex {
         self.starts[0] = 0;
     }
 
+    /// Groups it was built for; 0 if it was not.
+    pub fn groups(&self) -> usize {
+        self.starts.len().saturating_sub(1)
+    }
+
     /// Positions of the packets of `group`, in order of service.
     pub fn group(&self, group: usize) -> &[u16] {
         match (self.starts.get(group), self.starts.get(group + 1)) {

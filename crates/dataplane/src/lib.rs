@@ -20,3 +20,5 @@ pub mod schedule;
 
 #[cfg(test)]
 mod test_support;
+
+pub mod nat;

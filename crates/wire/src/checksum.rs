@@ -69,6 +69,13 @@ impl ChecksumDelta {
         self.0 = (self.0 & 0xffff) + (self.0 >> 16);
     }
 
+    /// Both changes together.
+    #[inline(always)]
+    pub fn and(self, other: Self) -> Self {
+        let sum = self.0 + other.0;
+        Self((sum & 0xffff) + (sum >> 16))
+    }
+
     /// The checksum after the change.
     #[inline(always)]
     pub fn apply(self, checksum: u16) -> u16 {

@@ -1,0 +1,335 @@
+//! What NAT is told to do: a plain structure, and the reasons it can be refused for.
+
+use ipnet::Ipv4Net;
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+/// The transport protocols NAT translates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum NatProtocol {
+    /// TCP (RFC 5382).
+    Tcp = 0,
+    /// UDP (RFC 4787).
+    Udp = 1,
+    /// ICMP echo, whose identifier is treated as a port (RFC 5508).
+    Icmp = 2,
+}
+
+impl NatProtocol {
+    /// Every protocol, in code order.
+    pub const ALL: [NatProtocol; 3] = [NatProtocol::Tcp, NatProtocol::Udp, NatProtocol::Icmp];
+
+    /// The protocol with this number in the IP header.
+    #[inline(always)]
+    pub fn from_ip(number: u8) -> Option<Self> {
+        match number {
+            6 => Some(NatProtocol::Tcp),
+            17 => Some(NatProtocol::Udp),
+            1 => Some(NatProtocol::Icmp),
+            _ => None,
+        }
+    }
+
+    /// The name used in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            NatProtocol::Tcp => "tcp",
+            NatProtocol::Udp => "udp",
+            NatProtocol::Icmp => "icmp",
+        }
+    }
+
+    pub(crate) fn from_code(code: u8) -> Self {
+        match code {
+            0 => NatProtocol::Tcp,
+            1 => NatProtocol::Udp,
+            _ => NatProtocol::Icmp,
+        }
+    }
+}
+
+/// How a new session's public port is chosen, which also decides how sessions spread over shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSelection {
+    /// The inside port if it is free (RFC 4787 section 4.2.1), else one of the same shard. Sessions that
+    /// share an inside port share a shard, so a network where everyone uses one port wants `Hash`.
+    Preserve,
+    /// A port that follows from a keyed hash of the inside endpoint; spreads any traffic evenly.
+    Hash,
+}
+
+/// Which outside senders a session admits (RFC 4787 section 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filtering {
+    /// Anyone who knows the public port: what peer-to-peer programs and games want.
+    EndpointIndependent,
+    /// Addresses that the inside endpoint has sent to, by any port of theirs. Kept as a 256-bit Bloom
+    /// filter per session: it never refuses such an address, and admits another with the probability
+    /// `(1 - (63/64)^n)^4` after `n` of them (6e-8 for one, 5e-4 for ten, 9 % for fifty).
+    AddressDependent,
+}
+
+/// How long an idle session lives, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NatTimeouts {
+    /// UDP; RFC 4787 REQ-5 wants at least 120 and recommends 300.
+    pub udp_s: u32,
+    /// TCP connections that are open; RFC 5382 REQ-5 wants at least 7440 (2 h 4 min).
+    pub tcp_established_s: u32,
+    /// TCP connections that are opening, closing or were reset; RFC 5382 REQ-5 wants at least 240.
+    pub tcp_transitory_s: u32,
+    /// ICMP echo; RFC 5508 REQ-1 wants at least 60.
+    pub icmp_s: u32,
+}
+
+impl Default for NatTimeouts {
+    fn default() -> Self {
+        Self { udp_s: 300, tcp_established_s: 7440, tcp_transitory_s: 240, icmp_s: 60 }
+    }
+}
+
+/// A public port that leads to an inside endpoint for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortForward {
+    /// TCP or UDP.
+    pub protocol: NatProtocol,
+    /// Index into [`NatConfig::public_addresses`].
+    pub public_address: usize,
+    /// Port on that address; may lie outside the port range of sessions.
+    pub public_port: u16,
+    /// Who answers.
+    pub inside_address: Ipv4Addr,
+    /// And on which port.
+    pub inside_port: u16,
+}
+
+/// NAT44 as configured.
+#[derive(Clone, Debug)]
+pub struct NatConfig {
+    /// Port that packets for the public addresses arrive on.
+    pub outside_port: u16,
+    /// Ports whose packets are translated on their way out.
+    pub inside_ports: Vec<u16>,
+    /// Addresses that inside hosts appear under; 1 to 256 of them.
+    pub public_addresses: Vec<Ipv4Addr>,
+    /// Destinations that packets from inside ports reach untranslated: the router's inside networks.
+    pub untranslated: Vec<Ipv4Net>,
+    /// Public ports (and ICMP identifiers) sessions may use.
+    pub port_range: RangeInclusive<u16>,
+    /// Number of shards: a power of two, 1 to 256. Part of a run's meaning: it decides which public
+    /// ports a session can get, so results depend on it, but never on the number of workers.
+    pub shards: u16,
+    /// Sessions in all; every shard holds its share of it, rounded up. Traffic does not spread perfectly
+    /// evenly, so leave a quarter of headroom.
+    pub sessions_max: u32,
+    /// How public ports are chosen.
+    pub port_selection: PortSelection,
+    /// Who may send to a session.
+    pub filtering: Filtering,
+    /// Whether inside hosts reach each other by public addresses (RFC 4787 REQ-9).
+    pub hairpin: bool,
+    /// Whether packets from outside keep a UDP or ICMP session alive too (RFC 4787 REQ-6 demands it only
+    /// of packets from inside, and an outsider could keep a session for ever).
+    pub inbound_refresh: bool,
+    /// Lifetimes.
+    pub timeouts: NatTimeouts,
+    /// Port forwards.
+    pub forwards: Vec<PortForward>,
+    /// Secret that keys every hash, against traffic made to collide. A live router draws it at start;
+    /// a replay keeps it fixed, because public ports follow from it.
+    pub hash_seed: u64,
+}
+
+impl Default for NatConfig {
+    /// Everything at its recommended value; ports and addresses are left to be filled in.
+    fn default() -> Self {
+        Self {
+            outside_port: 0,
+            inside_ports: Vec::new(),
+            public_addresses: Vec::new(),
+            untranslated: Vec::new(),
+            port_range: 1024..=65535,
+            shards: 64,
+            sessions_max: 65_536,
+            port_selection: PortSelection::Preserve,
+            filtering: Filtering::EndpointIndependent,
+            hairpin: true,
+            inbound_refresh: false,
+            timeouts: NatTimeouts::default(),
+            forwards: Vec::new(),
+            hash_seed: 0x7468_616c_7765_6721,
+        }
+    }
+}
+
+/// Why a configuration was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NatConfigError {
+    /// No public address.
+    NoPublicAddress,
+    /// More public addresses than a session can name.
+    TooManyPublicAddresses(usize),
+    /// A public address given twice.
+    PublicAddressTwice(Ipv4Addr),
+    /// No inside port.
+    NoInsidePort,
+    /// A port that is both inside and outside.
+    InsideIsOutside(u16),
+    /// Not a power of two from 1 to 256.
+    Shards(u16),
+    /// The range holds no port, or so few that a shard would own none.
+    PortRange {
+        /// First port.
+        from: u16,
+        /// Last port.
+        to: u16,
+        /// Shards that each need one.
+        shards: u16,
+    },
+    /// Zero, or more than 2^30 sessions.
+    SessionsMax(u32),
+    /// A lifetime of zero or more than [`NatConfig::TIMEOUT_MAX_S`].
+    Timeout {
+        /// Which one.
+        name: &'static str,
+        /// Its value.
+        seconds: u32,
+    },
+    /// A port forward for a protocol without ports.
+    ForwardProtocol(NatProtocol),
+    /// A port forward to a public address that is not there.
+    ForwardAddress {
+        /// The index given.
+        index: usize,
+        /// How many there are.
+        addresses: usize,
+    },
+    /// Port 0 cannot be forwarded.
+    ForwardPort,
+    /// Two forwards of one public port.
+    ForwardPublicTwice(NatProtocol, Ipv4Addr, u16),
+    /// Two forwards to one inside endpoint: its replies could leave by one of them only, because an
+    /// inside endpoint has one public port (endpoint-independent mapping).
+    ForwardInsideTwice(NatProtocol, Ipv4Addr, u16),
+}
+
+impl fmt::Display for NatConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use NatConfigError::*;
+        match self {
+            NoPublicAddress => write!(f, "NAT needs at least one public address"),
+            TooManyPublicAddresses(n) => write!(f, "{n} public addresses; at most 256 are supported"),
+            PublicAddressTwice(a) => write!(f, "public address {a} is given twice"),
+            NoInsidePort => write!(f, "NAT needs at least one inside port"),
+            InsideIsOutside(p) => write!(f, "port {p} is both inside and outside"),
+            Shards(n) => write!(f, "{n} shards; expected a power of two from 1 to 256"),
+            PortRange { from, to, shards } => {
+                write!(f, "port range {from}-{to} leaves some of {shards} shards without a port")
+            }
+            SessionsMax(n) => write!(f, "{n} sessions; expected 1 to 2^30"),
+            Timeout { name, seconds } => {
+                write!(f, "timeout {name} = {seconds} s; expected 1 to {}", NatConfig::TIMEOUT_MAX_S)
+            }
+            ForwardProtocol(p) => write!(f, "port forward for {}; expected tcp or udp", p.name()),
+            ForwardAddress { index, addresses } => {
+                write!(f, "port forward for public address number {index}; there are {addresses}, from 0")
+            }
+            ForwardPort => write!(f, "port 0 cannot be forwarded"),
+            ForwardPublicTwice(p, a, port) => write!(f, "{} {a}:{port} is forwarded twice", p.name()),
+            ForwardInsideTwice(p, a, port) => write!(
+                f,
+                "two port forwards lead to {} {a}:{port}; an inside endpoint has one public port",
+                p.name()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NatConfigError {}
+
+impl NatConfig {
+    /// Longest lifetime accepted, 194 days.
+    pub const TIMEOUT_MAX_S: u32 = 1 << 24;
+
+    /// Checks everything that does not need the rest of the router's configuration.
+    pub fn validate(&self) -> Result<(), NatConfigError> {
+        self.validate_addresses()?;
+        if self.inside_ports.is_empty() {
+            return Err(NatConfigError::NoInsidePort);
+        }
+        if self.inside_ports.contains(&self.outside_port) {
+            return Err(NatConfigError::InsideIsOutside(self.outside_port));
+        }
+        if !self.shards.is_power_of_two() || self.shards > 256 {
+            return Err(NatConfigError::Shards(self.shards));
+        }
+        // A shard owns pairs of ports, one pair in every `2 * shards` ports.
+        let (from, to) = (*self.port_range.start(), *self.port_range.end());
+        if from == 0 || u32::from(to) + 1 < u32::from(from) + 2 * u32::from(self.shards) {
+            return Err(NatConfigError::PortRange { from, to, shards: self.shards });
+        }
+        if self.sessions_max == 0 || self.sessions_max > 1 << 30 {
+            return Err(NatConfigError::SessionsMax(self.sessions_max));
+        }
+        let t = &self.timeouts;
+        let timeouts = [
+            ("udp", t.udp_s),
+            ("tcp-established", t.tcp_established_s),
+            ("tcp-transitory", t.tcp_transitory_s),
+            ("icmp", t.icmp_s),
+        ];
+        for (name, seconds) in timeouts {
+            if seconds == 0 || seconds > Self::TIMEOUT_MAX_S {
+                return Err(NatConfigError::Timeout { name, seconds });
+            }
+        }
+        self.validate_forwards()
+    }
+
+    fn validate_addresses(&self) -> Result<(), NatConfigError> {
+        if self.public_addresses.is_empty() {
+            return Err(NatConfigError::NoPublicAddress);
+        }
+        if self.public_addresses.len() > 256 {
+            return Err(NatConfigError::TooManyPublicAddresses(self.public_addresses.len()));
+        }
+        for (i, address) in self.public_addresses.iter().enumerate() {
+            if self.public_addresses[..i].contains(address) {
+                return Err(NatConfigError::PublicAddressTwice(*address));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_forwards(&self) -> Result<(), NatConfigError> {
+        for (i, f) in self.forwards.iter().enumerate() {
+            if f.protocol == NatProtocol::Icmp {
+                return Err(NatConfigError::ForwardProtocol(f.protocol));
+            }
+            let Some(&address) = self.public_addresses.get(f.public_address) else {
+                let addresses = self.public_addresses.len();
+                return Err(NatConfigError::ForwardAddress { index: f.public_address, addresses });
+            };
+            if f.public_port == 0 || f.inside_port == 0 {
+                return Err(NatConfigError::ForwardPort);
+            }
+            for earlier in self.forwards[..i].iter().filter(|e| e.protocol == f.protocol) {
+                if (earlier.public_address, earlier.public_port) == (f.public_address, f.public_port) {
+                    return Err(NatConfigError::ForwardPublicTwice(f.protocol, address, f.public_port));
+                }
+                if (earlier.inside_address, earlier.inside_port) == (f.inside_address, f.inside_port) {
+                    let (a, p) = (f.inside_address, f.inside_port);
+                    return Err(NatConfigError::ForwardInsideTwice(f.protocol, a, p));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sessions one shard holds, port forwards not counted.
+    pub fn sessions_per_shard(&self) -> u32 {
+        self.sessions_max.div_ceil(u32::from(self.shards))
+    }
+}

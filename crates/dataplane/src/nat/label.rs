@@ -1,0 +1,144 @@
+//! Which packets NAT touches, and which shard has to do it. Stateless, so it can run anywhere.
+//!
+//! | arrives on | destination | label |
+//! |---|---|---|
+//! | inside port | an untranslated prefix | none |
+//! | inside port | a public address | `NAT_OUT` and `NAT_IN` (hairpin); ICMP echo: none, the router answers |
+//! | inside port | anything else | `NAT_OUT` |
+//! | outside port | a public address | `NAT_IN` |
+//! | any other | anything | none |
+//!
+//! The shard follows from the inside endpoint for `NAT_OUT` and from the public port for `NAT_IN`; a
+//! hairpin has both, the second as its crossing shard. An ICMP error belongs where the packet it quotes
+//! belongs.
+//!
+//! ICMP echo to a public address from inside cannot be a hairpin: the one identifier would have to be
+//! the sender's public one and the receiver's at the same time.
+
+use super::config::{NatConfig, NatConfigError, NatProtocol};
+use super::layout::Layout;
+use super::rewrite::{self, Quote};
+use std::sync::Arc;
+use thalweg_base::{DropReason, Packet, PacketFlags};
+
+/// What a port is to NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Neither,
+    Inside,
+    Outside,
+}
+
+/// Decides for every packet whether and where it is translated.
+#[derive(Clone, Debug)]
+pub struct Labeller {
+    layout: Arc<Layout>,
+    sides: Box<[Side]>,
+    /// Network and mask of each untranslated prefix.
+    untranslated: Box<[(u32, u32)]>,
+    hairpin: bool,
+}
+
+impl Labeller {
+    /// A labeller for this configuration; errors as [`NatConfig::validate`] does.
+    pub fn new(config: &NatConfig) -> Result<Self, NatConfigError> {
+        config.validate()?;
+        let ports = config.inside_ports.iter().chain([&config.outside_port]);
+        let mut sides = vec![Side::Neither; ports.max().map_or(0, |&last| usize::from(last) + 1)];
+        for &port in &config.inside_ports {
+            sides[usize::from(port)] = Side::Inside;
+        }
+        sides[usize::from(config.outside_port)] = Side::Outside;
+        let mask = |length: u8| u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+        Ok(Self {
+            layout: Arc::new(Layout::new(config)),
+            sides: sides.into_boxed_slice(),
+            untranslated: config
+                .untranslated
+                .iter()
+                .map(|net| (u32::from(net.network()), mask(net.prefix_len())))
+                .collect(),
+            hairpin: config.hairpin,
+        })
+    }
+
+    /// Labels one packet; `l3` is its IPv4 packet. Sets `NAT_OUT`, `NAT_IN`, `shard` and
+    /// `crossing_shard`, or drops the packet if it would have to be translated and cannot be. Leaves a
+    /// packet that NAT does not touch as it is, dropped and IPv6 packets among them.
+    #[inline]
+    pub fn label(&self, packet: &mut Packet, l3: &[u8]) {
+        if !packet.is_alive() || packet.is_ipv6() {
+            return;
+        }
+        let Some((source, destination)) = rewrite::addresses(l3) else { return };
+        let side = self.sides.get(usize::from(packet.port_in)).copied().unwrap_or(Side::Neither);
+        let public = self.layout.public_index(destination).is_some();
+        let labels = match side {
+            Side::Outside if public => PacketFlags::NAT_IN,
+            Side::Inside if public && (!self.hairpin || is_echo(packet)) => return,
+            Side::Inside if public => PacketFlags::NAT_OUT | PacketFlags::NAT_IN,
+            Side::Inside if !self.is_untranslated(destination) => PacketFlags::NAT_OUT,
+            _ => return,
+        };
+        let Some((out_shard, in_shard)) = self.shards(packet, l3, source, destination) else { return };
+        packet.flags.set(labels);
+        match labels {
+            PacketFlags::NAT_IN => packet.shard = in_shard,
+            PacketFlags::NAT_OUT => packet.shard = out_shard,
+            _ => {
+                packet.shard = out_shard;
+                packet.crossing_shard = in_shard;
+            }
+        }
+    }
+
+    /// The shards of the packet as one from inside and as one from outside; drops it if it has none.
+    #[inline(always)]
+    fn shards(&self, packet: &mut Packet, l3: &[u8], source: u32, destination: u32) -> Option<(u16, u16)> {
+        let Some(protocol) = NatProtocol::from_ip(packet.protocol) else {
+            packet.drop_for(DropReason::NatProtocol);
+            return None;
+        };
+        if packet.flags.has(PacketFlags::HAS_PORTS) {
+            return Some((
+                self.layout.session_shard(protocol, source, packet.src_port),
+                self.layout.port_shard(packet.dst_port),
+            ));
+        }
+        if protocol != NatProtocol::Icmp {
+            packet.drop_for(DropReason::NatProtocol);
+            return None;
+        }
+        self.error_shards(packet, l3, destination)
+    }
+
+    /// As `shards` for an ICMP error: the packet it quotes went the other way.
+    #[cold]
+    fn error_shards(&self, packet: &mut Packet, l3: &[u8], destination: u32) -> Option<(u16, u16)> {
+        let end = l3.len().min(packet.ip_len as usize);
+        let icmp = usize::from(packet.l4_offset).checked_sub(usize::from(packet.l3_offset));
+        let later = packet.flags.has(PacketFlags::LATER_FRAGMENT);
+        let quote = icmp
+            .filter(|&at| at >= rewrite::IPV4_HEADER && !later)
+            .and_then(|at| Quote::parse(&l3[..end], at))
+            // An error goes to whoever sent the packet it is about.
+            .filter(|quote| quote.source == destination);
+        let Some(quote) = quote else {
+            packet.drop_for(DropReason::NatIcmp);
+            return None;
+        };
+        Some((
+            self.layout.session_shard(quote.protocol, quote.destination, quote.destination_port),
+            self.layout.port_shard(quote.source_port),
+        ))
+    }
+
+    #[inline(always)]
+    fn is_untranslated(&self, address: u32) -> bool {
+        self.untranslated.iter().any(|&(network, mask)| address & mask == network)
+    }
+}
+
+fn is_echo(packet: &Packet) -> bool {
+    packet.protocol == 1 && packet.flags.has(PacketFlags::HAS_PORTS)
+}

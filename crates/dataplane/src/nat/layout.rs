@@ -1,0 +1,246 @@
+//! Who owns what: which shard a session belongs to, which ports a shard owns, which addresses are public.
+//!
+//! A shard owns, on every public address, the ports `p` with `(p >> 1) & (S - 1)` equal to its number:
+//! pairs of an even and an odd port, so that RTP and its RTCP neighbour share a shard and the parity of
+//! a port can be kept within it (RFC 4787 REQ-4). The shard of a packet from outside is therefore known
+//! from its destination port alone, and a session's public port always comes from the shard that the
+//! packet from inside was labelled with. That is what lets shards run without knowing of each other.
+//!
+//! Everything here is fixed at construction and shared read-only.
+
+use super::config::{NatConfig, NatProtocol, PortSelection};
+use thalweg_base::mix64;
+
+/// An inside endpoint in one word: protocol, port, address.
+#[inline(always)]
+pub(crate) fn endpoint_key(protocol: NatProtocol, address: u32, port: u16) -> u64 {
+    (protocol as u64) << 48 | u64::from(port) << 32 | u64::from(address)
+}
+
+/// Ports one shard owns of one parity on one address for one protocol: 32768 over the shards.
+const PORTS_PER_PARITY: usize = 32_768;
+
+/// The fixed geometry of one NAT.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) shards: u16,
+    shard_bits: u32,
+    selection: PortSelection,
+    seeds: [u64; 2],
+    /// Public addresses as numbers.
+    pub(crate) addresses: Box<[u32]>,
+    address_index: FixedMap,
+    forward_shard: FixedMap,
+}
+
+impl Layout {
+    /// The geometry of a validated configuration.
+    pub(crate) fn new(config: &NatConfig) -> Self {
+        let addresses: Box<[u32]> = config.public_addresses.iter().map(|&a| u32::from(a)).collect();
+        let address_index = FixedMap::new((0..).zip(&addresses).map(|(i, &a)| (u64::from(a), i)));
+        let first = mix64(config.hash_seed ^ 0x9e37_79b9_7f4a_7c15);
+        let mut layout = Self {
+            shards: config.shards,
+            shard_bits: config.shards.trailing_zeros(),
+            selection: config.port_selection,
+            seeds: [first, mix64(first.wrapping_add(0xd1b5_4a32_d192_ed03)) | 1],
+            addresses,
+            address_index,
+            forward_shard: FixedMap::new(std::iter::empty()),
+        };
+        layout.forward_shard = FixedMap::new(config.forwards.iter().map(|f| {
+            let key = endpoint_key(f.protocol, u32::from(f.inside_address), f.inside_port);
+            (key, u32::from(layout.port_shard(f.public_port)))
+        }));
+        layout
+    }
+
+    /// The shard that owns a public port.
+    #[inline(always)]
+    pub(crate) fn port_shard(&self, port: u16) -> u16 {
+        (port >> 1) & (self.shards - 1)
+    }
+
+    /// The shard that owns the session of an inside endpoint.
+    #[inline(always)]
+    pub(crate) fn session_shard(&self, protocol: NatProtocol, address: u32, port: u16) -> u16 {
+        let key = endpoint_key(protocol, address, port);
+        if let Some(shard) = self.forward_shard.get(key) {
+            return shard as u16;
+        }
+        match self.selection {
+            PortSelection::Preserve => self.port_shard(port),
+            PortSelection::Hash => self.hash(key) as u16 & (self.shards - 1),
+        }
+    }
+
+    /// Index of a public address.
+    #[inline(always)]
+    pub(crate) fn public_index(&self, address: u32) -> Option<u32> {
+        self.address_index.get(u64::from(address))
+    }
+
+    /// Keyed hash: one folded 64 by 64 bit multiplication with two secret words. The low bits name the
+    /// shard, the upper half the place in the shard's index, the rest the first port to try.
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: u64) -> u64 {
+        let product = u128::from(key ^ self.seeds[0]) * u128::from(self.seeds[1]);
+        (product as u64) ^ ((product >> 64) as u64)
+    }
+
+    /// The public address an inside host is paired with (RFC 4787 REQ-2).
+    pub(crate) fn paired_address(&self, inside: u32) -> usize {
+        let spread = (self.hash(u64::from(inside)) >> 32) as usize;
+        (spread * self.addresses.len()) >> 32
+    }
+
+    /// Ports in a lane: those of one protocol, address and parity that one shard owns.
+    pub(crate) fn lane_ports(&self) -> usize {
+        PORTS_PER_PARITY >> self.shard_bits
+    }
+
+    /// Lanes in a shard.
+    pub(crate) fn lanes(&self) -> usize {
+        NatProtocol::ALL.len() * self.addresses.len() * 2
+    }
+
+    /// The lane of a port.
+    #[inline(always)]
+    pub(crate) fn lane(&self, protocol: NatProtocol, address: usize, parity: u16) -> usize {
+        (protocol as usize * self.addresses.len() + address) * 2 + usize::from(parity)
+    }
+
+    /// Place of a port in its lane.
+    #[inline(always)]
+    pub(crate) fn lane_place(&self, port: u16) -> usize {
+        usize::from(port) >> (self.shard_bits + 1)
+    }
+
+    /// The port at a place of a lane.
+    pub(crate) fn lane_port(&self, shard: u16, parity: u16, place: usize) -> u16 {
+        ((place << (self.shard_bits + 1)) as u16) | shard << 1 | parity
+    }
+
+    /// Place of a public endpoint in its shard's direct index.
+    #[inline(always)]
+    pub(crate) fn direct_place(&self, protocol: NatProtocol, address: usize, port: u16) -> usize {
+        self.lane(protocol, address, port & 1) * self.lane_ports() + self.lane_place(port)
+    }
+
+    /// Whether both ways of choosing ports want the inside port first.
+    pub(crate) fn preserves_ports(&self) -> bool {
+        self.selection == PortSelection::Preserve
+    }
+}
+
+/// A small map that never changes: open addressing, a quarter full, usually one load per look-up.
+#[derive(Debug)]
+struct FixedMap {
+    slots: Box<[Option<(u64, u32)>]>,
+    shift: u32,
+}
+
+impl FixedMap {
+    fn new(entries: impl Iterator<Item = (u64, u32)>) -> Self {
+        let entries: Vec<_> = entries.collect();
+        if entries.is_empty() {
+            return Self { slots: Box::new([]), shift: 0 };
+        }
+        let capacity = (entries.len() * 4).next_power_of_two();
+        let mut map =
+            Self { slots: vec![None; capacity].into_boxed_slice(), shift: 64 - capacity.trailing_zeros() };
+        for (key, value) in entries {
+            let mut at = map.home(key);
+            while map.slots[at].is_some() {
+                at = (at + 1) & (capacity - 1);
+            }
+            map.slots[at] = Some((key, value));
+        }
+        map
+    }
+
+    #[inline(always)]
+    fn home(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    fn get(&self, key: u64) -> Option<u32> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let mut at = self.home(key);
+        while let Some((found, value)) = self.slots[at] {
+            if found == key {
+                return Some(value);
+            }
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        None
+    }
+}
+
+/// The shards of group `group` when `groups` share `shards`.
+pub fn group_shards(group: usize, groups: usize, shards: usize) -> std::ops::Range<usize> {
+    let groups = groups.max(1);
+    group.min(groups) * shards / groups..(group + 1).min(groups) * shards / groups
+}
+
+/// The group that owns a shard: the inverse of [`group_shards`].
+#[inline]
+pub fn shard_group(shard: usize, groups: usize, shards: usize) -> usize {
+    ((shard + 1) * groups.max(1) - 1) / shards.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_partition_the_shards() {
+        for shards in [1usize, 2, 16, 64, 256] {
+            for groups in 1..=9 {
+                let mut next = 0;
+                for group in 0..groups {
+                    let owned = group_shards(group, groups, shards);
+                    assert_eq!(owned.start, next);
+                    next = owned.end;
+                    for shard in owned {
+                        assert_eq!(shard_group(shard, groups, shards), group);
+                    }
+                }
+                assert_eq!(next, shards);
+            }
+        }
+    }
+
+    #[test]
+    fn every_port_has_one_place() {
+        for shards in [1u16, 4, 256] {
+            let config = NatConfig {
+                shards,
+                public_addresses: vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()],
+                ..NatConfig::default()
+            };
+            let layout = Layout::new(&config);
+            let mut seen = std::collections::HashSet::new();
+            for port in 0..=u16::MAX {
+                let place = layout.direct_place(NatProtocol::Icmp, 1, port);
+                assert!(place < layout.lanes() * layout.lane_ports());
+                assert!(seen.insert((layout.port_shard(port), place)));
+                let back = layout.lane_port(layout.port_shard(port), port & 1, layout.lane_place(port));
+                assert_eq!(back, port);
+            }
+        }
+    }
+
+    #[test]
+    fn fixed_map_finds_what_was_put_in_and_nothing_else() {
+        let map = FixedMap::new((0..200u32).map(|i| (u64::from(i) << 24, i)));
+        for i in 0..200u32 {
+            assert_eq!(map.get(u64::from(i) << 24), Some(i));
+            assert_eq!(map.get((u64::from(i) << 24) + 1), None);
+        }
+        assert_eq!(FixedMap::new(std::iter::empty()).get(0), None);
+    }
+}

@@ -1,0 +1,45 @@
+//! NAT44: network address and port translation between an inside and an outside IPv4 network.
+//!
+//! What: TCP, UDP, ICMP echo and the packets quoted by ICMP errors (RFC 3022), behaving as RFC 4787
+//! (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7857 (updates) ask. The decisions, requirement by
+//! requirement, are in `docs/nat.md`.
+//!
+//! How: [`Labeller`] decides per packet, without state, whether it is translated and by which shard;
+//! [`NatStage`] owns the shards and translates chunks; [`NatShard`] owns the sessions and the public
+//! ports of one shard. A shard owns a fixed slice of the ports of every public address, so both
+//! directions of a session are its own and no shard ever needs another's state. The only packets two
+//! shards have to touch are hairpins, from one inside host to another by a public address: the sender's
+//! shard first, then, in a second pass, the receiver's.
+//!
+//! Invariants:
+//! - an inside endpoint has one public endpoint at a time, and the other way round;
+//! - results depend on the sequence of packets and packet times given to each shard, on nothing else;
+//! - no memory is allocated after construction, except one list of locks per chunk;
+//! - nothing in a packet panics: what cannot be translated is dropped with a reason.
+//!
+//! Missing: application-level gateways, other protocols (SCTP, GRE, IPsec), NAT64, deterministic and
+//! block-wise port allocation with logging (RFC 6888), contiguous port pairs, sessions made from outside.
+
+mod config;
+mod label;
+mod layout;
+mod ports;
+mod prefetch;
+mod rewrite;
+mod session;
+mod shard;
+mod stage;
+#[doc(hidden)]
+pub mod testing;
+
+pub use config::{
+    Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward, PortSelection,
+};
+pub use label::Labeller;
+pub use layout::{group_shards, shard_group};
+pub use session::SessionState;
+pub use shard::{NatCounters, NatShard, SessionInfo};
+pub use stage::NatStage;
+
+#[cfg(test)]
+mod tests;

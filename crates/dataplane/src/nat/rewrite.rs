@@ -1,0 +1,215 @@
+//! The bytes that translation changes, and the checksums that cover them (RFC 1624, incremental).
+//!
+//! All functions work on an IPv4 packet from its header on, cut to the bytes at hand: a snapped capture
+//! is translated as far as its bytes go. Nothing here panics; a field that is not there is left alone.
+
+use super::config::NatProtocol;
+use thalweg_wire::checksum::ChecksumDelta;
+
+/// Smallest IPv4 header.
+pub(crate) const IPV4_HEADER: usize = 20;
+const IP_CHECKSUM: usize = 10;
+const IP_SOURCE: usize = 12;
+const IP_DESTINATION: usize = 16;
+const ICMP_CHECKSUM: usize = 2;
+const ICMP_IDENTIFIER: usize = 4;
+
+/// Which end of a packet is rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Source,
+    Destination,
+}
+
+impl End {
+    fn address_at(self) -> usize {
+        if self == End::Source { IP_SOURCE } else { IP_DESTINATION }
+    }
+
+    fn port_at(self) -> usize {
+        if self == End::Source { 0 } else { 2 }
+    }
+}
+
+/// The 16-bit word at `at`.
+#[inline(always)]
+pub(crate) fn get_u16(bytes: &[u8], at: usize) -> Option<u16> {
+    let word = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes([word[0], word[1]]))
+}
+
+/// The 32-bit word at `at`.
+#[inline(always)]
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..at + 4)?;
+    Some(u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+}
+
+/// Source and destination address of an IPv4 header.
+#[inline(always)]
+pub(crate) fn addresses(l3: &[u8]) -> Option<(u32, u32)> {
+    let header: &[u8; IPV4_HEADER] = l3.first_chunk()?;
+    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    Some((word(IP_SOURCE), word(IP_DESTINATION)))
+}
+
+#[inline(always)]
+fn replace_u16(bytes: &mut [u8], at: usize, new: u16, delta: &mut ChecksumDelta) {
+    if let Some(old) = get_u16(bytes, at) {
+        delta.replace_u16(old, new);
+        bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+    }
+}
+
+#[inline(always)]
+fn replace_u32(bytes: &mut [u8], at: usize, new: u32, delta: &mut ChecksumDelta) {
+    if let Some(old) = get_u32(bytes, at) {
+        delta.replace_u32(old, new);
+        bytes[at..at + 4].copy_from_slice(&new.to_be_bytes());
+    }
+}
+
+/// Brings the checksum at `at` up to date and notes its own change in `covering`.
+#[inline(always)]
+fn update(bytes: &mut [u8], at: usize, delta: ChecksumDelta, udp: bool, covering: &mut ChecksumDelta) {
+    let Some(old) = get_u16(bytes, at) else { return };
+    if udp && old == 0 {
+        return; // RFC 768: the sender computed none
+    }
+    let mut new = delta.apply(old);
+    if udp && new == 0 {
+        new = 0xffff;
+    }
+    replace_u16(bytes, at, new, covering);
+}
+
+/// Rewrites address and checksum of the IP header; returns the address's change.
+#[inline(always)]
+fn rewrite_address(l3: &mut [u8], end: End, address: u32, covering: &mut ChecksumDelta) -> ChecksumDelta {
+    let mut delta = ChecksumDelta::default();
+    replace_u32(l3, end.address_at(), address, &mut delta);
+    update(l3, IP_CHECKSUM, delta, false, covering);
+    delta
+}
+
+/// Rewrites port (or identifier) and checksum of a transport header.
+#[inline(always)]
+fn rewrite_port(
+    segment: &mut [u8],
+    protocol: NatProtocol,
+    end: End,
+    port: u16,
+    address: ChecksumDelta,
+    covering: &mut ChecksumDelta,
+) {
+    let mut delta = ChecksumDelta::default();
+    match protocol {
+        NatProtocol::Icmp => {
+            // No pseudo header: the address does not count.
+            replace_u16(segment, ICMP_IDENTIFIER, port, &mut delta);
+            *covering = covering.and(delta);
+            update(segment, ICMP_CHECKSUM, delta, false, covering);
+        }
+        NatProtocol::Tcp | NatProtocol::Udp => {
+            replace_u16(segment, end.port_at(), port, &mut delta);
+            *covering = covering.and(delta);
+            let udp = protocol == NatProtocol::Udp;
+            update(segment, if udp { 6 } else { 16 }, delta.and(address), udp, covering);
+        }
+    }
+}
+
+/// Rewrites one end of a packet. `l4` is where its transport header begins, `None` for a fragment
+/// without one (RFC 4787 REQ-14: it is translated like its first).
+#[inline(always)]
+pub(crate) fn rewrite_packet(
+    l3: &mut [u8],
+    l4: Option<usize>,
+    protocol: NatProtocol,
+    end: End,
+    address: u32,
+    port: u16,
+) {
+    let mut unused = ChecksumDelta::default();
+    let delta = rewrite_address(l3, end, address, &mut unused);
+    if let Some(segment) = l4.and_then(|l4| l3.get_mut(l4..)) {
+        rewrite_port(segment, protocol, end, port, delta, &mut unused);
+    }
+}
+
+/// Rewrites an ICMP error: `outer` end of the error itself to `address`, `inner` end of the packet it
+/// quotes to `address` and `port` (RFC 5508 section 4.2).
+pub(crate) fn rewrite_error(l3: &mut [u8], quote: &Quote, outer: End, inner: End, address: u32, port: u16) {
+    let mut unused = ChecksumDelta::default();
+    rewrite_address(l3, outer, address, &mut unused);
+    let mut payload = ChecksumDelta::default();
+    if let Some(quoted) = l3.get_mut(quote.l3..) {
+        // The address and the header checksum are covered by the ICMP checksum like everything quoted.
+        let delta = rewrite_address(quoted, inner, address, &mut payload);
+        payload = payload.and(delta);
+        if let Some(segment) = quoted.get_mut(quote.l4..) {
+            rewrite_port(segment, quote.protocol, inner, port, delta, &mut payload);
+        }
+    }
+    update(l3, quote.icmp + ICMP_CHECKSUM, payload, false, &mut unused);
+}
+
+/// The packet an ICMP error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quote {
+    /// Where the ICMP header begins, in the outer packet.
+    icmp: usize,
+    /// Where the quoted IP header begins, in the outer packet.
+    l3: usize,
+    /// Where the quoted transport header begins, in the quoted packet.
+    l4: usize,
+    pub(crate) protocol: NatProtocol,
+    pub(crate) source: u32,
+    pub(crate) destination: u32,
+    /// Identifier for ICMP echo.
+    pub(crate) source_port: u16,
+    /// Identifier for ICMP echo.
+    pub(crate) destination_port: u16,
+}
+
+impl Quote {
+    /// Reads the packet quoted by the ICMP error at `icmp`. `None` if it is no error that translation
+    /// knows (destination unreachable, source quench, time exceeded, parameter problem), or quotes
+    /// nothing that has ports.
+    pub(crate) fn parse(l3: &[u8], icmp: usize) -> Option<Quote> {
+        let message = l3.get(icmp..)?;
+        if !matches!(message.first()?, 3 | 4 | 11 | 12) {
+            return None;
+        }
+        let quoted = message.get(8..)?;
+        let (source, destination) = addresses(quoted)?;
+        let l4 = usize::from(quoted[0] & 15) * 4;
+        let fragment_offset = get_u16(quoted, 6)? & 0x1fff;
+        if quoted[0] >> 4 != 4 || l4 < IPV4_HEADER || fragment_offset != 0 {
+            return None;
+        }
+        let protocol = NatProtocol::from_ip(quoted[9])?;
+        let segment = quoted.get(l4..)?;
+        let (source_port, destination_port) = match protocol {
+            NatProtocol::Icmp => {
+                if !matches!(segment.first()?, 0 | 8) {
+                    return None;
+                }
+                let identifier = get_u16(segment, ICMP_IDENTIFIER)?;
+                (identifier, identifier)
+            }
+            _ => (get_u16(segment, 0)?, get_u16(segment, 2)?),
+        };
+        let l3 = icmp + 8;
+        Some(Quote { icmp, l3, l4, protocol, source, destination, source_port, destination_port })
+    }
+
+    /// Whether the checksums that RFC 5508 REQ-3 wants checked are right: that of the ICMP message, if
+    /// `whole` says that all of it is at hand, and that of the quoted IP header.
+    pub(crate) fn checksums_hold(&self, l3: &[u8], whole: bool) -> bool {
+        let holds = |bytes: Option<&[u8]>| {
+            bytes.is_some_and(|b| thalweg_wire::checksum::finish(thalweg_wire::checksum::sum(b, 0)) == 0)
+        };
+        (!whole || holds(l3.get(self.icmp..))) && holds(l3.get(self.l3..self.l3 + self.l4))
+    }
+}

@@ -1,0 +1,258 @@
+//! One session: the mapping of an inside endpoint to a public one, and what is known of its life.
+//!
+//! Mapping is endpoint-independent (RFC 4787 REQ-1), so one session stands for everything its inside
+//! endpoint does, and for TCP it may carry several connections at once. Its state follows the states of
+//! RFC 7857 section 2.1 (the machine of RFC 6146 section 3.5.2.2) with two changes for that reason:
+//!
+//! ```text
+//!   SYN out -> SynSent ------SYN in-----+              FIN out -> FinOut --FIN in--+
+//!   else    -> PickedUp --anything in---+-> Established                            +-> Closing
+//!   (SYN in -> SynReceived) --SYN out---+              FIN in  -> FinIn --FIN out--+
+//!
+//!   RST in any open state -> Reset --any packet out but RST--> Established
+//!   SYN out in Closing -> SynSent;  SYN in in Closing -> SynReceived
+//! ```
+//!
+//! - after a reset only the inside host's own packets reopen the session (the RFC takes any packet, but
+//!   data still in flight would then keep a dead session for two hours);
+//! - a closing session is kept alive by the inside host (the RFC lets it run out), because another
+//!   connection from the same endpoint may still be using it.
+//!
+//! Memory: one cache line per session, 64 bytes.
+
+use super::config::{NatProtocol, NatTimeouts};
+
+/// What a session is doing. The order is that of the timeout table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum SessionState {
+    /// UDP: no states.
+    Udp = 0,
+    /// ICMP echo: no states.
+    Icmp = 1,
+    /// TCP: the inside host has sent SYN.
+    SynSent = 2,
+    /// TCP: the first packet seen was not a SYN.
+    PickedUp = 3,
+    /// TCP: an outside host has sent SYN to a session that had closed.
+    SynReceived = 4,
+    /// TCP: packets have gone both ways.
+    Established = 5,
+    /// TCP: the inside host has sent FIN.
+    FinOut = 6,
+    /// TCP: the outside host has sent FIN.
+    FinIn = 7,
+    /// TCP: both have sent FIN.
+    Closing = 8,
+    /// TCP: someone has sent RST.
+    Reset = 9,
+    /// A port forward: never expires.
+    Forward = 10,
+}
+
+impl SessionState {
+    /// How many states there are.
+    pub(crate) const COUNT: usize = 11;
+
+    /// The name used in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            SessionState::Udp | SessionState::Icmp => "open",
+            SessionState::SynSent => "syn-sent",
+            SessionState::PickedUp => "picked-up",
+            SessionState::SynReceived => "syn-received",
+            SessionState::Established => "established",
+            SessionState::FinOut => "fin-out",
+            SessionState::FinIn => "fin-in",
+            SessionState::Closing => "closing",
+            SessionState::Reset => "reset",
+            SessionState::Forward => "forward",
+        }
+    }
+
+    /// Lifetimes by state.
+    pub(crate) fn timeouts(t: &NatTimeouts) -> [u32; Self::COUNT] {
+        let (open, brief) = (t.tcp_established_s, t.tcp_transitory_s);
+        [t.udp_s, t.icmp_s, brief, brief, brief, open, open, open, brief, brief, u32::MAX]
+    }
+
+    /// The state of a session that its first packet, from inside, has just made.
+    pub(crate) fn initial(protocol: NatProtocol, flags: TcpFlags) -> Self {
+        match protocol {
+            NatProtocol::Udp => SessionState::Udp,
+            NatProtocol::Icmp => SessionState::Icmp,
+            NatProtocol::Tcp if flags.has(TcpFlags::SYN) => SessionState::SynSent,
+            NatProtocol::Tcp => SessionState::PickedUp,
+        }
+    }
+
+    /// The state after a TCP segment.
+    #[inline]
+    pub(crate) fn after(self, outbound: bool, flags: TcpFlags) -> Self {
+        use SessionState::*;
+        let rst = flags.has(TcpFlags::RST);
+        let syn = flags.has(TcpFlags::SYN);
+        let fin = flags.has(TcpFlags::FIN);
+        match self {
+            Udp | Icmp | Forward => self,
+            SynSent if !outbound && syn && !rst => Established,
+            SynReceived if outbound && syn && !rst => Established,
+            PickedUp if !outbound && !rst => Established.after(outbound, flags),
+            SynSent | SynReceived | PickedUp => self,
+            Established | FinOut | FinIn if rst => Reset,
+            Established if fin && outbound => FinOut,
+            Established if fin => FinIn,
+            FinOut if fin && !outbound => Closing,
+            FinIn if fin && outbound => Closing,
+            Established | FinOut | FinIn => self,
+            Closing if syn && !rst && outbound => SynSent,
+            Closing if syn && !rst => SynReceived,
+            Closing => self,
+            Reset if outbound && !rst && syn => SynSent,
+            Reset if outbound && !rst => Established,
+            Reset => self,
+        }
+    }
+
+    /// Whether a packet from outside keeps a session in this state alive.
+    #[inline]
+    pub(crate) fn refreshed_from_outside(self) -> bool {
+        matches!(self, SessionState::Established | SessionState::FinOut | SessionState::FinIn)
+    }
+}
+
+/// The flags byte of a TCP header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TcpFlags(pub(crate) u8);
+
+impl TcpFlags {
+    pub(crate) const FIN: u8 = 1;
+    pub(crate) const SYN: u8 = 2;
+    pub(crate) const RST: u8 = 4;
+    /// What is assumed of a segment whose flags are not at hand: a plain acknowledgement.
+    pub(crate) const ACK_ONLY: TcpFlags = TcpFlags(16);
+
+    #[inline(always)]
+    fn has(self, mask: u8) -> bool {
+        self.0 & mask != 0
+    }
+}
+
+/// A session as it lies in memory: one cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Session {
+    /// Last second of its life.
+    pub(crate) expires_s: u32,
+    pub(crate) inside_address: u32,
+    pub(crate) inside_port: u16,
+    pub(crate) public_port: u16,
+    /// Index of the public address.
+    pub(crate) address: u8,
+    pub(crate) protocol: u8,
+    pub(crate) state: SessionState,
+    /// Whether the record holds a session.
+    pub(crate) live: bool,
+    /// Next in the wheel's list or in the list of free records, plus one; 0 ends it.
+    pub(crate) next: u32,
+    pub(crate) created_s: u32,
+    /// Packets from inside; wraps.
+    pub(crate) packets_out: u32,
+    /// Packets from outside; wraps.
+    pub(crate) packets_in: u32,
+    /// Bloom filter of the remote addresses sent to.
+    pub(crate) remotes: [u64; 4],
+}
+
+const _: () = assert!(size_of::<Session>() == 64);
+
+impl Session {
+    /// A record without a session.
+    pub(crate) const EMPTY: Session = Session {
+        expires_s: 0,
+        inside_address: 0,
+        inside_port: 0,
+        public_port: 0,
+        address: 0,
+        protocol: 0,
+        state: SessionState::Udp,
+        live: false,
+        next: 0,
+        created_s: 0,
+        packets_out: 0,
+        packets_in: 0,
+        remotes: [0; 4],
+    };
+
+    /// Its inside endpoint as one word.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> u64 {
+        u64::from(self.protocol) << 48 | u64::from(self.inside_port) << 32 | u64::from(self.inside_address)
+    }
+
+    /// Remembers a remote address by its hash.
+    #[inline(always)]
+    pub(crate) fn admit(&mut self, hash: u64) {
+        for (word, bits) in (0u32..).zip(&mut self.remotes) {
+            *bits |= 1 << ((hash >> (6 * word)) & 63);
+        }
+    }
+
+    /// Whether a remote address may have been remembered; never false for one that was.
+    #[inline(always)]
+    pub(crate) fn admits(&self, hash: u64) -> bool {
+        (0u32..).zip(&self.remotes).all(|(word, bits)| bits >> ((hash >> (6 * word)) & 63) & 1 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SessionState::*;
+
+    const SYN: TcpFlags = TcpFlags(2);
+    const SYN_ACK: TcpFlags = TcpFlags(18);
+    const ACK: TcpFlags = TcpFlags(16);
+    const FIN: TcpFlags = TcpFlags(17);
+    const RST: TcpFlags = TcpFlags(4);
+
+    fn play(packets: &[(bool, TcpFlags)]) -> SessionState {
+        let mut state = SessionState::initial(NatProtocol::Tcp, packets[0].1);
+        for &(outbound, flags) in &packets[1..] {
+            state = state.after(outbound, flags);
+        }
+        state
+    }
+
+    #[test]
+    fn rfc7857_2_1_tcp_states() {
+        let (out, back) = (true, false);
+        let open = [(out, SYN), (back, SYN_ACK), (out, ACK)];
+        assert_eq!(play(&open[..1]), SynSent);
+        assert_eq!(play(&open), Established);
+        assert_eq!(play(&[(out, SYN), (back, ACK)]), SynSent, "no state for a stranger's stray segment");
+        assert_eq!(play(&[(out, SYN), (back, SYN), (out, SYN_ACK)]), Established, "simultaneous open");
+        assert_eq!(play(&[(out, ACK), (back, ACK)]), Established, "picked up in mid-stream");
+        let after = |more: &[(bool, TcpFlags)]| play(&[&open[..], more].concat());
+        assert_eq!(after(&[(out, FIN), (back, ACK)]), FinOut);
+        assert_eq!(after(&[(back, FIN), (out, ACK)]), FinIn);
+        assert_eq!(after(&[(back, FIN), (out, FIN), (back, ACK)]), Closing);
+        assert_eq!(after(&[(out, FIN), (back, FIN), (out, SYN), (back, SYN_ACK)]), Established);
+        assert_eq!(after(&[(back, RST), (back, ACK)]), Reset);
+        assert_eq!(after(&[(back, RST), (out, ACK)]), Established, "a forged reset does no harm");
+    }
+
+    #[test]
+    fn the_filter_admits_whom_it_was_told_of() {
+        let mut session = Session::EMPTY;
+        let hashes: Vec<u64> = (0..40u64).map(thalweg_base::mix64).collect();
+        assert!(!session.admits(hashes[0]));
+        for &hash in &hashes {
+            session.admit(hash);
+        }
+        assert!(hashes.iter().all(|&h| session.admits(h)));
+        // (1 - (63/64)^40)^4 is 4.8 %.
+        let strangers = (1000..11_000u64).filter(|&n| session.admits(thalweg_base::mix64(n))).count();
+        assert!((200..900).contains(&strangers), "{strangers}");
+    }
+}

@@ -1,0 +1,656 @@
+//! One shard of the session table: everything NAT remembers about the endpoints and ports it owns.
+//!
+//! ```text
+//!   packet from inside                                   packet from outside
+//!   hash(protocol, address, port)                        (protocol, public address, public port)
+//!        |                                                    |
+//!        v                                                    v
+//!   index: open addressing,       sessions: one line      by_public: direct,
+//!   8 bytes, half full  ------->  of 64 bytes each <----- 4 bytes per port owned
+//! ```
+//!
+//! Two loads that may miss per packet, each announced a few packets ahead by [`super::NatStage`].
+//!
+//! Memory is allocated at construction and never again: 64 bytes per session, 16 to 32 for its place in
+//! the index, and per public address 786 KiB for the direct index of all shards together (12 bytes for
+//! each of 65536 ports), 24 KiB of port bits. At 100,000 sessions on two addresses that is 110 bytes a
+//! session; the wheel adds 2 KiB a shard.
+//!
+//! # Time
+//! A session used in second `t` with a lifetime of `d` seconds lives through second `t + d`: never
+//! shorter than `d`, at most a second longer. Every call first removes what is over, so an expired
+//! session is never seen, holds no port and no place, and results depend on nothing but the sequence of
+//! packets and times given. A wheel of one-second buckets finds what is over; a session is filed no
+//! further ahead than its protocol's shortest lifetime, so that shortening its life (FIN, RST) needs no
+//! refiling, and refiled when its bucket comes up early.
+//!
+//! When the clock jumps, everything due is removed in one call: about 50 ns a session.
+
+use super::config::{Filtering, NatConfig, NatProtocol};
+use super::layout::{Layout, endpoint_key};
+use super::ports::PortPool;
+use super::prefetch;
+use super::rewrite::{self, End, Quote};
+use super::session::{Session, SessionState, TcpFlags};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use thalweg_base::{DropReason, Packet, PacketFlags};
+
+/// Buckets of the wheel, seconds; a power of two.
+const WHEEL_S: u32 = 512;
+/// The last second of time as NAT sees it (in 2097): leaves room to add any lifetime.
+const CLOCK_MAX_S: u32 = 0xf000_0000;
+
+/// The second a packet clock shows.
+#[inline]
+pub(crate) fn seconds(now_ns: u64) -> u32 {
+    (now_ns / 1_000_000_000).min(u64::from(CLOCK_MAX_S)) as u32
+}
+
+macro_rules! counters {
+    ($($name:ident: $meaning:literal;)*) => {
+        /// What a shard (or, summed, a NAT) has done.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct NatCounters { $(#[doc = $meaning] pub $name: u64,)* }
+
+        impl NatCounters {
+            /// Adds another shard's counts.
+            pub fn add(&mut self, other: &NatCounters) { $(self.$name += other.$name;)* }
+
+            /// Every counter's name and value, in order.
+            pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    sessions_active: "Sessions alive, port forwards not counted.";
+    sessions_created: "Sessions made.";
+    sessions_expired: "Sessions that ran out.";
+    translated_out: "Packets whose source was translated.";
+    translated_in: "Packets whose destination was translated, hairpins included.";
+    hairpins: "Packets from one inside host to another by a public address.";
+    icmp_errors_out: "ICMP errors translated on their way out.";
+    icmp_errors_in: "ICMP errors translated on their way in.";
+    icmp_errors_rejected: "ICMP errors dropped: malformed, wrong checksum, or about no session.";
+    ports_exhausted: "Packets dropped because the shard had no free port.";
+    table_full: "Packets dropped because the shard had no free session.";
+    no_mapping: "Packets dropped because nobody owns the public port they came for.";
+    filtered: "Packets dropped because the session had not sent to their source.";
+    unpaired: "Sessions given another public address than their host's, whose ports were used up.";
+    odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
+}
+
+/// A session as shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its protocol.
+    pub protocol: NatProtocol,
+    /// The inside endpoint; the port is the identifier for ICMP echo.
+    pub inside: SocketAddrV4,
+    /// The public endpoint.
+    pub public: SocketAddrV4,
+    /// What it is doing.
+    pub state: SessionState,
+    /// Seconds since it was made.
+    pub age_s: u32,
+    /// Seconds since it was refreshed; 0 for port forwards.
+    pub idle_s: u32,
+    /// Packets from inside, modulo 2^32.
+    pub packets_out: u32,
+    /// Packets from outside, modulo 2^32.
+    pub packets_in: u32,
+}
+
+/// One shard.
+#[derive(Debug)]
+pub struct NatShard {
+    layout: Arc<Layout>,
+    shard: u16,
+    now_s: u32,
+    filtering: Filtering,
+    inbound_refresh: bool,
+    timeouts_s: [u32; SessionState::COUNT],
+    /// How far ahead a session of each protocol is filed.
+    horizons_s: [u32; 3],
+    /// Sessions that may live, port forwards not counted.
+    sessions_max: u32,
+    sessions: Box<[Session]>,
+    /// Records never used yet begin here.
+    fresh: u32,
+    /// First free record plus one, or 0.
+    free: u32,
+    /// Upper half of the hash, then the session plus one; 0 is empty.
+    index: Box<[u64]>,
+    /// The session plus one by public endpoint; 0 is none.
+    by_public: Box<[u32]>,
+    ports: PortPool,
+    /// First session plus one by second.
+    wheel: Box<[u32]>,
+    counters: NatCounters,
+}
+
+impl NatShard {
+    /// Shard number `shard` of a validated configuration.
+    pub(crate) fn new(layout: Arc<Layout>, shard: u16, config: &NatConfig) -> Self {
+        let forwards: Vec<_> =
+            config.forwards.iter().filter(|f| layout.port_shard(f.public_port) == shard).collect();
+        let sessions_max = config.sessions_per_shard();
+        let records = sessions_max as usize + forwards.len();
+        let t = &config.timeouts;
+        let shortest = [t.tcp_established_s.min(t.tcp_transitory_s), t.udp_s, t.icmp_s];
+        let mut this = Self {
+            shard,
+            now_s: 0,
+            filtering: config.filtering,
+            inbound_refresh: config.inbound_refresh,
+            timeouts_s: SessionState::timeouts(t),
+            horizons_s: shortest.map(|s| (s + 1).min(WHEEL_S - 1)),
+            sessions_max,
+            sessions: vec![Session::EMPTY; records].into_boxed_slice(),
+            fresh: 0,
+            free: 0,
+            index: vec![0; (records * 2).next_power_of_two()].into_boxed_slice(),
+            by_public: vec![0; layout.lanes() * layout.lane_ports()].into_boxed_slice(),
+            ports: PortPool::new(&layout, shard, config),
+            wheel: vec![0; WHEEL_S as usize].into_boxed_slice(),
+            counters: NatCounters::default(),
+            layout,
+        };
+        for f in forwards {
+            this.insert(Session {
+                expires_s: u32::MAX,
+                inside_address: f.inside_address.into(),
+                inside_port: f.inside_port,
+                public_port: f.public_port,
+                address: f.public_address as u8,
+                protocol: f.protocol as u8,
+                state: SessionState::Forward,
+                ..Session::EMPTY
+            });
+        }
+        this
+    }
+
+    /// What the shard has done so far.
+    pub fn counters(&self) -> NatCounters {
+        self.counters
+    }
+
+    /// Removes what has expired by `now_ns`; time never goes back.
+    #[inline(always)]
+    pub fn advance(&mut self, now_ns: u64) {
+        self.advance_to(seconds(now_ns));
+    }
+
+    #[inline(always)]
+    pub(crate) fn advance_to(&mut self, now_s: u32) {
+        if now_s > self.now_s {
+            self.expire(now_s);
+        }
+    }
+
+    /// Shows every session, in no particular order but always the same.
+    pub fn visit(&self, mut show: impl FnMut(SessionInfo)) {
+        for s in self.sessions[..self.fresh as usize].iter().filter(|s| s.live) {
+            let forward = s.state == SessionState::Forward;
+            let left_s = s.expires_s.saturating_sub(self.now_s);
+            let lifetime_s = self.timeouts_s[s.state as usize];
+            show(SessionInfo {
+                protocol: NatProtocol::from_code(s.protocol),
+                inside: SocketAddrV4::new(Ipv4Addr::from(s.inside_address), s.inside_port),
+                public: SocketAddrV4::new(self.public_address(s).into(), s.public_port),
+                state: s.state,
+                age_s: if forward { 0 } else { self.now_s.saturating_sub(s.created_s) },
+                idle_s: if forward { 0 } else { lifetime_s.saturating_sub(left_s) },
+                packets_out: s.packets_out,
+                packets_in: s.packets_in,
+            });
+        }
+    }
+
+    /// Translates the source of a packet labelled `NAT_OUT` for this shard; `l3` is its IPv4 packet.
+    /// Makes a session if there is none. Drops the packet if it cannot be translated.
+    pub fn translate_out(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
+        self.advance(now_ns);
+        let hash = self.outbound_hash(packet, l3);
+        self.outbound(packet, l3, hash);
+    }
+
+    /// Translates the destination of a packet labelled `NAT_IN` for this shard; `l3` is its IPv4 packet.
+    /// Drops the packet if nobody owns its destination or its sender is not admitted.
+    pub fn translate_in(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
+        self.advance(now_ns);
+        self.inbound(packet, l3);
+    }
+
+    /// Hash of a packet's inside endpoint when it comes from inside; anything for packets without one.
+    #[inline(always)]
+    pub(crate) fn outbound_hash(&self, packet: &Packet, l3: &[u8]) -> u64 {
+        match (NatProtocol::from_ip(packet.protocol), rewrite::addresses(l3)) {
+            (Some(protocol), Some((source, _))) => {
+                self.layout.hash(endpoint_key(protocol, source, packet.src_port))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Place of a packet's public endpoint in the direct index when it comes from outside.
+    #[inline(always)]
+    pub(crate) fn inbound_place(&self, packet: &Packet, l3: &[u8]) -> Option<usize> {
+        let protocol = NatProtocol::from_ip(packet.protocol)?;
+        let (_, destination) = rewrite::addresses(l3)?;
+        let address = self.layout.public_index(destination)?;
+        Some(self.layout.direct_place(protocol, address as usize, packet.dst_port))
+    }
+
+    /// Asks the cache for the index line of an inside endpoint.
+    #[inline(always)]
+    pub(crate) fn prefetch_index(&self, hash: u64) {
+        prefetch::read(&self.index, self.home(hash));
+    }
+
+    /// Asks the cache for the session of an inside endpoint, by its index entry.
+    #[inline(always)]
+    pub(crate) fn prefetch_by_hash(&self, hash: u64) {
+        let mask = self.index.len() - 1;
+        let mut at = self.home(hash);
+        while self.index[at] != 0 {
+            if self.index[at] >> 32 == hash >> 32 {
+                prefetch::read(&self.sessions, self.index[at] as u32 as usize - 1);
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Asks the cache for the direct index entry of a public endpoint.
+    #[inline(always)]
+    pub(crate) fn prefetch_direct(&self, place: usize) {
+        prefetch::read(&self.by_public, place);
+    }
+
+    /// Asks the cache for the session of a public endpoint, by its direct index entry.
+    #[inline(always)]
+    pub(crate) fn prefetch_by_place(&self, place: usize) {
+        if let Some(at) = self.by_public.get(place).and_then(|&entry| entry.checked_sub(1)) {
+            prefetch::read(&self.sessions, at as usize);
+        }
+    }
+
+    /// `translate_out` once time has been advanced and the hash computed.
+    #[inline(always)]
+    pub(crate) fn outbound(&mut self, packet: &mut Packet, l3: &mut [u8], hash: u64) {
+        if !packet.flags.has(PacketFlags::HAS_PORTS) {
+            return self.error_outbound(packet, l3);
+        }
+        let l3 = at_hand(packet, l3);
+        let (Some(protocol), Some((source, destination))) =
+            (NatProtocol::from_ip(packet.protocol), rewrite::addresses(l3))
+        else {
+            return packet.drop_for(DropReason::NatProtocol);
+        };
+        let l4 = transport(packet);
+        let key = endpoint_key(protocol, source, packet.src_port);
+        let flags = tcp_flags(protocol, l3, l4);
+        let at = match self.find(key, hash) {
+            Some(at) => at,
+            None => match self.create(protocol, source, packet.src_port, hash, flags) {
+                Ok(at) => at,
+                Err(reason) => return packet.drop_for(reason),
+            },
+        };
+        if self.filtering == Filtering::AddressDependent {
+            self.sessions[at].admit(self.layout.hash(u64::from(destination)));
+        }
+        let session = &mut self.sessions[at];
+        session.packets_out = session.packets_out.wrapping_add(1);
+        if protocol == NatProtocol::Tcp {
+            session.state = session.state.after(true, flags);
+        }
+        session.expires_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
+        let port = session.public_port;
+        let address = self.layout.addresses[usize::from(session.address)];
+        rewrite::rewrite_packet(l3, l4, protocol, End::Source, address, port);
+        packet.src_port = port;
+        if protocol == NatProtocol::Icmp {
+            packet.dst_port = port;
+        }
+        packet.flags.set(PacketFlags::TRANSLATED);
+        self.counters.translated_out += 1;
+    }
+
+    /// `translate_in` once time has been advanced.
+    #[inline(always)]
+    pub(crate) fn inbound(&mut self, packet: &mut Packet, l3: &mut [u8]) {
+        if !packet.flags.has(PacketFlags::HAS_PORTS) {
+            return self.error_inbound(packet, l3);
+        }
+        let l3 = at_hand(packet, l3);
+        let (Some(protocol), Some((source, destination))) =
+            (NatProtocol::from_ip(packet.protocol), rewrite::addresses(l3))
+        else {
+            return packet.drop_for(DropReason::NatProtocol);
+        };
+        let Some(at) = self.find_public(protocol, destination, packet.dst_port) else {
+            self.counters.no_mapping += 1;
+            return packet.drop_for(DropReason::NatNoMapping);
+        };
+        if !self.admits(at, source) {
+            self.counters.filtered += 1;
+            return packet.drop_for(DropReason::NatFiltered);
+        }
+        let l4 = transport(packet);
+        let session = &mut self.sessions[at];
+        session.packets_in = session.packets_in.wrapping_add(1);
+        let mut refresh = self.inbound_refresh;
+        if protocol == NatProtocol::Tcp {
+            let before = session.state;
+            session.state = before.after(false, tcp_flags(protocol, l3, l4));
+            refresh = session.state != before || session.state.refreshed_from_outside();
+        }
+        if refresh {
+            session.expires_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
+        }
+        let (address, port) = (session.inside_address, session.inside_port);
+        rewrite::rewrite_packet(l3, l4, protocol, End::Destination, address, port);
+        packet.dst_port = port;
+        if protocol == NatProtocol::Icmp {
+            packet.src_port = port;
+        }
+        packet.flags.set(PacketFlags::TRANSLATED);
+        self.counters.translated_in += 1;
+    }
+
+    /// Counts a hairpin; called by the stage for the second half of one.
+    pub(crate) fn count_hairpin(&mut self) {
+        self.counters.hairpins += 1;
+    }
+
+    /// An ICMP error from inside, about a packet that had come in: what it quotes was sent *to* the
+    /// inside endpoint. It leaves under the endpoint's public address, whoever reported it (RFC 5508
+    /// REQ-5), and does not touch the session's life (REQ-7).
+    #[cold]
+    fn error_outbound(&mut self, packet: &mut Packet, l3: &mut [u8]) {
+        let whole = is_whole(packet, l3);
+        let l3 = at_hand(packet, l3);
+        let found = self.quote(packet, l3, whole).and_then(|quote| {
+            let key = endpoint_key(quote.protocol, quote.destination, quote.destination_port);
+            Some((self.find(key, self.layout.hash(key))?, quote))
+        });
+        let Some((at, quote)) = found else {
+            self.counters.icmp_errors_rejected += 1;
+            return packet.drop_for(DropReason::NatIcmp);
+        };
+        let session = &self.sessions[at];
+        let (address, port) = (self.public_address(session), session.public_port);
+        rewrite::rewrite_error(l3, &quote, End::Source, End::Destination, address, port);
+        packet.flags.set(PacketFlags::TRANSLATED);
+        self.counters.icmp_errors_out += 1;
+    }
+
+    /// An ICMP error from outside, about a packet that had gone out: what it quotes was sent *from* the
+    /// public endpoint. Its sender may be any router on the way; under address-dependent filtering, the
+    /// quoted destination must be one the session has sent to.
+    #[cold]
+    fn error_inbound(&mut self, packet: &mut Packet, l3: &mut [u8]) {
+        let whole = is_whole(packet, l3);
+        let l3 = at_hand(packet, l3);
+        let found = self.quote(packet, l3, whole).and_then(|quote| {
+            let at = self.find_public(quote.protocol, quote.source, quote.source_port)?;
+            self.admits(at, quote.destination).then_some((at, quote))
+        });
+        let Some((at, quote)) = found else {
+            self.counters.icmp_errors_rejected += 1;
+            return packet.drop_for(DropReason::NatIcmp);
+        };
+        let session = &self.sessions[at];
+        let (address, port) = (session.inside_address, session.inside_port);
+        rewrite::rewrite_error(l3, &quote, End::Destination, End::Source, address, port);
+        packet.flags.set(PacketFlags::TRANSLATED);
+        self.counters.icmp_errors_in += 1;
+    }
+
+    fn quote(&self, packet: &Packet, l3: &[u8], whole: bool) -> Option<Quote> {
+        let quote = Quote::parse(l3, transport(packet)?)?;
+        quote.checksums_hold(l3, whole).then_some(quote)
+    }
+
+    #[inline(always)]
+    fn public_address(&self, session: &Session) -> u32 {
+        self.layout.addresses[usize::from(session.address)]
+    }
+
+    #[inline(always)]
+    fn admits(&self, at: usize, source: u32) -> bool {
+        let session = &self.sessions[at];
+        self.filtering == Filtering::EndpointIndependent
+            || session.state == SessionState::Forward
+            || session.admits(self.layout.hash(u64::from(source)))
+    }
+
+    #[inline(always)]
+    fn home(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.index.len() - 1)
+    }
+
+    #[inline(always)]
+    fn find(&self, key: u64, hash: u64) -> Option<usize> {
+        let mask = self.index.len() - 1;
+        let mut at = self.home(hash);
+        // At most half the index is used, so an empty place ends every search.
+        while self.index[at] != 0 {
+            if self.index[at] >> 32 == hash >> 32 {
+                let found = self.index[at] as u32 as usize - 1;
+                if self.sessions[found].key() == key {
+                    return Some(found);
+                }
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn find_public(&self, protocol: NatProtocol, address: u32, port: u16) -> Option<usize> {
+        debug_assert_eq!(self.layout.port_shard(port), self.shard, "packet labelled for another shard");
+        let address = self.layout.public_index(address)?;
+        let place = self.layout.direct_place(protocol, address as usize, port);
+        self.by_public[place].checked_sub(1).map(|at| at as usize)
+    }
+
+    /// Makes a session for an inside endpoint that has none.
+    #[cold]
+    fn create(
+        &mut self,
+        protocol: NatProtocol,
+        inside_address: u32,
+        inside_port: u16,
+        hash: u64,
+        flags: TcpFlags,
+    ) -> Result<usize, DropReason> {
+        debug_assert_eq!(
+            self.layout.session_shard(protocol, inside_address, inside_port),
+            self.shard,
+            "packet labelled for another shard"
+        );
+        if self.counters.sessions_active >= u64::from(self.sessions_max) {
+            self.counters.table_full += 1;
+            return Err(DropReason::NatTableFull);
+        }
+        let Some((address, public_port)) = self.choose_port(protocol, inside_address, inside_port, hash)
+        else {
+            self.counters.ports_exhausted += 1;
+            return Err(DropReason::NatPortsExhausted);
+        };
+        let state = SessionState::initial(protocol, flags);
+        let at = self.insert(Session {
+            expires_s: self.now_s + self.timeouts_s[state as usize],
+            inside_address,
+            inside_port,
+            public_port,
+            address: address as u8,
+            protocol: protocol as u8,
+            state,
+            created_s: self.now_s,
+            ..Session::EMPTY
+        });
+        self.file(at);
+        self.counters.sessions_active += 1;
+        self.counters.sessions_created += 1;
+        Ok(at)
+    }
+
+    /// Takes a free port: of the wanted parity on the host's own address, then on the others, then of
+    /// the other parity in the same order.
+    fn choose_port(
+        &mut self,
+        protocol: NatProtocol,
+        inside_address: u32,
+        inside_port: u16,
+        hash: u64,
+    ) -> Option<(usize, u16)> {
+        let start = if self.layout.preserves_ports() {
+            self.layout.lane_place(inside_port)
+        } else {
+            (hash >> 8) as usize % self.layout.lane_ports()
+        };
+        let addresses = self.layout.addresses.len();
+        let paired = self.layout.paired_address(inside_address);
+        for parity in [inside_port & 1, !inside_port & 1] {
+            for n in 0..addresses {
+                let address = (paired + n) % addresses;
+                let lane = self.layout.lane(protocol, address, parity);
+                if let Some(place) = self.ports.take_from(lane, start) {
+                    self.counters.unpaired += u64::from(n != 0);
+                    self.counters.odd_parity += u64::from(parity != inside_port & 1);
+                    return Some((address, self.layout.lane_port(self.shard, parity, place)));
+                }
+            }
+        }
+        None
+    }
+
+    /// Puts a session into a free record and both indexes. There is one: the caller has counted.
+    fn insert(&mut self, session: Session) -> usize {
+        let at = if let Some(at) = self.free.checked_sub(1) {
+            self.free = self.sessions[at as usize].next;
+            at
+        } else {
+            self.fresh += 1;
+            self.fresh - 1
+        };
+        let hash = self.layout.hash(session.key());
+        let mask = self.index.len() - 1;
+        let mut place = self.home(hash);
+        while self.index[place] != 0 {
+            place = (place + 1) & mask;
+        }
+        self.index[place] = (hash >> 32) << 32 | u64::from(at + 1);
+        let direct = self.direct_place(&session);
+        debug_assert_eq!(self.by_public[direct], 0, "public port given twice");
+        self.by_public[direct] = at + 1;
+        self.sessions[at as usize] = Session { live: true, next: 0, ..session };
+        at as usize
+    }
+
+    fn direct_place(&self, session: &Session) -> usize {
+        let protocol = NatProtocol::from_code(session.protocol);
+        self.layout.direct_place(protocol, usize::from(session.address), session.public_port)
+    }
+
+    /// Files a session under the second it has to be looked at: its end, or sooner.
+    fn file(&mut self, at: usize) {
+        let session = &mut self.sessions[at];
+        let horizon_s = self.now_s + self.horizons_s[usize::from(session.protocol)];
+        let bucket = &mut self.wheel[(session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S) as usize];
+        session.next = *bucket;
+        *bucket = at as u32 + 1;
+    }
+
+    /// Moves time on and removes what is over.
+    #[cold]
+    fn expire(&mut self, now_s: u32) {
+        let from_s = (self.now_s + 1).max(now_s.saturating_sub(WHEEL_S - 1));
+        self.now_s = now_s;
+        for second in from_s..=now_s {
+            let mut list = std::mem::take(&mut self.wheel[(second % WHEEL_S) as usize]);
+            while let Some(at) = list.checked_sub(1) {
+                let at = at as usize;
+                list = self.sessions[at].next;
+                if self.sessions[at].expires_s < now_s {
+                    self.remove(at);
+                } else {
+                    self.file(at);
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let session = self.sessions[at];
+        self.unindex(at, self.layout.hash(session.key()));
+        let direct = self.direct_place(&session);
+        self.by_public[direct] = 0;
+        let protocol = NatProtocol::from_code(session.protocol);
+        let lane = self.layout.lane(protocol, usize::from(session.address), session.public_port & 1);
+        self.ports.release(lane, self.layout.lane_place(session.public_port));
+        self.sessions[at] = Session { next: self.free, ..Session::EMPTY };
+        self.free = at as u32 + 1;
+        self.counters.sessions_active -= 1;
+        self.counters.sessions_expired += 1;
+    }
+
+    /// Takes a session out of the hash index and closes the gap, so that no search ends too early:
+    /// entries behind the gap move into it unless their home lies after it.
+    fn unindex(&mut self, at: usize, hash: u64) {
+        let mask = self.index.len() - 1;
+        let mut gap = self.home(hash);
+        while self.index[gap] as u32 as usize != at + 1 {
+            if self.index[gap] == 0 {
+                debug_assert!(false, "session {at} is not in the index");
+                return;
+            }
+            gap = (gap + 1) & mask;
+        }
+        let mut next = (gap + 1) & mask;
+        while self.index[next] != 0 {
+            let home = (self.index[next] >> 32) as usize & mask;
+            if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
+                self.index[gap] = self.index[next];
+                gap = next;
+            }
+            next = (next + 1) & mask;
+        }
+        self.index[gap] = 0;
+    }
+}
+
+/// The IPv4 packet without what follows it in the frame.
+#[inline(always)]
+fn at_hand<'a>(packet: &Packet, l3: &'a mut [u8]) -> &'a mut [u8] {
+    let len = l3.len().min(packet.ip_len as usize);
+    &mut l3[..len]
+}
+
+/// Where the transport header begins in the IPv4 packet; `None` if the packet has none.
+#[inline(always)]
+fn transport(packet: &Packet) -> Option<usize> {
+    let at = usize::from(packet.l4_offset).checked_sub(usize::from(packet.l3_offset))?;
+    (at >= rewrite::IPV4_HEADER && !packet.flags.has(PacketFlags::LATER_FRAGMENT)).then_some(at)
+}
+
+/// Whether the IP payload is complete, so that a checksum over it can be judged.
+fn is_whole(packet: &Packet, l3: &[u8]) -> bool {
+    l3.len() >= packet.ip_len as usize && !packet.flags.has(PacketFlags::FRAGMENT)
+}
+
+#[inline(always)]
+fn tcp_flags(protocol: NatProtocol, l3: &[u8], l4: Option<usize>) -> TcpFlags {
+    match (protocol, l4) {
+        (NatProtocol::Tcp, Some(l4)) => l3.get(l4 + 13).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte)),
+        _ => TcpFlags::ACK_ONLY,
+    }
+}

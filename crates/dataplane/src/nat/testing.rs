@@ -1,0 +1,315 @@
+//! Packets for tests, benchmarks and fuzzing: IPv4 packets built from scratch with right checksums, a
+//! stand-in for the stages that describe packets to NAT, and a judge of checksums that recomputes them.
+
+use super::config::{NatConfig, NatProtocol, PortForward, PortSelection};
+use super::label::Labeller;
+use super::rewrite::{addresses, get_u16};
+use super::stage::NatStage;
+use std::net::SocketAddrV4;
+use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, Packet, PacketFlags, mix64};
+use thalweg_wire::checksum::{finish, fold, pseudo_ipv4, sum};
+
+/// One nanosecond count per second.
+pub const SECOND_NS: u64 = 1_000_000_000;
+/// The inside port of test configurations.
+pub const INSIDE: u16 = 1;
+/// The outside port of test configurations.
+pub const OUTSIDE: u16 = 0;
+
+/// A configuration with one inside port, 192.168.0.0/16 behind it, and this many public addresses from
+/// 198.51.100.1 on.
+pub fn config(public_addresses: u8) -> NatConfig {
+    NatConfig {
+        outside_port: OUTSIDE,
+        inside_ports: vec![INSIDE],
+        public_addresses: (1..=public_addresses).map(|n| [198, 51, 100, n].into()).collect(),
+        untranslated: [([192, 168, 0, 0].into(), 16u8)]
+            .iter()
+            .filter_map(|&(network, length)| ipnet::Ipv4Net::new(network, length).ok())
+            .collect(),
+        ..NatConfig::default()
+    }
+}
+
+/// An IPv4 packet around a transport segment. `fragment` is the flags and offset word.
+pub fn ipv4(source: u32, destination: u32, protocol: u8, fragment: u16, segment: &[u8]) -> Vec<u8> {
+    let len = (20 + segment.len()) as u16;
+    let mut packet = vec![0x45, 0];
+    packet.extend(len.to_be_bytes());
+    packet.extend([0x12, 0x34]);
+    packet.extend(fragment.to_be_bytes());
+    packet.extend([64, protocol, 0, 0]);
+    packet.extend(source.to_be_bytes());
+    packet.extend(destination.to_be_bytes());
+    let checksum = finish(sum(&packet, 0));
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.extend(segment);
+    packet
+}
+
+fn transport(
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+    protocol: u8,
+    checksum_at: usize,
+    segment: Vec<u8>,
+) -> Vec<u8> {
+    let mut segment = segment;
+    segment[0..2].copy_from_slice(&from.port().to_be_bytes());
+    segment[2..4].copy_from_slice(&to.port().to_be_bytes());
+    let (source, destination) = (u32::from(*from.ip()), u32::from(*to.ip()));
+    let pseudo = pseudo_ipv4(source, destination, protocol, segment.len() as u16);
+    let checksum = match finish(sum(&segment, pseudo)) {
+        0 if protocol == 17 => 0xffff,
+        checksum => checksum,
+    };
+    segment[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+    ipv4(source, destination, protocol, 0, &segment)
+}
+
+/// A UDP packet.
+pub fn udp(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    let mut segment = vec![0; 8];
+    segment[4..6].copy_from_slice(&((8 + payload.len()) as u16).to_be_bytes());
+    segment.extend(payload);
+    transport(from, to, 17, 6, segment)
+}
+
+/// A TCP packet with these flags.
+pub fn tcp(from: SocketAddrV4, to: SocketAddrV4, flags: u8) -> Vec<u8> {
+    let mut segment = vec![0; 20];
+    segment[12] = 0x50;
+    segment[13] = flags;
+    transport(from, to, 6, 16, segment)
+}
+
+/// An ICMP message.
+pub fn icmp(source: u32, destination: u32, kind: u8, rest: [u8; 4], body: &[u8]) -> Vec<u8> {
+    let mut message = vec![kind, 0, 0, 0];
+    message.extend(rest);
+    message.extend(body);
+    let checksum = finish(sum(&message, 0));
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    ipv4(source, destination, 1, 0, &message)
+}
+
+/// An ICMP echo request (8) or reply (0).
+pub fn echo(source: u32, destination: u32, kind: u8, identifier: u16) -> Vec<u8> {
+    let id = identifier.to_be_bytes();
+    icmp(source, destination, kind, [id[0], id[1], 0, 1], b"echo")
+}
+
+/// A packet of the given protocol between two endpoints; the source's port is the identifier for ICMP.
+pub fn any(protocol: NatProtocol, from: SocketAddrV4, to: SocketAddrV4, flags: u8) -> Vec<u8> {
+    match protocol {
+        NatProtocol::Tcp => tcp(from, to, flags),
+        NatProtocol::Udp => udp(from, to, b"data"),
+        NatProtocol::Icmp => echo((*from.ip()).into(), (*to.ip()).into(), 8, from.port()),
+    }
+}
+
+/// Does what the stages before NAT do: checks the IPv4 header and fills in the descriptor.
+pub fn describe(packet: &mut Packet, l3: &[u8]) {
+    packet.l3_offset = 0;
+    packet.flow_hash = mix64(u64::from(packet.index)) as u32;
+    let header = usize::from(l3.first().map_or(0, |b| b & 15)) * 4;
+    if header < 20 || l3.len() < header || l3[0] >> 4 != 4 {
+        return packet.drop_for(DropReason::IpHeaderLength);
+    }
+    let total = get_u16(l3, 2).unwrap_or(0);
+    if usize::from(total) < header || u32::from(total) > packet.wire_len {
+        return packet.drop_for(DropReason::IpTotalLength);
+    }
+    if finish(sum(&l3[..header], 0)) != 0 {
+        return packet.drop_for(DropReason::IpChecksum);
+    }
+    packet.ip_len = u32::from(total);
+    packet.l4_offset = header as u16;
+    packet.protocol = l3[9];
+    let fragment = get_u16(l3, 6).unwrap_or(0);
+    if fragment & 0x3fff != 0 {
+        packet.flags.set(PacketFlags::FRAGMENT);
+    }
+    if fragment & 0x1fff != 0 {
+        return packet.flags.set(PacketFlags::LATER_FRAGMENT);
+    }
+    let segment = &l3[header..l3.len().min(usize::from(total).max(header))];
+    let ports = match packet.protocol {
+        6 | 17 => get_u16(segment, 0).zip(get_u16(segment, 2)),
+        1 if matches!(segment.first(), Some(0 | 8)) => get_u16(segment, 4).map(|id| (id, id)),
+        1 if segment.len() >= 8 => return,
+        1 => None,
+        _ => return,
+    };
+    match ports {
+        Some((source, destination)) => {
+            (packet.src_port, packet.dst_port) = (source, destination);
+            packet.flags.set(PacketFlags::HAS_PORTS);
+        }
+        None => packet.drop_for(DropReason::TransportTruncated),
+    }
+}
+
+/// A chunk of these packets (port in, bytes, length on the wire), described.
+pub fn chunk(packets: &[(u16, &[u8], u32)], now_ns: u64) -> Chunk {
+    let bytes: usize = packets.iter().map(|p| p.1.len() + ChunkBuilder::HEADROOM).sum();
+    let mut builder = ChunkBuilder::with_capacity(bytes);
+    for &(port_in, frame, wire_len) in packets {
+        let at = builder.next_frame_offset();
+        builder.buffer_mut()[at..at + frame.len()].copy_from_slice(frame);
+        builder.push(at, frame.len(), wire_len, now_ns, LinkType::RawIp, port_in, 0);
+    }
+    let mut chunk = builder.finish(0, 1, now_ns);
+    let (mut batch, _) = chunk.whole();
+    for i in 0..batch.len() {
+        let (packet, l3) = batch.packet_and_l3(i);
+        describe(packet, l3);
+    }
+    chunk
+}
+
+/// Labels a chunk, and gives packets that NAT does not touch a shard all the same.
+pub fn label(labeller: &Labeller, chunk: &mut Chunk, shards: u16) {
+    let (mut batch, _) = chunk.whole();
+    let mut crosses = false;
+    for i in 0..batch.len() {
+        let (packet, l3) = batch.packet_and_l3(i);
+        labeller.label(packet, l3);
+        if packet.shard == thalweg_base::NO_SHARD {
+            packet.shard = packet.flow_hash as u16 % shards;
+        }
+        crosses |= packet.crossing_shard != thalweg_base::NO_SHARD;
+    }
+    chunk.crosses_shards = crosses;
+}
+
+/// Whether all checksums of a complete IPv4 packet are right, those of a quoted packet among them as far
+/// as it is quoted; else says which is not.
+pub fn checksums(l3: &[u8]) -> Result<(), String> {
+    let header = usize::from(l3.first().ok_or("empty")? & 15) * 4;
+    let total = usize::from(get_u16(l3, 2).ok_or("short")?);
+    let (source, destination) = addresses(l3).ok_or("short")?;
+    if finish(sum(l3.get(..header).ok_or("short header")?, 0)) != 0 {
+        return Err(format!("IP header of {l3:02x?}"));
+    }
+    if get_u16(l3, 6).ok_or("short")? & 0x3fff != 0 || l3.len() < total {
+        return Ok(()); // no transport checksum can be judged
+    }
+    let segment = l3.get(header..total).ok_or("length")?;
+    let checksum_at = [(1, 2), (6, 16), (17, 6)].into_iter().find(|&(protocol, _)| protocol == l3[9]);
+    if checksum_at.is_some_and(|(_, at)| segment.len() < at + 2) {
+        return Err(format!("no room for a checksum in {l3:02x?}"));
+    }
+    match l3[9] {
+        protocol @ (6 | 17) => {
+            let absent = protocol == 17 && get_u16(segment, 6) == Some(0);
+            let pseudo = pseudo_ipv4(source, destination, protocol, segment.len() as u16);
+            if !absent && fold(sum(segment, pseudo)) != 0xffff {
+                return Err(format!("transport of {l3:02x?}"));
+            }
+        }
+        1 => {
+            if fold(sum(segment, 0)) != 0xffff {
+                return Err(format!("ICMP of {l3:02x?}"));
+            }
+            if matches!(segment.first(), Some(3 | 4 | 11 | 12)) {
+                return checksums(segment.get(8..).ok_or("no quote")?);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Plays fuzzer input against a small NAT: packets made by recipe, answers and ICMP errors made from
+/// what came out, damaged copies, raw bytes. Panics if an invariant breaks: a packet whose checksums
+/// were right leaves with wrong ones, or the counters do not add up.
+pub fn fuzz_one(data: &[u8]) {
+    let Some((&choices, mut data)) = data.split_first() else { return };
+    let mut config = config(2);
+    config.shards = 1 << (choices & 3);
+    config.sessions_max = 16;
+    config.inbound_refresh = choices & 4 != 0;
+    if choices & 8 != 0 {
+        config.port_selection = PortSelection::Hash;
+    }
+    if choices & 16 != 0 {
+        config.filtering = super::Filtering::AddressDependent;
+    }
+    config.forwards = vec![PortForward {
+        protocol: NatProtocol::Udp,
+        public_address: 1,
+        public_port: 53,
+        inside_address: [192, 168, 0, 1].into(),
+        inside_port: 5353,
+    }];
+    let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else { return };
+    let mut last = Vec::new();
+    let mut now_ns = 0;
+    while let Some((step, rest)) = data.split_first_chunk::<6>() {
+        let raw_len = if step[0] & 7 == 7 { usize::from(step[5]).min(rest.len()) } else { 0 };
+        let (raw, rest) = rest.split_at(raw_len);
+        data = rest;
+        now_ns += u64::from(step[1] >> 2) * 8 * SECOND_NS;
+        let frame = fuzz_packet(step, raw, &last);
+        let port_in = u16::from(step[1] & 1);
+        let wire_len = frame.len() as u32 + u32::from(step[0] >> 3 & 1) * 40;
+        let mut chunk = chunk(&[(port_in, &frame, wire_len)], now_ns);
+        if step[0] & 0xf0 == 0xf0 && chunk.packets()[0].is_alive() {
+            // Descriptors no stage would make: no invariants then, but no panic either.
+            let packet = &mut chunk.packets_mut()[0];
+            packet.l4_offset = u16::from(step[4]);
+            packet.ip_len = u32::from(step[5]) * 2;
+            packet.flags.set(step[3] & !(PacketFlags::NAT_IN | PacketFlags::NAT_OUT | PacketFlags::IPV6));
+            packet.protocol = [1, 6, 17, step[2]][usize::from(step[2] & 3)];
+            fuzz_run(&labeller, &nat, &mut chunk, config.shards);
+            continue;
+        }
+        let valid = checksums(&frame).is_ok();
+        fuzz_run(&labeller, &nat, &mut chunk, config.shards);
+        if valid && chunk.packets()[0].is_alive() {
+            if let Err(wrong) = checksums(chunk.frame(0)) {
+                panic!("wrong checksum: {wrong}, was {frame:02x?}");
+            }
+            last = chunk.frame(0).to_vec();
+        }
+        let counters = nat.counters();
+        assert_eq!(counters.sessions_active, counters.sessions_created - counters.sessions_expired);
+    }
+}
+
+fn fuzz_run(labeller: &Labeller, nat: &NatStage, chunk: &mut Chunk, shards: u16) {
+    label(labeller, chunk, shards);
+    nat.run_groups(chunk, 0..1, 1);
+    nat.run_crossing(chunk);
+}
+
+/// The packet a fuzzing step asks for. `last` is the last one that came out.
+fn fuzz_packet(step: &[u8; 6], raw: &[u8], last: &[u8]) -> Vec<u8> {
+    let inside = SocketAddrV4::new([192, 168, 0, step[2] & 3].into(), 5352 + u16::from(step[3] & 3));
+    let public =
+        SocketAddrV4::new([198, 51, 100, 1 + (step[2] >> 2 & 1)].into(), u16::from(step[4] & 63) + 5340);
+    let outside = SocketAddrV4::new([203, 0, 113, step[4] & 7].into(), 80);
+    let protocol = NatProtocol::from_code(step[3] >> 2 & 3);
+    let to = if step[3] & 16 == 0 { outside } else { public };
+    let turned = |quote: &[u8]| {
+        addresses(quote).map_or_else(Vec::new, |(source, destination)| {
+            icmp(destination, source, [3, 11, 12, 5][usize::from(step[3] >> 6)], [0; 4], quote)
+        })
+    };
+    match step[0] & 7 {
+        0 | 1 => any(protocol, inside, to, step[5]),
+        2 => any(protocol, outside, public, step[5]),
+        3 => turned(&last[..last.len().min(20 + usize::from(step[5] & 63))]),
+        4 => turned(&any(protocol, inside, to, step[5])),
+        5 => turned(&any(protocol, public, outside, step[5])),
+        6 => {
+            let mut damaged = last.to_vec();
+            if let Some(byte) = damaged.get_mut(usize::from(step[5])) {
+                *byte ^= step[4];
+            }
+            damaged
+        }
+        _ => raw.to_vec(),
+    }
+}
