@@ -20,7 +20,6 @@ mod verdict;
 pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, ShardIndex};
 pub use hash::{mix64, symmetric_flow_hash};
 pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};
-pub use packet::{LinkType, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};
 pub use rng::XorShift64Star;
 pub use slab::{Slab, SlabPool};
 pub use verdict::DropReason;
