@@ -8,17 +8,20 @@
 //! | class of service | [`classify`] | any batch |
 //! | colour and police, track fragments | [`police`], [`fragments`] | in order of arrival |
 //! | order of service | [`schedule`] | one chunk |
-//! | look-up, TTL, MAC addresses | [`route`] | any batch |
+//! | address and port translation | [`nat`] | per shard |
+//! | look-up, TTL, MAC addresses | [`route`], [`lpm`] | any batch |
 //! | books | [`account`] | any batch |
 
 pub mod account;
 pub mod classify;
 pub mod fragments;
 pub mod ingress;
+pub mod lpm;
+pub mod nat;
 pub mod police;
+pub mod queens;
+pub mod route;
 pub mod schedule;
 
 #[cfg(test)]
 mod test_support;
-
-pub mod nat;

@@ -12,7 +12,8 @@
 //! Missing: ICMP errors to the sender, fragmentation, live neighbour resolution; a packet that would need
 //! them is dropped by name.
 
-use crate::lpm::{Fib4, Fib6};
+use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
+use std::sync::Arc;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet};
 
 /// What to do with a packet that matched a route.
@@ -82,8 +83,8 @@ impl Default for NextHops {
 }
 
 impl NextHops {
-    /// The most groups there can be: ids are 15 bits wide in the smallest look-up table.
-    pub const GROUPS_MAX: usize = 32_767;
+    /// The most groups there can be besides "no route".
+    pub const GROUPS_MAX: usize = NEXT_HOP_MAX as usize;
 
     /// A table that holds only "no route".
     pub fn new() -> Self {
@@ -118,22 +119,18 @@ impl NextHops {
     #[inline(always)]
     fn select(&self, id: u16, flow_hash: u32) -> &Rewrite {
         let group = self.groups[usize::from(id)];
-        let member = if group.count == 1 {
-            0
-        } else {
-            ((u64::from(flow_hash) * u64::from(group.count)) >> 32) as u32
-        };
+        let member =
+            if group.count == 1 { 0 } else { ((u64::from(flow_hash) * u64::from(group.count)) >> 32) as u32 };
         &self.rewrites[(group.first + member) as usize]
     }
 }
 
 /// The routing stage. Stateless: it reads the tables and writes packets.
-#[derive(Debug)]
 pub struct Router {
-    /// IPv4 routes.
-    pub fib4: Fib4,
-    /// IPv6 routes.
-    pub fib6: Fib6,
+    /// IPv4 routes; a writer may change them meanwhile.
+    pub fib4: Arc<Fib4>,
+    /// IPv6 routes, likewise.
+    pub fib6: Arc<Fib6>,
     /// What the routes lead to.
     pub next_hops: NextHops,
 }
@@ -174,7 +171,8 @@ impl Router {
         let mut count = 0;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
-            if let (true, true, Some(header)) = (packet.is_alive(), packet.is_ipv6(), l3.first_chunk::<40>()) {
+            if let (true, true, Some(header)) = (packet.is_alive(), packet.is_ipv6(), l3.first_chunk::<40>())
+            {
                 addresses[count] = header[24..40].iter().fold(0, |a, &b| a << 8 | u128::from(b));
                 members[count] = i as u16;
                 count += 1;

@@ -10,10 +10,11 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use thalweg_base::DropReason;
 use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::ingress::{Ingress, PortGuess};
-use thalweg_dataplane::lpm::{Fib4, Fib6};
+use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer, LpmError};
 use thalweg_dataplane::nat::{self, Labeller, NatStage};
 use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
@@ -29,6 +30,8 @@ pub enum BuildError {
     },
     /// NAT refuses its configuration.
     Nat(String),
+    /// The look-up tables cannot hold the routes.
+    Routes(String),
 }
 
 impl fmt::Display for BuildError {
@@ -38,6 +41,7 @@ impl fmt::Display for BuildError {
                 write!(f, "the routes and neighbours lead to more than {limit} different next hops")
             }
             BuildError::Nat(reason) => write!(f, "nat: {reason}"),
+            BuildError::Routes(reason) => write!(f, "routes: {reason}"),
         }
     }
 }
@@ -259,7 +263,12 @@ fn router(config: &RouterConfig) -> Result<Router, BuildError> {
             _ => {}
         }
     }
-    Ok(Router { fib4: Fib4::from_routes(v4), fib6: Fib6::from_routes(v6), next_hops: groups.hops })
+    let refused = |e: LpmError| BuildError::Routes(e.to_string());
+    Ok(Router {
+        fib4: Arc::clone(Fib4Writer::from_routes(v4).map_err(refused)?.table()),
+        fib6: Arc::clone(Fib6Writer::from_routes(v6).map_err(refused)?.table()),
+        next_hops: groups.hops,
+    })
 }
 
 fn adjacency(

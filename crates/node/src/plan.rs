@@ -43,7 +43,6 @@ pub struct Nat {
 }
 
 /// Everything a router does to packets, built from a configuration.
-#[derive(Debug)]
 pub struct RouterParts {
     /// Validation.
     pub ingress: Ingress,
@@ -94,7 +93,6 @@ pub struct Scratch {
 }
 
 /// The router, ready to be run by a model.
-#[derive(Debug)]
 pub struct RouterPlan {
     specs: Vec<StageSpec>,
     stages: Vec<Stage>,

@@ -124,7 +124,9 @@ fn packet(rng: &mut XorShift64Star) -> Vec<u8> {
     };
     let pseudo = match protocol {
         1 => 0,
-        _ => checksum::pseudo_ipv4(u32::from_be_bytes(src), u32::from_be_bytes(dst), protocol, l4.len() as u16),
+        _ => {
+            checksum::pseudo_ipv4(u32::from_be_bytes(src), u32::from_be_bytes(dst), protocol, l4.len() as u16)
+        }
     };
     let sum = checksum::finish(checksum::sum(&l4, pseudo));
     l4[at..at + 2].copy_from_slice(&sum.to_be_bytes());
@@ -298,7 +300,9 @@ fn the_traffic_reaches_every_corner() {
     let serial = run(1, &ModelOptions::new(ModelKind::Serial, 1));
     let hits: Vec<&str> =
         DropReason::ALL.iter().filter(|r| serial.dropped[**r as usize] > 0).map(|r| r.name()).collect();
-    for name in ["ip-checksum", "ttl-expired", "policed", "nat-no-mapping", "blackhole", "fragment-without-first"] {
+    for name in
+        ["ip-checksum", "ttl-expired", "policed", "nat-no-mapping", "blackhole", "fragment-without-first"]
+    {
         assert!(hits.contains(&name), "no packet was dropped as {name}: {hits:?}");
     }
     assert!(serial.classes.iter().all(|n| *n > 100), "{:?}", serial.classes);

@@ -10,11 +10,7 @@ use thalweg_ports::Progress;
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs `work` and reports the reader's counters now and then from a thread beside it.
-pub(crate) fn watched<R>(
-    counters: &Progress,
-    listener: &dyn ReplayProgress,
-    work: impl FnOnce() -> R,
-) -> R {
+pub(crate) fn watched<R>(counters: &Progress, listener: &dyn ReplayProgress, work: impl FnOnce() -> R) -> R {
     thread::scope(|scope| {
         let (done, waiting) = channel::<()>();
         scope.spawn(move || {

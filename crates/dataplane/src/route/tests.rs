@@ -1,5 +1,6 @@
 use super::*;
 use crate::ingress::{Ingress, PortGuess};
+use crate::lpm::{Fib4Writer, Fib6Writer};
 use crate::test_support::*;
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::HashMap;
@@ -28,13 +29,21 @@ fn router() -> Router {
     let v4 = |s: &str, hop: u16| (s.parse::<Ipv4Net>().unwrap(), hop);
     let v6 = |s: &str, hop: u16| (s.parse::<Ipv6Net>().unwrap(), hop);
     Router {
-        fib4: Fib4::from_routes([
-            v4("198.51.100.0/24", world),
-            v4("198.51.100.128/25", office),
-            v4("198.51.100.200/32", hole),
-            v4("203.0.113.0/24", spread),
-        ]),
-        fib6: Fib6::from_routes([v6("2001:db8::/32", world), v6("2001:db8:1::/48", office)]),
+        fib4: Arc::clone(
+            Fib4Writer::from_routes([
+                v4("198.51.100.0/24", world),
+                v4("198.51.100.128/25", office),
+                v4("198.51.100.200/32", hole),
+                v4("203.0.113.0/24", spread),
+            ])
+            .unwrap()
+            .table(),
+        ),
+        fib6: Arc::clone(
+            Fib6Writer::from_routes([v6("2001:db8::/32", world), v6("2001:db8:1::/48", office)])
+                .unwrap()
+                .table(),
+        ),
         next_hops: hops,
     }
 }
