@@ -25,3 +25,4 @@ pub mod schedule;
 
 #[cfg(test)]
 mod test_support;
+pub mod lpm;

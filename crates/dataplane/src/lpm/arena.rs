@@ -1,0 +1,240 @@
+//! Memory that readers may hold stale indices into: it never moves, never shrinks, keeps its type.
+//!
+//! A [`Region`] is a fixed stretch of atomic words, reserved in full when the table is made. The
+//! operating system gives pages only when they are touched and gives them zeroed, so a large reserve
+//! costs address space, not memory. Every index is cut to the region's size, which is a power of two:
+//! whatever number a reader comes up with from stale data, it stays inside.
+//!
+//! A [`Pool`] is the writer's bookkeeping of such a region: what is handed out, what is free, and what
+//! is in *limbo*: replaced, unreachable for look-ups that start now, but perhaps still in the hands of
+//! one that started earlier. Limbo becomes free all at once, when the [`Generation`] is raised.
+//!
+//! # Why the generation is enough
+//!
+//! Writer, in program order: (a) stores the word that leads to the new piece, (b) puts the old piece in
+//! limbo, (c) raises the generation (release) and passes a release fence, (d) writes new content into
+//! the old piece. Reader: loads the generation (acquire), looks up, passes an acquire fence, loads the
+//! generation again.
+//!
+//! - The reader sees anything of (d): then, fence to fence, its second load sees (c), and unless its
+//!   first load did so too it repeats the batch.
+//! - Its first load saw (c): then it also sees (a), and cannot reach the old piece by the old way.
+//!
+//! So a batch with equal generations never used a word that was rewritten for another purpose.
+#![allow(unsafe_code)] // reserved memory and unchecked indices: what every look-up does, paid for by `benches/lpm.rs`
+
+use super::LpmError;
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Size and alignment of a huge page on the machines this is for.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Room behind the last word, so that a vector load at any index stays inside the allocation.
+const SLACK: usize = 64;
+
+/// How many pieces wait in limbo before the generation is raised.
+const LIMBO_PIECES: usize = 4096;
+
+/// A word for which all bits zero is a value.
+///
+/// # Safety
+/// The type is valid when all its bytes are zero, has no drop glue, and may be shared among threads.
+pub(super) unsafe trait Word: Sync + Send + 'static {}
+
+// SAFETY: an atomic integer is valid when zero and needs no drop.
+unsafe impl Word for AtomicU16 {}
+// SAFETY: as above.
+unsafe impl Word for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl Word for AtomicU64 {}
+
+/// `2^LOG2` words, all zero at first. See the module's text.
+pub(super) struct Region<T: Word, const LOG2: u32> {
+    words: NonNull<T>,
+    allocation: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the region owns its memory, which holds atomics only.
+unsafe impl<T: Word, const LOG2: u32> Send for Region<T, LOG2> {}
+// SAFETY: shared access is to atomics only.
+unsafe impl<T: Word, const LOG2: u32> Sync for Region<T, LOG2> {}
+
+impl<T: Word, const LOG2: u32> Region<T, LOG2> {
+    const LEN: usize = 1 << LOG2;
+    const MASK: usize = Self::LEN - 1;
+
+    pub(super) fn new() -> Result<Self, LpmError> {
+        let bytes = Self::LEN * size_of::<T>() + SLACK;
+        // Zeroed memory with a small alignment comes from the system as it is; with a large one the
+        // allocator would write the zeros itself. So the alignment is made here.
+        let asked = bytes + HUGE_PAGE;
+        let refused = LpmError::OutOfMemory { bytes: asked };
+        let layout = Layout::from_size_align(asked, 16).map_err(|_| refused)?;
+        // SAFETY: the layout's size is not zero.
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(refused)?;
+        let skip = allocation.as_ptr().align_offset(HUGE_PAGE);
+        // SAFETY: align_offset skips less than a huge page, which was asked for on top.
+        let words = unsafe { allocation.add(skip) };
+        advise_huge_pages(words.as_ptr(), bytes);
+        Ok(Self { words: words.cast(), allocation, layout })
+    }
+
+    /// The word at `index`, cut to the region's size.
+    #[inline(always)]
+    pub(super) fn at(&self, index: usize) -> &T {
+        // SAFETY: the masked index is below LEN, and LEN words were allocated, zeroed, which is a value
+        // of T, aligned to far more than T needs; they live as long as the region.
+        unsafe { self.words.add(index & Self::MASK).as_ref() }
+    }
+
+    /// Where the words start, for vector loads: `SLACK` bytes behind the last word can be read too.
+    #[inline(always)]
+    pub(super) fn as_ptr(&self) -> *const T {
+        self.words.as_ptr()
+    }
+}
+
+impl<T: Word, const LOG2: u32> Drop for Region<T, LOG2> {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; `&mut self` says that no reader is left.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
+    }
+}
+
+/// Asks for huge pages; a refusal costs speed only.
+#[cfg(target_os = "linux")]
+fn advise_huge_pages(start: *mut u8, bytes: usize) {
+    let whole = bytes / HUGE_PAGE * HUGE_PAGE;
+    if whole > 0 {
+        // SAFETY: the range is a part of one allocation; the advice changes no content.
+        unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn advise_huge_pages(_start: *mut u8, _bytes: usize) {}
+
+/// Asks the processor to fetch the cache line of a word.
+#[inline(always)]
+pub(super) fn prefetch<T>(word: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on the cache, whatever the address; SSE is in the baseline.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = word;
+}
+
+/// How often limbo was turned into free memory. See the module's text.
+#[derive(Default)]
+pub(super) struct Generation(AtomicU64);
+
+impl Generation {
+    /// Runs a look-up until no memory was reused meanwhile.
+    #[inline(always)]
+    pub(super) fn read<R>(&self, mut look_up: impl FnMut() -> R) -> R {
+        loop {
+            let before = self.0.load(Ordering::Acquire);
+            let found = look_up();
+            fence(Ordering::Acquire);
+            if self.0.load(Ordering::Relaxed) == before {
+                return found;
+            }
+        }
+    }
+
+    /// Only the writer calls this.
+    fn raise(&self) {
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Release);
+        fence(Ordering::Release);
+    }
+}
+
+/// Who has which part of a region. Sizes are exact, each has its own free list.
+pub(super) struct Pool {
+    part: &'static str,
+    capacity: usize,
+    top: usize,
+    free: BTreeMap<u32, Vec<u32>>,
+    limbo: Vec<(u32, u32)>,
+}
+
+impl Pool {
+    /// A pool over `capacity` units of which the first `reserved` are never handed out.
+    pub(super) fn new(part: &'static str, capacity: usize, reserved: usize) -> Self {
+        Self { part, capacity, top: reserved, free: BTreeMap::new(), limbo: Vec::new() }
+    }
+
+    /// The start of `size` unused units in a row.
+    pub(super) fn allocate(&mut self, size: u32, generation: &Generation) -> Result<u32, LpmError> {
+        if let Some(start) = self.free.get_mut(&size).and_then(Vec::pop) {
+            return Ok(start);
+        }
+        if self.top + size as usize <= self.capacity {
+            let start = self.top as u32;
+            self.top += size as usize;
+            return Ok(start);
+        }
+        self.recycle(generation);
+        self.split_free(size).ok_or(LpmError::Full { part: self.part, capacity: self.capacity })
+    }
+
+    /// Puts a piece, which no look-up that starts now can reach, in limbo.
+    pub(super) fn release(&mut self, start: u32, size: u32, generation: &Generation) {
+        self.limbo.push((start, size));
+        if self.limbo.len() >= LIMBO_PIECES {
+            self.recycle(generation);
+        }
+    }
+
+    /// Units ever handed out: what memory was touched.
+    pub(super) fn top(&self) -> usize {
+        self.top
+    }
+
+    /// Bytes of the bookkeeping itself.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.free.values().map(|list| list.capacity() * 4).sum::<usize>() + self.limbo.capacity() * 8
+    }
+
+    fn recycle(&mut self, generation: &Generation) {
+        if self.limbo.is_empty() {
+            return;
+        }
+        generation.raise();
+        for (start, size) in self.limbo.drain(..) {
+            self.free.entry(size).or_default().push(start);
+        }
+    }
+
+    /// The start of a free piece that is at least so large; the rest stays free.
+    fn split_free(&mut self, size: u32) -> Option<u32> {
+        let (&found, list) = self.free.range_mut(size..).find(|(_, list)| !list.is_empty())?;
+        let start = list.pop()?;
+        if found > size {
+            self.free.entry(found - size).or_default().push(start + size);
+        }
+        Some(start)
+    }
+}
+
+/// Bytes touched at the start of a region, as the writer last reported them to readers.
+#[derive(Default)]
+pub(super) struct Touched(AtomicUsize);
+
+impl Touched {
+    pub(super) fn set(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Rounded up to whole huge pages, which is what the system gives.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed).next_multiple_of(HUGE_PAGE)
+    }
+}

@@ -1,0 +1,179 @@
+//! Longest-prefix match: which next hop does an address take?
+//!
+//! One interface, [`Lpm`], and several structures behind it, each with its own reason to exist:
+//!
+//! | structure | addresses | idea | loads per look-up |
+//! |---|---|---|---|
+//! | [`BinaryTrie`] | both | one node per prefix bit; the truth the others are painted from | up to 32 / 128 |
+//! | [`Dir24`] | IPv4 | one array indexed by the top 24 bits, 256-slot blocks below it | 1, rarely 2 |
+//! | [`Fib4`] | IPv4 | 8-byte nodes, each 32 /24s as a bitmap and a run of values | 2 |
+//! | [`Fib6`] | IPv6 | two arrays to /32, then trees whose nodes are cache lines of sorted keys | 2 to 5 |
+//!
+//! The router uses [`Fib4`] and [`Fib6`]; [`Dir24`] is the classic they are measured against.
+//!
+//! # Readers and the writer
+//!
+//! A table is shared by reference among any number of readers and changed by one [`Writer`]. Readers
+//! take no lock and write nothing. What makes that right:
+//!
+//! 1. Everything a reader follows is an atomic word in memory that stays mapped and keeps its type as
+//!    long as the table lives, so a stale index leads to stale data, never outside.
+//! 2. A changed piece is written to unused memory and published by one atomic store. A look-up passes
+//!    through each such word once, so it sees the piece before or after the change.
+//! 3. Replaced pieces go to a limbo list. Before the writer uses them again it raises the table's
+//!    *reuse generation*; readers load it before and after each batch and repeat the batch if it
+//!    moved. The writer collects at least a thousand pieces first, so a repeat is rare, and its cost
+//!    is one batch.
+//!
+//! Point 3 is a sequence lock turned around: it does not guard changes (those are atomic by point 2)
+//! but only the reuse of memory. See `arena.rs` for the orderings.
+//!
+//! Each look-up answers with the route before or after an update. A batch does not see all of an
+//! update at once: while `10.0.0.0/8` is inserted, parts of it are switched one after another.
+//!
+//! # Missing
+//!
+//! One writer per table, which holds the routes ([`BinaryTrie`]) as well. Next hops are numbers; what
+//! they mean (interface, gateway, ECMP group) is the caller's business. No VRFs: make more tables.
+
+mod address;
+mod arena;
+mod dir24;
+mod fib4;
+mod fib6;
+pub mod measure;
+mod trie;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use address::{Address, Prefix};
+pub use dir24::{Dir24, Dir24Table};
+pub use fib4::{Fib4, Fib4Table};
+pub use fib6::{Fib6, Fib6Table};
+pub use trie::BinaryTrie;
+pub use writer::{Dir24Writer, Fib4Writer, Fib6Writer, Table, Writer};
+
+use std::fmt;
+
+/// The number of a next hop; [`NO_ROUTE`] says that no prefix covers the address.
+pub type NextHopId = u16;
+
+/// The answer for an address that no prefix covers.
+pub const NO_ROUTE: NextHopId = 0;
+
+/// The greatest next hop number a route may carry. The upper half is used inside the structures.
+pub const NEXT_HOP_MAX: NextHopId = 0x7fff;
+
+/// A table that finds the most specific prefix of an address.
+pub trait Lpm<A: Address>: Send + Sync {
+    /// The next hop of the longest prefix that covers `address`, or [`NO_ROUTE`].
+    fn lookup(&self, address: A) -> NextHopId;
+
+    /// Looks up many addresses: `next_hops[i]` becomes the answer for `addresses[i]`. Works on as many
+    /// as the shorter slice has; any length is fine, 64 to 256 is where it pays.
+    fn lookup_batch(&self, addresses: &[A], next_hops: &mut [NextHopId]) {
+        for (address, next_hop) in addresses.iter().zip(next_hops) {
+            *next_hop = self.lookup(*address);
+        }
+    }
+
+    /// Bytes of memory the structure occupies, without the writer's routes.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// The code a table runs its batches with. All give the same answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Plain Rust for any processor.
+    Portable,
+    /// The same, compiled for processors with BMI2, POPCNT and AVX2; key compares use AVX2.
+    Avx2,
+    /// AVX-512 (F, BW, VL, VPOPCNTDQ).
+    Avx512,
+}
+
+impl Kernel {
+    /// All kernels, plainest first.
+    pub const ALL: [Kernel; 3] = [Kernel::Portable, Kernel::Avx2, Kernel::Avx512];
+
+    /// Whether this processor can run the kernel.
+    pub fn is_supported(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("popcnt");
+            match self {
+                Kernel::Portable => true,
+                Kernel::Avx2 => avx2,
+                Kernel::Avx512 => {
+                    avx2 && is_x86_feature_detected!("avx512f")
+                        && is_x86_feature_detected!("avx512bw")
+                        && is_x86_feature_detected!("avx512vl")
+                        && is_x86_feature_detected!("avx512vpopcntdq")
+                }
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            self == Kernel::Portable
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kernel::Portable => "portable",
+            Kernel::Avx2 => "avx2",
+            Kernel::Avx512 => "avx512",
+        })
+    }
+}
+
+/// Why a route was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LpmError {
+    /// The next hop is [`NO_ROUTE`] or above [`NEXT_HOP_MAX`].
+    NextHopOutOfRange {
+        /// The number given.
+        next_hop: NextHopId,
+    },
+    /// The prefix is longer than the addresses are.
+    LengthOutOfRange {
+        /// The length given.
+        length: u8,
+        /// The greatest length there is.
+        max: u8,
+    },
+    /// The structure's part named here has no room left; the table is as it was before.
+    Full {
+        /// Which part is full.
+        part: &'static str,
+        /// How many units of it there are.
+        capacity: usize,
+    },
+    /// The operating system gave no memory.
+    OutOfMemory {
+        /// How much was asked for.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for LpmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NextHopOutOfRange { next_hop } => {
+                write!(f, "next hop {next_hop} is outside 1..={NEXT_HOP_MAX}")
+            }
+            Self::LengthOutOfRange { length, max } => write!(f, "prefix length {length} is above {max}"),
+            Self::Full { part, capacity } => write!(f, "no room left in the table's {capacity} {part}"),
+            Self::OutOfMemory { bytes } => write!(f, "no memory for {bytes} bytes of table"),
+        }
+    }
+}
+
+impl std::error::Error for LpmError {}
