@@ -77,8 +77,8 @@ impl RouterConfig {
             return Err(ConfigErrors { diagnostics: reader.finish().0 });
         }
         let mut root = Section::new(document.get_ref(), "the configuration".to_owned(), 0..0);
-        let ports = ports::Ports::read(&mut reader, &mut root);
-        let neighbours = ports::read_neighbours(&mut reader, &mut root, &ports);
+        let mut ports = ports::Ports::read(&mut reader, &mut root);
+        ports::read_neighbours(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
         let nat = nat::read(&mut reader, &mut root, &ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
@@ -90,7 +90,7 @@ impl RouterConfig {
         }
         Ok(RouterConfig {
             ports: ports.configs,
-            neighbours,
+            neighbours: ports.neighbours,
             routing,
             nat,
             qos,
@@ -122,6 +122,7 @@ fn syntax_message(message: &str) -> (String, String) {
     let message = message.trim().replace('\n', ", ");
     match message.split_once(", expected ") {
         Some((what, expected)) => (what.to_owned(), expected.to_owned()),
+        None if message.starts_with("duplicate") => (message, "each key once".to_owned()),
         None => (message, String::new()),
     }
 }

@@ -36,6 +36,7 @@ pub(super) struct Ports {
     pub(super) configs: Vec<PortConfig>,
     /// Own addresses of all ports, with their ports.
     pub(super) addresses: Vec<(PortIndex, At<IpNet>)>,
+    pub(super) neighbours: Vec<Neighbour>,
 }
 
 impl Ports {
@@ -43,8 +44,11 @@ impl Ports {
     /// fail as well.
     pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Self {
         let mut ports = Ports::default();
-        let example = "{ ... }`, with a section `[ports.NAME]` for each port";
-        let Some(item) = root.require("ports", example.trim_end_matches('`')) else { return ports };
+        let Some(item) = root.take("ports") else {
+            let expected = "a section [ports.NAME] for each port";
+            reader.error(ErrorKind::MissingKey, &(0..0), "the router has no ports", expected);
+            return ports;
+        };
         let Some(section) = reader.section(&item, "[ports]".to_owned()) else { return ports };
         let names = section.into_names();
         if names.is_empty() {
@@ -180,6 +184,13 @@ impl Ports {
         is_link_local(address) || self.connected(address) == Some(port)
     }
 
+    /// Whether frames to this next hop have a MAC address to go to.
+    pub(super) fn has_mac(&self, next_hop: NextHop) -> bool {
+        let default = self.configs.get(usize::from(next_hop.port)).and_then(|config| config.default_mac);
+        let listed = |n: &Neighbour| n.port == next_hop.port && Some(n.address) == next_hop.gateway;
+        default.is_some() || self.neighbours.iter().any(listed)
+    }
+
     /// Finds the way to a gateway: through `port` if it is named, else through the connected prefix.
     /// Answers what was wrong and what was expected.
     pub(super) fn next_hop(
@@ -241,10 +252,10 @@ impl Ports {
     }
 }
 
-/// Reads `[[neighbours]]`.
-pub(super) fn read_neighbours(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> Vec<Neighbour> {
+/// Reads `[[neighbours]]` into the ports.
+pub(super) fn read_neighbours(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) {
     let mut neighbours: Vec<(Neighbour, Range<usize>)> = Vec::new();
-    let Some(item) = root.take("neighbours") else { return Vec::new() };
+    let Some(item) = root.take("neighbours") else { return };
     for entry in reader.list(&item) {
         let Some(mut section) = reader.section(&entry, "[[neighbours]]".to_owned()) else { continue };
         let port = section.require("port", "\"wan\"").and_then(|item| ports.named(reader, &item));
@@ -275,7 +286,7 @@ pub(super) fn read_neighbours(reader: &mut Reader, root: &mut Section<'_>, ports
         }
         neighbours.push((Neighbour { port, address, mac }, span));
     }
-    neighbours.into_iter().map(|(neighbour, _)| neighbour).collect()
+    ports.neighbours = neighbours.into_iter().map(|(neighbour, _)| neighbour).collect();
 }
 
 fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) {

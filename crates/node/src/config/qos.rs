@@ -412,7 +412,7 @@ fn read_size(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
 
 fn within(reader: &mut Reader, item: &Item<'_>, at: At<u64>, most: u64, expected: &str) -> Option<At<u64>> {
     if at.value > most {
-        reader.error(ErrorKind::BadValue, &at.span, format!("{} is out of range", item.key), expected);
+        reader.error(ErrorKind::BadValue, &at.span, format!("`{}` is out of range", item.key), expected);
         return None;
     }
     Some(at)

@@ -82,7 +82,12 @@ impl Reader {
         match parse(text) {
             Ok(value) => Some(At { value, span: item.span.clone() }),
             Err(expected) => {
-                self.error(ErrorKind::BadValue, &item.span, format!("bad {} `{text}`", item.key), expected);
+                self.error(
+                    ErrorKind::BadValue,
+                    &item.span,
+                    format!("bad value `{text}` for `{}`", item.key),
+                    expected,
+                );
                 None
             }
         }
@@ -121,7 +126,7 @@ impl Reader {
                 self.error(
                     ErrorKind::BadValue,
                     &item.span,
-                    format!("{} is out of range", item.key),
+                    format!("`{}` is out of range", item.key),
                     expected,
                 );
                 None
@@ -138,8 +143,12 @@ impl Reader {
             return Some(value.clone());
         }
         let suggestion = nearest(text, words.iter().map(|(word, _)| *word));
-        let finding =
-            self.error(ErrorKind::BadValue, &item.span, format!("unknown {} `{text}`", item.key), expected);
+        let finding = self.error(
+            ErrorKind::BadValue,
+            &item.span,
+            format!("unknown value `{text}` for `{}`", item.key),
+            expected,
+        );
         finding.help = suggestion.map(|s| format!("did you mean `{s}`?"));
         None
     }
@@ -162,7 +171,7 @@ impl Reader {
             self.error(
                 ErrorKind::BadValue,
                 &item.span,
-                format!("{} is empty", item.key),
+                format!("`{}` is empty", item.key),
                 "at least one entry",
             );
         }
@@ -187,7 +196,7 @@ impl Reader {
             DeValue::Array(_) => "an array",
             DeValue::Table(_) => "a table",
         };
-        let message = format!("{} cannot be {found}", item.key);
+        let message = format!("`{}` cannot be {found}", item.key);
         self.error(ErrorKind::WrongType, &item.span, message, expected);
         None
     }

@@ -80,7 +80,13 @@ fn read(mut input: impl BufRead, context: &RouteFileContext<'_>, table: &mut Rou
         match input.by_ref().take(LINE_MAX_BYTES as u64).read_until(b'\n', &mut line) {
             Ok(0) => break,
             Ok(n) if n == LINE_MAX_BYTES && line.last() != Some(&b'\n') => {
-                loader.fail(ErrorKind::Syntax, &[], (0, 1), "line too long".to_owned(), "at most 4096 bytes");
+                loader.fail(
+                    ErrorKind::Syntax,
+                    &line,
+                    (0, 1),
+                    "line too long".to_owned(),
+                    "at most 4096 bytes",
+                );
                 break;
             }
             Ok(_) => loader.line(line.trim_ascii_end()),

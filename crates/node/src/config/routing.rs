@@ -137,6 +137,7 @@ fn read_files(
             let Some(at) = reader.parse(&entry, values::address) else { continue };
             match ports.next_hop(at.value, None) {
                 Ok(next_hop) => {
+                    warn_without_mac(reader, ports, next_hop, &at.span);
                     let target = table.target(RouteTarget::Forward(vec![next_hop]));
                     let family =
                         if at.value.is_ipv4() { &mut context.default_v4 } else { &mut context.default_v6 };
@@ -261,10 +262,23 @@ fn check_gateway(
         return None;
     }
     match ports.next_hop(gateway, port) {
-        Ok(next_hop) => Some(next_hop),
+        Ok(next_hop) => {
+            warn_without_mac(reader, ports, next_hop, span);
+            Some(next_hop)
+        }
         Err((message, expected)) => {
             reader.error(ErrorKind::NotConnected, span, message, expected);
             None
         }
+    }
+}
+
+/// Without live resolution a neighbour's MAC address can only come from the configuration.
+fn warn_without_mac(reader: &mut Reader, ports: &Ports, next_hop: NextHop, span: &Range<usize>) {
+    if let (Some(gateway), false) = (next_hop.gateway, ports.has_mac(next_hop)) {
+        let message = format!("packets to next hop {gateway} will be dropped: its MAC address is not known");
+        let port = ports.name(next_hop.port);
+        let expected = format!("a neighbour in [[neighbours]], or a default_mac for port {port}");
+        reader.warning(ErrorKind::NotConnected, span, message, expected);
     }
 }
