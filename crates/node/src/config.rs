@@ -14,11 +14,115 @@
 //! without checking anything again.
 
 mod diagnostic;
+mod nat;
+mod ports;
+mod qos;
+mod reader;
+mod route_file;
+mod routing;
 mod types;
+mod values;
+
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use diagnostic::SourceText;
+use reader::{Reader, Section};
 
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use types::{
     Class, ClassIndex, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig, NatTimeouts,
-    Neighbour, NextHop, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig,
-    RedAction, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, TargetIndex, ValidateConfig,
+    Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
+    QosConfig, RedAction, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, TargetIndex,
+    ValidateConfig,
 };
+pub use values::DSCP_NAMES;
+
+/// A configuration is written by hand; more than this is another file.
+const FILE_MAX_BYTES: u64 = 16 << 20;
+
+impl RouterConfig {
+    /// Reads and checks a configuration file and the route files it names.
+    pub fn load(path: &Path) -> Result<RouterConfig, ConfigErrors> {
+        let file = path.display().to_string();
+        let text = read_text(path).map_err(|what| ConfigErrors {
+            diagnostics: vec![Diagnostic {
+                severity: Severity::Error,
+                kind: ErrorKind::File,
+                message: what,
+                file: file.clone(),
+                line: 0,
+                column: 0,
+                length: 0,
+                text: String::new(),
+                expected: String::new(),
+                help: Some("give the path of a configuration file; examples/ has some".to_owned()),
+            }],
+        })?;
+        Self::from_text(&file, &text, path.parent().unwrap_or(Path::new("")))
+    }
+
+    /// Checks a configuration. `file` is how findings name it; route files are relative to `folder`.
+    pub fn from_text(file: &str, text: &str, folder: &Path) -> Result<RouterConfig, ConfigErrors> {
+        let mut reader = Reader::new(SourceText::new(file, text));
+        let (document, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let span = error.span().unwrap_or(0..0);
+            let (message, expected) = syntax_message(error.message());
+            reader.error(ErrorKind::Syntax, &span, message, expected);
+        }
+        if !errors.is_empty() {
+            // What the parser made of the rest is a guess; findings in a guess would mislead.
+            return Err(ConfigErrors { diagnostics: reader.finish().0 });
+        }
+        let mut root = Section::new(document.get_ref(), "the configuration".to_owned(), 0..0);
+        let mut ports = ports::Ports::read(&mut reader, &mut root);
+        ports::read_neighbours(&mut reader, &mut root, &mut ports);
+        let routing = routing::read(&mut reader, &mut root, &ports, folder);
+        let nat = nat::read(&mut reader, &mut root, &ports);
+        let qos = qos::read(&mut reader, &mut root, &ports);
+        let validate = qos::read_validate(&mut reader, &mut root);
+        root.finish(&mut reader);
+        let (diagnostics, failed) = reader.finish();
+        if failed {
+            return Err(ConfigErrors { diagnostics });
+        }
+        Ok(RouterConfig {
+            ports: ports.configs,
+            neighbours: ports.neighbours,
+            routing,
+            nat,
+            qos,
+            validate,
+            warnings: diagnostics,
+        })
+    }
+}
+
+/// The file as text, or why not.
+fn read_text(path: &Path) -> Result<String, String> {
+    use std::io::Read;
+    let name = path.display();
+    let file = std::fs::File::open(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| format!("cannot read {name}: {error}"))?;
+    if bytes.len() as u64 > FILE_MAX_BYTES {
+        return Err(format!("{name} is larger than 16 MiB: no configuration"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        format!("{name} is not text: byte {} is not UTF-8", error.utf8_error().valid_up_to())
+    })
+}
+
+/// The parser says "what, expected this, that"; a finding keeps the two apart.
+fn syntax_message(message: &str) -> (String, String) {
+    let message = message.trim().replace('\n', ", ");
+    match message.split_once(", expected ") {
+        Some((what, expected)) => (what.to_owned(), expected.to_owned()),
+        None if message.starts_with("duplicate") => (message, "each key once".to_owned()),
+        None => (message, String::new()),
+    }
+}

@@ -164,12 +164,6 @@ impl Diagnostic {
         self.severity = Severity::Warning;
         self
     }
-
-    /// The same finding with advice.
-    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
-        self
-    }
 }
 
 /// A file's name and text, from which findings take their place.

@@ -13,6 +13,8 @@ use super::Diagnostic;
 
 /// Place of a port in [`RouterConfig::ports`].
 pub type PortIndex = u16;
+/// Ports a router can have; the last number is no port's.
+pub const PORTS_MAX: usize = PortIndex::MAX as usize;
 /// Place of a class in [`QosConfig::classes`].
 pub type ClassIndex = u8;
 /// Place of a target in [`RoutingConfig::targets`].

@@ -1,0 +1,292 @@
+//! `[nat]`: address and port translation for IPv4.
+//!
+//! ```toml
+//! [nat]
+//! outside = "wan"                  # required: port towards the public network
+//! inside = ["lan", "voice"]        # required: ports whose sources are translated
+//! addresses = ["203.0.113.2"]      # public addresses; default: the IPv4 addresses of the outside port
+//! ports = "1024-65535"             # public ports for sessions; this is the default
+//! shards = 64                      # a power of two up to 4096; default 64
+//! sessions_max = 65536             # size of the session table; default 65536
+//! port_selection = "preserve"      # or "hash"; RFC 4787 section 4.2
+//! filtering = "endpoint-independent"  # or "address-dependent"; RFC 4787 section 5
+//! hairpin = true                   # inside hosts reach each other through public addresses
+//!
+//! [nat.timeouts]                   # seconds of idleness; these are the defaults
+//! udp_s = 300
+//! tcp_established_s = 7440
+//! tcp_transitory_s = 240
+//! icmp_s = 60
+//!
+//! [[nat.forwards]]
+//! protocol = "tcp"                 # or "udp"; required
+//! port = 8080                      # public port, or a range "8080-8090"; required
+//! address = "203.0.113.2"          # public address; default: the first one
+//! to = "192.168.1.10:80"           # inside host and its port, the first of a range; required
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
+
+use super::diagnostic::ErrorKind;
+use super::ports::Ports;
+use super::reader::{At, Item, Reader, Section, integer_of};
+use super::types::{
+    Filtering, ForwardProtocol, NatConfig, NatTimeouts, PortForward, PortIndex, PortRange, PortSelection,
+};
+use super::values;
+
+const SHARDS_DEFAULT: u16 = 64;
+const SHARDS_MAX: u64 = 4096;
+const SESSIONS_DEFAULT: u32 = 65_536;
+const SESSIONS_MAX: u64 = 1 << 24;
+const PORTS_DEFAULT: PortRange = PortRange { first: 1024, last: 65535 };
+/// A week: longer timeouts are mistakes.
+const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
+
+/// Reads `[nat]`; `None` if it is not there or has no use because of mistakes.
+pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> Option<NatConfig> {
+    let item = root.take("nat")?;
+    let mut section = reader.section(&item, "[nat]".to_owned())?;
+    let outside = section.require("outside", "\"wan\"").and_then(|item| ports.named(reader, &item));
+    let inside = read_inside(reader, &mut section, ports, outside);
+    let addresses = read_addresses(reader, &mut section, ports, outside, &inside);
+    let range = section.take("ports").and_then(|item| port_range(reader, &item));
+    let range = range.map_or(PORTS_DEFAULT, |at| at.value);
+    let shards = read_shards(reader, &mut section, range);
+    let sessions_max = read_sessions_max(reader, &mut section, range, addresses.len());
+    let selections = [("preserve", PortSelection::Preserve), ("hash", PortSelection::Hash)];
+    let filterings = [
+        ("endpoint-independent", Filtering::EndpointIndependent),
+        ("address-dependent", Filtering::AddressDependent),
+    ];
+    let port_selection = section.take("port_selection").and_then(|item| reader.word(&item, &selections));
+    let filtering = section.take("filtering").and_then(|item| reader.word(&item, &filterings));
+    let hairpin = section.take("hairpin").and_then(|item| reader.boolean(&item)).unwrap_or(true);
+    let timeouts = read_timeouts(reader, &mut section);
+    let forwards = read_forwards(reader, &mut section, ports, outside, &addresses);
+    section.finish(reader);
+    Some(NatConfig {
+        outside: outside?,
+        inside,
+        addresses,
+        ports: range,
+        shards,
+        sessions_max,
+        port_selection: port_selection.unwrap_or_default(),
+        filtering: filtering.unwrap_or_default(),
+        hairpin,
+        timeouts,
+        forwards,
+    })
+}
+
+/// A port or a range of ports.
+pub(super) fn port_range(reader: &mut Reader, item: &Item<'_>) -> Option<At<PortRange>> {
+    if integer_of(item.value).is_some() {
+        let port = reader.integer(item, 1..=65535, "")? as u16;
+        return Some(At { value: PortRange { first: port, last: port }, span: item.span.clone() });
+    }
+    reader.parse(item, values::port_range)
+}
+
+fn read_inside(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+) -> Vec<PortIndex> {
+    let mut inside = Vec::new();
+    let Some(item) = section.require("inside", "[\"lan\"]") else { return inside };
+    for entry in reader.filled_list(&item) {
+        let Some(port) = ports.named(reader, &entry) else { continue };
+        if Some(port) == outside {
+            let message = format!("port {} is both outside and inside", ports.name(port));
+            reader.error(ErrorKind::Conflict, &entry.span, message, "a port other than the outside one");
+        } else if inside.contains(&port) {
+            let message = format!("port {} is given twice", ports.name(port));
+            reader.error(ErrorKind::Duplicate, &entry.span, message, "each port once");
+        } else {
+            inside.push(port);
+        }
+    }
+    inside
+}
+
+fn read_addresses(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+    inside: &[PortIndex],
+) -> Vec<Ipv4Addr> {
+    let mut addresses = Vec::new();
+    let Some(item) = section.take("addresses") else {
+        addresses.extend(outside.iter().flat_map(|port| own_v4(ports, *port)));
+        if let (true, Some(outside)) = (addresses.is_empty(), outside) {
+            let message = format!("no public address: port {} has no IPv4 address", ports.name(outside));
+            reader.error(ErrorKind::MissingKey, &section.span.clone(), message, "`addresses = [\"...\"]`");
+        }
+        return addresses;
+    };
+    for entry in reader.filled_list(&item) {
+        let Some(at) = reader.parse(&entry, values::address_v4) else { continue };
+        let address = at.value;
+        if !values::is_station(IpAddr::V4(address)) {
+            let message = format!("{address} cannot be a public address");
+            reader.error(ErrorKind::BadValue, &at.span, message, "the address of one station");
+            continue;
+        }
+        if addresses.contains(&address) {
+            let message = format!("public address {address} is given twice");
+            reader.error(ErrorKind::Duplicate, &at.span, message, "each address once");
+            continue;
+        }
+        addresses.push(address);
+        let owner = ports.owner(IpAddr::V4(address));
+        if let Some(port) = owner.filter(|port| inside.contains(port)) {
+            let message = format!("public address {address} belongs to the inside port {}", ports.name(port));
+            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
+        } else if let Some(outside) = outside.filter(|port| owner != Some(*port)) {
+            let message =
+                format!("public address {address} is not an address of port {}", ports.name(outside));
+            let finding =
+                reader.warning(ErrorKind::NotConnected, &at.span, message, "an address of the outside port");
+            finding.help = Some("fine if the next router has a route to it through this one".to_owned());
+        }
+    }
+    addresses
+}
+
+fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
+    ports.addresses.iter().filter(move |(p, _)| *p == port).filter_map(|(_, net)| match net.value.addr() {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(_) => None,
+    })
+}
+
+fn read_shards(reader: &mut Reader, section: &mut Section<'_>, range: PortRange) -> u16 {
+    let Some(item) = section.take("shards") else {
+        return SHARDS_DEFAULT.min(previous_power_of_two(range.count()));
+    };
+    let Some(shards) = reader.integer(&item, 1..=SHARDS_MAX, "") else { return SHARDS_DEFAULT };
+    if !shards.is_power_of_two() {
+        let message = format!("{shards} shards cannot be told apart by bits of a hash");
+        reader.error(ErrorKind::BadValue, &item.span, message, "a power of two from 1 to 4096");
+    } else if shards > u64::from(range.count()) {
+        let message = format!("{shards} shards cannot share {} public ports", range.count());
+        reader.error(ErrorKind::Conflict, &item.span, message, "at most one shard a port");
+    }
+    shards as u16
+}
+
+fn previous_power_of_two(n: u32) -> u16 {
+    u16::try_from(1u32 << n.max(1).ilog2()).unwrap_or(1 << 15)
+}
+
+fn read_sessions_max(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    range: PortRange,
+    addresses: usize,
+) -> u32 {
+    let Some(item) = section.take("sessions_max") else { return SESSIONS_DEFAULT };
+    let Some(sessions) = reader.integer(&item, 1..=SESSIONS_MAX, "") else { return SESSIONS_DEFAULT };
+    // TCP, UDP and ICMP have port spaces of their own.
+    let mappings = 3 * u64::from(range.count()) * addresses as u64;
+    if sessions > mappings && addresses > 0 {
+        let message = format!("{sessions} sessions are more than {mappings} public ports can carry");
+        let expected = "at most addresses x ports x 3 protocols";
+        reader.warning(ErrorKind::TooMany, &item.span, message, expected);
+    }
+    sessions as u32
+}
+
+fn read_timeouts(reader: &mut Reader, section: &mut Section<'_>) -> NatTimeouts {
+    let mut timeouts = NatTimeouts::default();
+    let Some(item) = section.take("timeouts") else { return timeouts };
+    let Some(mut section) = reader.section(&item, "[nat.timeouts]".to_owned()) else { return timeouts };
+    let rows: [(&'static str, &mut u32, u32, &str); 4] = [
+        ("udp_s", &mut timeouts.udp_s, 120, "RFC 4787 section 4.3"),
+        ("tcp_established_s", &mut timeouts.tcp_established_s, 7440, "RFC 5382 section 5"),
+        ("tcp_transitory_s", &mut timeouts.tcp_transitory_s, 240, "RFC 5382 section 5"),
+        ("icmp_s", &mut timeouts.icmp_s, 60, "RFC 5508 section 3.2"),
+    ];
+    for (key, value, least, source) in rows {
+        let Some(item) = section.take(key) else { continue };
+        let Some(seconds) = reader.integer(&item, 1..=TIMEOUT_MAX_S, "seconds") else { continue };
+        *value = seconds as u32;
+        if *value < least {
+            let message = format!("{key} is shorter than hosts rely on");
+            let expected = format!("at least {least} ({source})");
+            reader.warning(ErrorKind::BadValue, &item.span, message, expected);
+        }
+    }
+    section.finish(reader);
+    timeouts
+}
+
+fn read_forwards(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    outside: Option<PortIndex>,
+    addresses: &[Ipv4Addr],
+) -> Vec<PortForward> {
+    let mut forwards: Vec<(PortForward, Range<usize>)> = Vec::new();
+    let Some(item) = section.take("forwards") else { return Vec::new() };
+    let protocols = [("tcp", ForwardProtocol::Tcp), ("udp", ForwardProtocol::Udp)];
+    for entry in reader.list(&item) {
+        let Some(mut section) = reader.section(&entry, "[[nat.forwards]]".to_owned()) else { continue };
+        let protocol = section.require("protocol", "\"tcp\"").and_then(|item| reader.word(&item, &protocols));
+        let range = section.require("port", "8080").and_then(|item| port_range(reader, &item));
+        let address = match section.take("address") {
+            Some(item) => read_forward_address(reader, &item, addresses),
+            None => addresses.first().copied(),
+        };
+        let to = section
+            .require("to", "\"192.168.1.10:80\"")
+            .and_then(|item| reader.parse(&item, values::socket_v4));
+        section.finish(reader);
+        let (Some(protocol), Some(range), Some(address), Some(to)) = (protocol, range, address, to) else {
+            continue;
+        };
+        let forward = PortForward { protocol, address, ports: range.value, to: to.value };
+        if u32::from(to.value.port()) + range.value.count() > 65_536 {
+            let message =
+                format!("{} ports from {} on end beyond 65535", range.value.count(), to.value.port());
+            let expected = format!("a first port of at most {}", 65_536 - range.value.count());
+            reader.error(ErrorKind::BadValue, &to.span, message, expected);
+            continue;
+        }
+        let inside = IpAddr::V4(*to.value.ip());
+        let leads_out = outside.is_some() && ports.connected(inside) == outside;
+        if !values::is_station(inside) || leads_out || addresses.contains(to.value.ip()) {
+            let message = format!("port forward to {inside}, which is not inside");
+            reader.error(ErrorKind::Conflict, &to.span, message, "an inside host");
+            continue;
+        }
+        if let Some((other, first)) = forwards.iter().find(|(other, _)| clash(other, &forward)) {
+            let message = format!("public port {} is forwarded twice", forward.ports);
+            let expected = format!("ports other than {} of {}", other.ports, reader.line(first));
+            reader.error(ErrorKind::Overlap, &range.span, message, expected);
+            continue;
+        }
+        forwards.push((forward, range.span));
+    }
+    forwards.into_iter().map(|(forward, _)| forward).collect()
+}
+
+fn read_forward_address(reader: &mut Reader, item: &Item<'_>, addresses: &[Ipv4Addr]) -> Option<Ipv4Addr> {
+    let at = reader.parse(item, values::address_v4)?;
+    if !addresses.contains(&at.value) {
+        let message = format!("{} is none of the public addresses", at.value);
+        reader.error(ErrorKind::UnknownName, &at.span, message, "one of [nat] addresses");
+        return None;
+    }
+    Some(at.value)
+}
+
+fn clash(a: &PortForward, b: &PortForward) -> bool {
+    a.protocol == b.protocol && a.address == b.address && a.ports.overlaps(b.ports)
+}

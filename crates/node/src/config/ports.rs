@@ -1,0 +1,350 @@
+//! `[ports.NAME]` and `[[neighbours]]`.
+//!
+//! ```toml
+//! [ports.wan]                         # the name: letters, digits, `-`, `_` and `.`; it names output files
+//! mac = "02:00:00:00:00:01"           # required: source MAC address of what leaves here
+//! addresses = ["203.0.113.2/30"]      # own addresses, each with the prefix connected here; default none
+//! mtu = 1500                          # largest IP packet in bytes, 68 to 65535 (1280 with IPv6); default 1500
+//! trace_name = "eth3"                 # name in text traces and pcapng interfaces; default: the port's name
+//! default_mac = "02:00:00:00:ff:01"   # where frames to neighbours that are not listed go; default: dropped
+//!
+//! [[neighbours]]
+//! port = "wan"                        # required
+//! address = "203.0.113.1"             # required, within a connected prefix of the port
+//! mac = "02:00:00:00:00:99"           # required
+//! ```
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use ipnet::IpNet;
+
+use super::diagnostic::{ErrorKind, nearest, one_of};
+use super::reader::{At, Item, Reader, Section};
+use super::types::{Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex};
+use super::values;
+
+const MTU_DEFAULT: u16 = 1500;
+/// RFC 791 wants every link to carry 68 bytes, RFC 8200 section 5 wants 1280 for IPv6.
+const MTU_MIN: u64 = 68;
+const MTU_MIN_IPV6: u64 = 1280;
+const NAME_MAX: usize = 64;
+
+/// The ports, with the places that later sections compare themselves with.
+#[derive(Default)]
+pub(super) struct Ports {
+    pub(super) configs: Vec<PortConfig>,
+    /// Own addresses of all ports, with their ports.
+    pub(super) addresses: Vec<(PortIndex, At<IpNet>)>,
+    pub(super) neighbours: Vec<Neighbour>,
+}
+
+impl Ports {
+    /// Reads `[ports]`. A port with mistakes keeps its name and place, so that what refers to it does not
+    /// fail as well.
+    pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Self {
+        let mut ports = Ports::default();
+        let Some(item) = root.take("ports") else {
+            let expected = "a section [ports.NAME] for each port";
+            reader.error(ErrorKind::MissingKey, &(0..0), "the router has no ports", expected);
+            return ports;
+        };
+        let Some(section) = reader.section(&item, "[ports]".to_owned()) else { return ports };
+        let names = section.into_names();
+        if names.is_empty() {
+            reader.error(
+                ErrorKind::MissingKey,
+                &item.span,
+                "the router has no ports",
+                "a section [ports.NAME] for each port",
+            );
+        }
+        let mut trace_names: Vec<At<String>> = Vec::new();
+        for (index, (name_span, item)) in names.into_iter().enumerate() {
+            if index >= PORTS_MAX {
+                let expected = format!("at most {PORTS_MAX} ports");
+                reader.error(ErrorKind::TooMany, &name_span, "too many ports", expected);
+                break;
+            }
+            let config = ports.read_port(reader, &name_span, &item);
+            check_trace_name(reader, &mut trace_names, &config, &name_span, &item);
+            ports.configs.push(config);
+        }
+        ports.check_overlaps(reader);
+        ports
+    }
+
+    fn read_port(&mut self, reader: &mut Reader, name_span: &Range<usize>, item: &Item<'_>) -> PortConfig {
+        let name = item.key.to_owned();
+        let mut config = PortConfig {
+            trace_name: name.clone(),
+            mac: [0; 6],
+            addresses: Vec::new(),
+            mtu: MTU_DEFAULT,
+            default_mac: None,
+            name,
+        };
+        check_name(reader, &config.name, name_span);
+        let Some(mut section) = reader.section(item, format!("[ports.{}]", config.name)) else {
+            return config;
+        };
+        let index = self.configs.len() as PortIndex;
+        if let Some(mac) = section.require("mac", "\"02:00:00:00:00:01\"") {
+            config.mac = reader.parse(&mac, values::mac).map_or([0; 6], |at| at.value);
+        }
+        if let Some(addresses) = section.take("addresses") {
+            for entry in reader.list(&addresses) {
+                if let Some(net) = reader.parse(&entry, values::interface_address) {
+                    config.addresses.push(net.value);
+                    self.addresses.push((index, net));
+                }
+            }
+        }
+        if let Some(mtu) = section.take("mtu") {
+            let has_ipv6 = config.addresses.iter().any(|net| matches!(net, IpNet::V6(_)));
+            let least = if has_ipv6 { MTU_MIN_IPV6 } else { MTU_MIN };
+            let unit = if has_ipv6 { "bytes (IPv6 needs 1280)" } else { "bytes" };
+            config.mtu = reader.integer(&mtu, least..=65535, unit).map_or(MTU_DEFAULT, |mtu| mtu as u16);
+        }
+        if let Some(trace_name) = section.take("trace_name")
+            && let Some(name) = reader.parse(&trace_name, parse_trace_name)
+        {
+            config.trace_name = name.value;
+        }
+        if let Some(mac) = section.take("default_mac") {
+            config.default_mac = reader.parse(&mac, values::mac).map(|at| at.value);
+        }
+        section.finish(reader);
+        config
+    }
+
+    /// The same address twice, or connected prefixes of different ports that share addresses.
+    fn check_overlaps(&self, reader: &mut Reader) {
+        for (i, (port, at)) in self.addresses.iter().enumerate() {
+            for (earlier_port, earlier) in &self.addresses[..i] {
+                let where_from = format!(
+                    "`{}` of port {}, {}",
+                    earlier.value,
+                    self.configs[usize::from(*earlier_port)].name,
+                    reader.line(&earlier.span)
+                );
+                if at.value.addr() == earlier.value.addr() {
+                    let message = format!("address {} is given twice", at.value.addr());
+                    let expected = format!("an address other than {where_from}");
+                    reader.error(ErrorKind::Duplicate, &at.span, message, expected);
+                    break;
+                }
+                let link_local = is_link_local(at.value.addr()) || is_link_local(earlier.value.addr());
+                if port != earlier_port && !link_local && overlap(&at.value, &earlier.value) {
+                    let message = format!("prefix {} is connected to two ports", at.value.trunc());
+                    let expected = format!("a prefix that shares no address with {where_from}");
+                    reader.error(ErrorKind::Overlap, &at.span, message, expected);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The port a name stands for.
+    pub(super) fn named(&self, reader: &mut Reader, item: &Item<'_>) -> Option<PortIndex> {
+        let names = || self.configs.iter().map(|port| port.name.as_str());
+        let expected =
+            if self.configs.is_empty() { "the name of a port".to_owned() } else { one_of(names()) };
+        let name = reader.string(item, &expected)?;
+        if let Some(index) = names().position(|known| known == name) {
+            return Some(index as PortIndex);
+        }
+        let finding =
+            reader.error(ErrorKind::UnknownName, &item.span, format!("no port is named `{name}`"), expected);
+        finding.help = match self.configs.iter().find(|port| port.trace_name == name) {
+            Some(port) => {
+                Some(format!("`{name}` is the trace_name of port `{}`; use the port's name", port.name))
+            }
+            None => nearest(name, names()).map(|s| format!("did you mean `{s}`?")),
+        };
+        None
+    }
+
+    /// The port that an address is connected to: the longest connected prefix that holds it.
+    pub(super) fn connected(&self, address: IpAddr) -> Option<PortIndex> {
+        self.addresses
+            .iter()
+            .filter(|(_, net)| !is_link_local(net.value.addr()) && net.value.contains(&address))
+            .max_by_key(|(_, net)| net.value.prefix_len())
+            .map(|(port, _)| *port)
+    }
+
+    /// The port whose own address this is.
+    pub(super) fn owner(&self, address: IpAddr) -> Option<PortIndex> {
+        self.addresses.iter().find(|(_, net)| net.value.addr() == address).map(|(port, _)| *port)
+    }
+
+    /// Whether `address` can be a neighbour on `port`.
+    pub(super) fn is_on(&self, address: IpAddr, port: PortIndex) -> bool {
+        is_link_local(address) || self.connected(address) == Some(port)
+    }
+
+    /// Whether frames to this next hop have a MAC address to go to.
+    pub(super) fn has_mac(&self, next_hop: NextHop) -> bool {
+        let default = self.configs.get(usize::from(next_hop.port)).and_then(|config| config.default_mac);
+        let listed = |n: &Neighbour| n.port == next_hop.port && Some(n.address) == next_hop.gateway;
+        default.is_some() || self.neighbours.iter().any(listed)
+    }
+
+    /// Finds the way to a gateway: through `port` if it is named, else through the connected prefix.
+    /// Answers what was wrong and what was expected.
+    pub(super) fn next_hop(
+        &self,
+        gateway: IpAddr,
+        port: Option<PortIndex>,
+    ) -> Result<NextHop, (String, String)> {
+        if let Some(owner) = self.owner(gateway) {
+            let message = format!("next hop {gateway} is the router itself");
+            let expected = format!("a neighbour's address, not that of port {}", self.name(owner));
+            return Err((message, expected));
+        }
+        if !values::is_station(gateway) {
+            return Err((
+                format!("next hop {gateway} is no station's address"),
+                "a neighbour's address".to_owned(),
+            ));
+        }
+        match port {
+            Some(port) if self.is_on(gateway, port) => Ok(NextHop { port, gateway: Some(gateway) }),
+            Some(port) => Err((
+                format!("next hop {gateway} is not on port {}", self.name(port)),
+                format!("an address within {}", self.prefixes_of(Some(port), gateway)),
+            )),
+            None if is_link_local(gateway) => Err((
+                format!("link-local next hop {gateway} could be on any port"),
+                "a port beside it".to_owned(),
+            )),
+            None => match self.connected(gateway) {
+                Some(port) => Ok(NextHop { port, gateway: Some(gateway) }),
+                None => Err((
+                    format!("next hop {gateway} is on no connected network"),
+                    format!("an address within {}", self.prefixes_of(None, gateway)),
+                )),
+            },
+        }
+    }
+
+    pub(super) fn name(&self, port: PortIndex) -> &str {
+        self.configs.get(usize::from(port)).map_or("?", |config| config.name.as_str())
+    }
+
+    /// The connected prefixes of one port or all, of the address's family, for a message.
+    fn prefixes_of(&self, port: Option<PortIndex>, like: IpAddr) -> String {
+        const SHOWN: usize = 6;
+        let prefixes: Vec<String> = self
+            .addresses
+            .iter()
+            .filter(|(p, net)| {
+                port.is_none_or(|port| port == *p) && net.value.addr().is_ipv4() == like.is_ipv4()
+            })
+            .map(|(p, net)| format!("{} ({})", net.value.trunc(), self.name(*p)))
+            .collect();
+        match prefixes.len() {
+            0 => "a connected prefix (there is none of its family)".to_owned(),
+            n if n > SHOWN => format!("{} or another connected prefix", prefixes[..SHOWN].join(", ")),
+            _ => one_of(prefixes.iter().map(String::as_str)),
+        }
+    }
+}
+
+/// Reads `[[neighbours]]` into the ports.
+pub(super) fn read_neighbours(reader: &mut Reader, root: &mut Section<'_>, ports: &mut Ports) {
+    let mut neighbours: Vec<(Neighbour, Range<usize>)> = Vec::new();
+    let Some(item) = root.take("neighbours") else { return };
+    for entry in reader.list(&item) {
+        let Some(mut section) = reader.section(&entry, "[[neighbours]]".to_owned()) else { continue };
+        let port = section.require("port", "\"wan\"").and_then(|item| ports.named(reader, &item));
+        let address =
+            section.require("address", "\"192.0.2.1\"").and_then(|item| reader.parse(&item, values::address));
+        let mac = section
+            .require("mac", "\"02:00:00:00:00:99\"")
+            .and_then(|item| reader.parse(&item, values::mac))
+            .map(|at| at.value);
+        section.finish(reader);
+        let (Some(port), Some(At { value: address, span }), Some(mac)) = (port, address, mac) else {
+            continue;
+        };
+        if let Err((message, expected)) = ports.next_hop(address, Some(port)) {
+            let message = message.replacen("next hop", "neighbour", 1);
+            reader.error(ErrorKind::NotConnected, &span, message, expected);
+            continue;
+        }
+        if let Some((_, first)) = neighbours.iter().find(|(n, _)| n.port == port && n.address == address) {
+            let expected = format!("each neighbour once; see {}", reader.line(first));
+            reader.error(
+                ErrorKind::Duplicate,
+                &span,
+                format!("neighbour {address} is given twice"),
+                expected,
+            );
+            continue;
+        }
+        neighbours.push((Neighbour { port, address, mac }, span));
+    }
+    ports.neighbours = neighbours.into_iter().map(|(neighbour, _)| neighbour).collect();
+}
+
+fn check_name(reader: &mut Reader, name: &str, span: &Range<usize>) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let fits = !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with(['.', '-']);
+    if !fits || !name.chars().all(is_allowed) {
+        let expected = "up to 64 letters, digits, `_`, `-` and `.`, beginning with none of the last two";
+        reader.error(ErrorKind::BadValue, span, format!("bad port name `{name}`"), expected);
+    }
+}
+
+/// A trace's fields are separated by blanks and its comments begin with `#`.
+fn parse_trace_name(text: &str) -> Result<String, &'static str> {
+    let fits = !text.is_empty() && text.len() <= NAME_MAX && !text.starts_with('#');
+    if fits && !text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        Ok(text.to_owned())
+    } else {
+        Err("up to 64 characters without blanks, not beginning with `#`")
+    }
+}
+
+fn check_trace_name(
+    reader: &mut Reader,
+    seen: &mut Vec<At<String>>,
+    config: &PortConfig,
+    name_span: &Range<usize>,
+    item: &Item<'_>,
+) {
+    let span = match item.value {
+        toml::de::DeValue::Table(table) => {
+            table.iter().find(|(key, _)| key.get_ref() == "trace_name").map(|(_, value)| value.span())
+        }
+        _ => None,
+    }
+    .unwrap_or_else(|| name_span.clone());
+    match seen.iter().find(|at| at.value == config.trace_name) {
+        Some(first) => {
+            let message = format!("two ports are `{}` in traces", config.trace_name);
+            let expected = format!("a name other than that on {}", reader.line(&first.span));
+            reader.error(ErrorKind::Duplicate, &span, message, expected);
+        }
+        None => seen.push(At { value: config.trace_name.clone(), span }),
+    }
+}
+
+/// Whether two prefixes share an address.
+fn overlap(a: &IpNet, b: &IpNet) -> bool {
+    match (a, b) {
+        (IpNet::V4(a), IpNet::V4(b)) => a.contains(&b.network()) || b.contains(&a.network()),
+        (IpNet::V6(a), IpNet::V6(b)) => a.contains(&b.network()) || b.contains(&a.network()),
+        _ => false,
+    }
+}
+
+/// Whether the address is good on its own link only.
+pub(super) fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.segments()[0] & 0xffc0 == 0xfe80,
+    }
+}

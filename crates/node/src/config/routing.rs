@@ -1,0 +1,284 @@
+//! `[routing]` and `[[routes]]`, and the whole table of routes.
+//!
+//! ```toml
+//! [routing]
+//! files = ["routes.txt.gz"]            # route files, relative to this file; see `route_file`
+//! default_next_hops = ["203.0.113.1"]  # for lines with only a prefix: the i-th of a family takes the i-th
+//!                                      # address of that family, beginning again after the last
+//!
+//! [[routes]]
+//! prefix = "0.0.0.0/0"                 # required, without bits set beyond its length
+//! via = "203.0.113.1"                  # next hop, or several for ECMP: ["203.0.113.1", "203.0.113.5"]
+//! port = "lan"                         # alone: on-link; with `via`: where the next hop is
+//! action = "blackhole"                 # or "unreachable"; instead of `via` and `port`
+//! ```
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::path::Path;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::diagnostic::ErrorKind;
+use super::ports::{Ports, is_link_local};
+use super::reader::{Reader, Section};
+use super::route_file::{self, RouteFileContext};
+use super::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig, TargetIndex};
+use super::values;
+
+/// Routes in all files at most: eight times the Internet's table of 2026, and 200 MB of memory.
+pub(super) const ROUTES_MAX: usize = 1 << 23;
+/// Next hops of one ECMP route at most.
+const ECMP_MAX: usize = 64;
+
+/// The table under construction: routes in order of precedence, the best last.
+#[derive(Default)]
+pub(super) struct RouteTable {
+    pub(super) v4: Vec<(Ipv4Net, TargetIndex)>,
+    pub(super) v6: Vec<(Ipv6Net, TargetIndex)>,
+    targets: Vec<RouteTarget>,
+    index: HashMap<RouteTarget, TargetIndex>,
+}
+
+impl RouteTable {
+    /// The number of a target, the same for equal ones.
+    pub(super) fn target(&mut self, target: RouteTarget) -> TargetIndex {
+        if let Some(index) = self.index.get(&target) {
+            return *index;
+        }
+        let index = self.targets.len() as TargetIndex;
+        self.targets.push(target.clone());
+        self.index.insert(target, index);
+        index
+    }
+
+    fn push(&mut self, prefix: IpNet, target: RouteTarget) {
+        let target = self.target(target);
+        match prefix {
+            IpNet::V4(net) => self.v4.push((net, target)),
+            IpNet::V6(net) => self.v6.push((net, target)),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Sorts, keeps the last of equal prefixes, and drops targets that nothing leads to any more.
+    fn finish(mut self, mut sources: RouteSources) -> RoutingConfig {
+        let before = self.len();
+        keep_last(&mut self.v4, |net| (u32::from(net.addr()), net.prefix_len()));
+        keep_last(&mut self.v6, |net| (u128::from(net.addr()), net.prefix_len()));
+        sources.replaced = before - self.len();
+        let mut renumbered: Vec<Option<TargetIndex>> = vec![None; self.targets.len()];
+        let mut targets = Vec::new();
+        let all = self.v4.iter_mut().map(|(_, t)| t).chain(self.v6.iter_mut().map(|(_, t)| t));
+        for target in all {
+            let old = *target as usize;
+            *target = *renumbered[old].get_or_insert_with(|| {
+                targets.push(self.targets[old].clone());
+                (targets.len() - 1) as TargetIndex
+            });
+        }
+        RoutingConfig { v4: self.v4, v6: self.v6, targets, sources }
+    }
+}
+
+/// Stable, so the last of equals is the one pushed last.
+fn keep_last<N: Copy, K: Ord>(routes: &mut Vec<(N, TargetIndex)>, key: impl Fn(&N) -> K) {
+    routes.sort_by_key(|(net, _)| key(net));
+    routes.reverse();
+    routes.dedup_by_key(|(net, _)| key(net));
+    routes.reverse();
+}
+
+/// Reads everything about routes, files included.
+pub(super) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    folder: &Path,
+) -> RoutingConfig {
+    let mut table = RouteTable::default();
+    let mut sources = RouteSources::default();
+    if let Some(item) = root.take("routing")
+        && let Some(section) = reader.section(&item, "[routing]".to_owned())
+    {
+        read_files(reader, section, ports, folder, &mut table);
+    }
+    sources.files = table.len();
+    read_routes(reader, root, ports, &mut table);
+    sources.configured = table.len() - sources.files;
+    for (port, net) in &ports.addresses {
+        if !is_link_local(net.value.addr()) {
+            table.push(net.value.trunc(), RouteTarget::Forward(vec![NextHop { port: *port, gateway: None }]));
+            sources.connected += 1;
+        }
+    }
+    for (port, net) in &ports.addresses {
+        table.push(IpNet::from(net.value.addr()), RouteTarget::Local(*port));
+        sources.local += 1;
+    }
+    table.finish(sources)
+}
+
+fn read_files(
+    reader: &mut Reader,
+    mut section: Section<'_>,
+    ports: &Ports,
+    folder: &Path,
+    table: &mut RouteTable,
+) {
+    let files = section.take("files");
+    let mut context = RouteFileContext { ports, default_v4: Vec::new(), default_v6: Vec::new() };
+    if let Some(item) = section.take("default_next_hops") {
+        for entry in reader.filled_list(&item) {
+            let Some(at) = reader.parse(&entry, values::address) else { continue };
+            match ports.next_hop(at.value, None) {
+                Ok(next_hop) => {
+                    warn_without_mac(reader, ports, next_hop, &at.span);
+                    let target = table.target(RouteTarget::Forward(vec![next_hop]));
+                    let family =
+                        if at.value.is_ipv4() { &mut context.default_v4 } else { &mut context.default_v6 };
+                    family.push(target);
+                }
+                Err((message, expected)) => {
+                    reader.error(ErrorKind::NotConnected, &at.span, message, expected);
+                }
+            }
+        }
+    }
+    section.finish(reader);
+    let Some(files) = files else { return };
+    for entry in reader.list(&files) {
+        let Some(name) = reader.string(&entry, "the path of a route file") else { continue };
+        let path = folder.join(name);
+        for mut finding in route_file::load(&path, &context, table) {
+            if finding.line == 0 {
+                // The file itself is the trouble: point at where it is named.
+                let at = reader.error(ErrorKind::File, &entry.span, finding.message, "a readable route file");
+                at.help = Some(format!("paths are relative to the configuration: {}", path.display()));
+            } else {
+                finding.file = path.display().to_string();
+                reader.push(entry.span.start, finding);
+            }
+        }
+    }
+}
+
+fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table: &mut RouteTable) {
+    let Some(item) = root.take("routes") else { return };
+    let mut seen: HashMap<IpNet, Range<usize>> = HashMap::new();
+    for entry in reader.list(&item) {
+        let Some(mut section) = reader.section(&entry, "[[routes]]".to_owned()) else { continue };
+        let prefix =
+            section.require("prefix", "\"0.0.0.0/0\"").and_then(|item| reader.parse(&item, values::prefix));
+        let target = read_target(reader, &mut section, ports, prefix.as_ref().map(|at| at.value));
+        section.finish(reader);
+        let (Some(prefix), Some(target)) = (prefix, target) else { continue };
+        if let Some(first) = seen.get(&prefix.value) {
+            let message = format!("prefix {} has two routes", prefix.value);
+            let expected = format!("each prefix once; see {}", reader.line(first));
+            let finding = reader.error(ErrorKind::Duplicate, &prefix.span, message, expected);
+            finding.help = Some("several next hops for one prefix: `via = [\"A\", \"B\"]`".to_owned());
+            continue;
+        }
+        if let Some((port, net)) = ports.addresses.iter().find(|(_, net)| net.value.trunc() == prefix.value) {
+            let message = format!("prefix {} is connected to port {}", prefix.value, ports.name(*port));
+            let expected = format!("a prefix that no port is connected to; see {}", reader.line(&net.span));
+            reader.error(ErrorKind::Conflict, &prefix.span, message, expected);
+        }
+        seen.insert(prefix.value, prefix.span);
+        table.push(prefix.value, target);
+    }
+}
+
+fn read_target(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    ports: &Ports,
+    prefix: Option<IpNet>,
+) -> Option<RouteTarget> {
+    let via = section.take("via");
+    let port = section.take("port");
+    let action = section.take("action");
+    if let Some(action) = action {
+        if let Some(other) = via.as_ref().or(port.as_ref()) {
+            let message = format!("a route has `action` or `{}`, not both", other.key);
+            reader.error(ErrorKind::Conflict, &other.span, message, "either of them alone");
+        }
+        let words = [("blackhole", RouteTarget::Blackhole), ("unreachable", RouteTarget::Unreachable)];
+        return reader.word(&action, &words);
+    }
+    let port = match port {
+        Some(item) => Some(ports.named(reader, &item)?),
+        None => None,
+    };
+    match (via, port) {
+        (None, Some(port)) => Some(RouteTarget::Forward(vec![NextHop { port, gateway: None }])),
+        (None, None) => {
+            let span = section.span.clone();
+            let expected = "`via`, `port` or `action`";
+            reader.error(ErrorKind::MissingKey, &span, "the route leads nowhere", expected);
+            None
+        }
+        (Some(via), port) => {
+            let entries = reader.filled_list(&via);
+            if entries.len() > ECMP_MAX {
+                let expected = format!("at most {ECMP_MAX}");
+                reader.error(ErrorKind::TooMany, &via.span, "too many next hops", expected);
+                return None;
+            }
+            let mut next_hops: Vec<NextHop> = Vec::new();
+            for entry in &entries {
+                let gateway = reader.parse(entry, values::address)?;
+                let next_hop = check_gateway(reader, ports, gateway.value, port, prefix, &gateway.span)?;
+                if next_hops.contains(&next_hop) {
+                    let message = format!("next hop {} is given twice", gateway.value);
+                    reader.error(ErrorKind::Duplicate, &gateway.span, message, "each next hop once");
+                }
+                next_hops.push(next_hop);
+            }
+            if next_hops.is_empty() { None } else { Some(RouteTarget::Forward(next_hops)) }
+        }
+    }
+}
+
+fn check_gateway(
+    reader: &mut Reader,
+    ports: &Ports,
+    gateway: IpAddr,
+    port: Option<PortIndex>,
+    prefix: Option<IpNet>,
+    span: &Range<usize>,
+) -> Option<NextHop> {
+    if let Some(prefix) = prefix
+        && prefix.addr().is_ipv4() != gateway.is_ipv4()
+    {
+        let family = if prefix.addr().is_ipv4() { "IPv4" } else { "IPv6" };
+        let message = format!("next hop {gateway} is of another family than prefix {prefix}");
+        reader.error(ErrorKind::Conflict, span, message, format!("an {family} address"));
+        return None;
+    }
+    match ports.next_hop(gateway, port) {
+        Ok(next_hop) => {
+            warn_without_mac(reader, ports, next_hop, span);
+            Some(next_hop)
+        }
+        Err((message, expected)) => {
+            reader.error(ErrorKind::NotConnected, span, message, expected);
+            None
+        }
+    }
+}
+
+/// Without live resolution a neighbour's MAC address can only come from the configuration.
+fn warn_without_mac(reader: &mut Reader, ports: &Ports, next_hop: NextHop, span: &Range<usize>) {
+    if let (Some(gateway), false) = (next_hop.gateway, ports.has_mac(next_hop)) {
+        let message = format!("packets to next hop {gateway} will be dropped: its MAC address is not known");
+        let port = ports.name(next_hop.port);
+        let expected = format!("a neighbour in [[neighbours]], or a default_mac for port {port}");
+        reader.warning(ErrorKind::NotConnected, span, message, expected);
+    }
+}
