@@ -26,3 +26,5 @@ pub mod schedule;
 #[cfg(test)]
 mod test_support;
 pub mod lpm;
+
+pub mod queens;

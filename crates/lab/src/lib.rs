@@ -1,0 +1,25 @@
+//! The laboratory: workloads, experiments, statistics and reports with plots.
+//!
+//! An experiment here is always the same walk. A *workload* ([`workload`]) is made from a seed, so that
+//! anyone can make it again. The *cells* of the experiment are measured several times each in shuffled order
+//! ([`models::run`]), because on a shared machine the minute a measurement is taken in matters as much as
+//! what is measured. Medians and spreads come from [`stats`]. A [`report::Report`] puts tables and plots
+//! ([`plot`]) into one HTML file that names machine, commit, input and command, and writes the same numbers
+//! as `results.json`; the tables also go to the terminal.
+//!
+//! The laboratory measures what it is handed: experiments take a closure that runs one cell, and rows that
+//! others have measured. So it depends on no execution model and no look-up structure, and it can be tested
+//! with made-up numbers.
+//!
+//! Invariants: a number is never shown without its spread where there is one; a report needs nothing but
+//! itself (no script, font or picture from elsewhere); text from outside is escaped.
+
+pub mod lpm;
+mod markup;
+pub mod models;
+pub mod plot;
+pub mod report;
+pub mod stats;
+pub mod table;
+pub mod units;
+pub mod workload;

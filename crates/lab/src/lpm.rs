@@ -1,0 +1,204 @@
+//! The experiment on longest-prefix match: measurements made elsewhere, shown as table and report.
+//!
+//! The rows come from whoever measures (our own structures, or another program's on the same addresses); this
+//! module only shows them. The workload they must have used is that of [`crate::workload::destinations`].
+
+use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::report::{Origin, Report};
+use crate::table::{Align, Table};
+use crate::units::Unit;
+use serde::Serialize;
+
+/// One measured look-up structure on one kind of addresses.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LpmRow {
+    /// The structure: `poptrie`, `dir-24-8`, ...
+    pub structure: String,
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// How addresses were drawn: `random`, `inside`, `zipf`.
+    pub kind: String,
+    /// How they were looked up: `one`, `batch`, `avx512`, ...
+    pub mode: String,
+    /// Million look-ups per second of wall-clock time.
+    pub mlps: Range,
+    /// Million look-ups per second of processor time of the thread; the one to compare on a busy machine.
+    pub cpu_mlps: f64,
+    /// Memory of the structure, bytes.
+    pub memory_bytes: u64,
+    /// Time to build it from the whole table, seconds.
+    pub build_s: f64,
+    /// Updates per second while another thread reads, where measured.
+    pub updates_per_s: Option<f64>,
+}
+
+/// Median and range of a few passes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    /// The median.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+/// One row per measurement.
+pub fn table(rows: &[LpmRow]) -> Table {
+    let mut table = Table::new(
+        "Look-ups: median of the passes, slowest to fastest, and per second of processor time",
+        [
+            ("family", Align::Left),
+            ("addresses", Align::Left),
+            ("structure", Align::Left),
+            ("mode", Align::Left),
+            ("M/s", Align::Right),
+            ("range", Align::Right),
+            ("M/CPU s", Align::Right),
+            ("memory", Align::Right),
+            ("build", Align::Right),
+            ("updates/s", Align::Right),
+        ],
+    );
+    for row in rows {
+        let number = |value: f64| Unit::Plain.format(value);
+        table.push([
+            row.family.clone(),
+            row.kind.clone(),
+            row.structure.clone(),
+            row.mode.clone(),
+            number(row.mlps.median),
+            format!("{} to {}", number(row.mlps.min), number(row.mlps.max)),
+            number(row.cpu_mlps),
+            Unit::Bytes.format(row.memory_bytes as f64),
+            Unit::Nanoseconds.format(row.build_s * 1e9),
+            row.updates_per_s.map_or("–".to_owned(), |u| Unit::Count.format(u)),
+        ]);
+    }
+    table
+}
+
+/// The report: per family, look-ups by kind of addresses, then memory.
+pub fn report(rows: &[LpmRow], lead: impl Into<String>, origin: Origin) -> Report {
+    let mut report = Report::new("Longest-prefix match", lead, origin);
+    report.heading("Plots");
+    for family in distinct(rows, |r| &r.family) {
+        let of_family: Vec<&LpmRow> = rows.iter().filter(|r| r.family == family).collect();
+        report.plot(
+            speed(family, &of_family).svg(),
+            "Median million look-ups per second on one core. Error bars: slowest and fastest pass.",
+        );
+        report.plot(memory(family, &of_family).svg(), "Memory of each structure with the whole table in it.");
+    }
+    report.heading("All measurements");
+    report.table(table(rows));
+    report.heading("How to read this");
+    report.notes([
+        "random: any address, most of them in the table's larger holes and blocks. inside: a prefix chosen evenly, \
+         then an address in it. zipf: 65,536 inside addresses, the k-th drawn about 1/k as often as the first.",
+        "On a machine that others use, compare look-ups per second of processor time.",
+    ]);
+    report
+}
+
+fn distinct<'a>(rows: &'a [LpmRow], value: impl Fn(&'a LpmRow) -> &'a String) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for row in rows {
+        let value = value(row).as_str();
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+fn way(row: &LpmRow) -> String {
+    format!("{}, {}", row.structure, row.mode)
+}
+
+/// Bars by way of looking up, grouped by kind of addresses.
+fn speed(family: &str, rows: &[&LpmRow]) -> BarChart {
+    let mut ways: Vec<String> = Vec::new();
+    let mut groups: Vec<BarGroup> = Vec::new();
+    for row in rows {
+        let way = way(row);
+        let series = ways.iter().position(|w| *w == way).unwrap_or_else(|| {
+            ways.push(way);
+            ways.len() - 1
+        });
+        let range = Some((row.mlps.min, row.mlps.max));
+        let bar = Bar { series, value: row.mlps.median, range, mark: None };
+        match groups.iter_mut().find(|g| g.label == row.kind) {
+            Some(group) => group.bars.push(bar),
+            None => groups.push(BarGroup { label: row.kind.clone(), bars: vec![bar] }),
+        }
+    }
+    BarChart {
+        title: format!("{family} look-ups"),
+        values: Axis::new("million look-ups per second", Unit::Plain, Scale::Linear),
+        series: ways,
+        mark_name: None,
+        groups,
+    }
+}
+
+fn memory(family: &str, rows: &[&LpmRow]) -> BarChart {
+    let mut groups: Vec<BarGroup> = Vec::new();
+    for row in rows {
+        if !groups.iter().any(|g| g.label == row.structure) {
+            let bar = Bar { series: 0, value: row.memory_bytes as f64, range: None, mark: None };
+            groups.push(BarGroup { label: row.structure.clone(), bars: vec![bar] });
+        }
+    }
+    BarChart {
+        title: format!("{family} memory"),
+        values: Axis::new("memory", Unit::Bytes, Scale::Linear),
+        series: vec!["memory".to_owned()],
+        mark_name: None,
+        groups,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Machine;
+
+    fn row(structure: &str, family: &str, kind: &str, median: f64) -> LpmRow {
+        LpmRow {
+            structure: structure.into(),
+            family: family.into(),
+            kind: kind.into(),
+            mode: "batch".into(),
+            mlps: Range { median, min: median * 0.9, max: median * 1.1 },
+            cpu_mlps: median,
+            memory_bytes: 43_000_000,
+            build_s: 0.25,
+            updates_per_s: (structure == "dir-24-8").then_some(1.5e6),
+        }
+    }
+
+    #[test]
+    fn one_plot_of_speed_and_one_of_memory_per_family() {
+        let rows = [
+            row("dir-24-8", "IPv4", "random", 150.0),
+            row("poptrie", "IPv4", "random", 120.0),
+            row("dir-24-8", "IPv4", "inside", 160.0),
+            row("poptrie", "IPv6", "inside", 70.0),
+        ];
+        let table = table(&rows);
+        assert_eq!(table.rows()[0][4..], ["150", "135 to 165", "150", "43.0 MB", "250 ms", "1.50 M"]);
+        assert_eq!(table.rows()[1][9], "–");
+        let origin = Origin {
+            machine: Machine::unknown(),
+            commit: "unknown".into(),
+            command: "thalweg lab lpm".into(),
+            input: "made up".into(),
+            measured_at: "never".into(),
+        };
+        let html = report(&rows, "Made up.", origin).html();
+        assert_eq!(html.matches("<svg").count(), 4);
+        assert!(html.contains("IPv6 look-ups") && html.contains("dir-24-8, batch"));
+        assert!(speed("IPv4", &[&rows[0], &rows[1], &rows[2]]).groups.len() == 2);
+    }
+}

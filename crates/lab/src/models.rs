@@ -1,0 +1,299 @@
+//! The experiment on execution models: models x workers x chunk sizes x work, on one input.
+//!
+//! A [`Cell`] is one way to run; what running it means is the caller's closure, so this module knows no
+//! router. All cells are run once to warm up, then `runs` times in rounds: each round runs every cell once,
+//! in an order of its own, shuffled by the seed. A disturbance that lasts a minute then touches all
+//! cells alike instead of all runs of one.
+//!
+//! Speed-up is the median throughput of a cell over that of the serial cell with the same chunk size and
+//! work; efficiency is speed-up per worker. A serial cell is [`SERIAL`] with one worker.
+//!
+//! Every run of every cell must count the same packets. One that does not has not done the same work, and then
+//! there is nothing to compare: the experiment ends with [`ModelsError::PacketTotals`].
+
+mod render;
+
+pub use render::{plots, report, table};
+
+use crate::stats::{Summary, shuffle};
+use serde::Serialize;
+use std::fmt;
+use thalweg_base::XorShift64Star;
+
+/// The model that others are compared with.
+pub const SERIAL: &str = "serial";
+
+/// One way to run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Cell {
+    /// Execution model.
+    pub model: String,
+    /// Workers of the model.
+    pub workers: usize,
+    /// Packets of a chunk.
+    pub chunk_packets: usize,
+    /// Synthetic work, as on the command line: `none`, `queens:8`.
+    pub work: String,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell { model, workers, chunk_packets, work } = self;
+        write!(f, "{model}, {workers} workers, chunks of {chunk_packets}, work {work}")
+    }
+}
+
+/// What to vary.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// Execution models; [`SERIAL`] is run with one worker whatever `workers` says.
+    pub models: Vec<String>,
+    /// Worker counts.
+    pub workers: Vec<usize>,
+    /// Chunk sizes.
+    pub chunk_packets: Vec<usize>,
+    /// Work settings.
+    pub work: Vec<String>,
+}
+
+impl Grid {
+    /// All combinations, each once, in order of work, chunk size, model and workers.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells: Vec<Cell> = Vec::new();
+        for work in &self.work {
+            for &chunk_packets in &self.chunk_packets {
+                for model in &self.models {
+                    let one = [1];
+                    let workers = if model == SERIAL { &one[..] } else { &self.workers[..] };
+                    for &workers in workers {
+                        let cell = Cell { model: model.clone(), workers, chunk_packets, work: work.clone() };
+                        if !cells.contains(&cell) {
+                            cells.push(cell);
+                        }
+                    }
+                }
+            }
+        }
+        cells
+    }
+}
+
+/// What one run measured.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CellRun {
+    /// Packets that went in.
+    pub packets: u64,
+    /// Wall-clock time, seconds.
+    pub elapsed_s: f64,
+    /// Processor time of all threads, seconds.
+    pub cpu_s: f64,
+    /// Median residence time of a packet, nanoseconds.
+    pub residence_p50_ns: f64,
+    /// 99th percentile of it.
+    pub residence_p99_ns: f64,
+    /// Largest resident memory so far, bytes; 0 if not known.
+    pub max_rss_bytes: u64,
+}
+
+/// How often to run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Runs of each cell that count.
+    pub runs: usize,
+    /// Runs of each cell before, that do not.
+    pub warm_ups: usize,
+    /// Seed of the order.
+    pub seed: u64,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self { runs: 5, warm_ups: 1, seed: XorShift64Star::DEFAULT_SEED }
+    }
+}
+
+/// A step of the experiment, for a progress display.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Runs done, warm-ups included.
+    pub done: usize,
+    /// Runs there will be.
+    pub total: usize,
+    /// The cell that is run next.
+    pub cell: &'a Cell,
+}
+
+/// What a cell came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellResult {
+    /// The cell.
+    pub cell: Cell,
+    /// Packets per second of wall-clock time.
+    pub packets_per_second: Summary,
+    /// Processor time per packet over all threads, nanoseconds.
+    pub cpu_ns_per_packet: Summary,
+    /// Medians of residence time, nanoseconds.
+    pub residence_p50_ns: Summary,
+    /// 99th percentiles of residence time, nanoseconds.
+    pub residence_p99_ns: Summary,
+    /// Largest resident memory of any run, bytes.
+    pub max_rss_bytes: u64,
+    /// Median throughput over the serial one; none if no serial cell has this chunk size and work.
+    pub speed_up: Option<f64>,
+    /// Speed-up per worker.
+    pub efficiency: Option<f64>,
+}
+
+/// What the experiment came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Packets that every run took.
+    pub packets: u64,
+    /// Runs of each cell.
+    pub runs: usize,
+    /// In the order the cells were given.
+    pub cells: Vec<CellResult>,
+}
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub enum ModelsError<E> {
+    /// There is no cell, or no run was asked for.
+    Nothing,
+    /// A run failed.
+    Run {
+        /// Which.
+        cell: Cell,
+        /// Why.
+        source: E,
+    },
+    /// A run took another number of packets than those before.
+    PacketTotals {
+        /// Which.
+        cell: Cell,
+        /// Its packets.
+        packets: u64,
+        /// Those of all runs before.
+        expected: u64,
+    },
+    /// A run took no time or no packets, or measured what is no number.
+    Measurement {
+        /// Which.
+        cell: Cell,
+        /// What it measured.
+        run: CellRun,
+    },
+}
+
+impl<E: fmt::Display> fmt::Display for ModelsError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ModelsError::Nothing => write!(f, "there is nothing to run: no cells or no runs"),
+            ModelsError::Run { cell, source } => write!(f, "{cell}: {source}"),
+            ModelsError::PacketTotals { cell, packets, expected } => write!(
+                f,
+                "{cell}: took {packets} packets where all runs before took {expected}: not the same work, \
+                 so there is nothing to compare"
+            ),
+            ModelsError::Measurement { cell, run } => write!(f, "{cell}: cannot be a measurement: {run:?}"),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for ModelsError<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ModelsError::Run { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Runs the experiment. `measure` runs a cell; `progress` hears of each run before it begins.
+pub fn run<E>(
+    cells: &[Cell],
+    options: &RunOptions,
+    mut measure: impl FnMut(&Cell) -> Result<CellRun, E>,
+    mut progress: impl FnMut(Progress<'_>),
+) -> Result<Outcome, ModelsError<E>> {
+    if cells.is_empty() || options.runs == 0 {
+        return Err(ModelsError::Nothing);
+    }
+    let mut rng = XorShift64Star::new(options.seed);
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    let mut measured: Vec<Vec<CellRun>> = vec![Vec::with_capacity(options.runs); cells.len()];
+    let mut expected = None;
+    let total = cells.len() * (options.warm_ups + options.runs);
+    let mut done = 0;
+    for round in 0..options.warm_ups + options.runs {
+        shuffle(&mut order, &mut rng);
+        for &at in &order {
+            let cell = &cells[at];
+            progress(Progress { done, total, cell });
+            let run = measure(cell).map_err(|source| ModelsError::Run { cell: cell.clone(), source })?;
+            check(cell, &run, &mut expected)?;
+            if round >= options.warm_ups {
+                measured[at].push(run);
+            }
+            done += 1;
+        }
+    }
+    let mut results = Vec::with_capacity(cells.len());
+    for (cell, runs) in cells.iter().zip(&measured) {
+        let first = runs[0]; // `options.runs` is at least one
+        results.push(sum_up(cell, runs).ok_or(ModelsError::Measurement { cell: cell.clone(), run: first })?);
+    }
+    compare(&mut results);
+    Ok(Outcome { packets: expected.unwrap_or(0), runs: options.runs, cells: results })
+}
+
+fn check<E>(cell: &Cell, run: &CellRun, expected: &mut Option<u64>) -> Result<(), ModelsError<E>> {
+    let times = [run.elapsed_s, run.cpu_s, run.residence_p50_ns, run.residence_p99_ns];
+    let sound = times.iter().all(|t| t.is_finite() && *t >= 0.0) && run.elapsed_s > 0.0 && run.packets > 0;
+    if !sound {
+        return Err(ModelsError::Measurement { cell: cell.clone(), run: *run });
+    }
+    let expected = *expected.get_or_insert(run.packets);
+    if run.packets != expected {
+        return Err(ModelsError::PacketTotals { cell: cell.clone(), packets: run.packets, expected });
+    }
+    Ok(())
+}
+
+fn sum_up(cell: &Cell, runs: &[CellRun]) -> Option<CellResult> {
+    let of = |value: &dyn Fn(&CellRun) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
+    Some(CellResult {
+        cell: cell.clone(),
+        packets_per_second: of(&|r| r.packets as f64 / r.elapsed_s)?,
+        cpu_ns_per_packet: of(&|r| r.cpu_s * 1e9 / r.packets as f64)?,
+        residence_p50_ns: of(&|r| r.residence_p50_ns)?,
+        residence_p99_ns: of(&|r| r.residence_p99_ns)?,
+        max_rss_bytes: runs.iter().map(|r| r.max_rss_bytes).max()?,
+        speed_up: None,
+        efficiency: None,
+    })
+}
+
+/// The serial cell with the same chunk size and work.
+fn serial_of<'a>(results: &'a [CellResult], cell: &Cell) -> Option<&'a CellResult> {
+    results.iter().find(|r| {
+        r.cell.model == SERIAL
+            && r.cell.workers == 1
+            && r.cell.chunk_packets == cell.chunk_packets
+            && r.cell.work == cell.work
+    })
+}
+
+fn compare(results: &mut [CellResult]) {
+    for at in 0..results.len() {
+        let cell = &results[at].cell;
+        let Some(serial) = serial_of(results, cell) else { continue };
+        let speed_up = results[at].packets_per_second.median / serial.packets_per_second.median;
+        let workers = cell.workers.max(1) as f64;
+        results[at].speed_up = Some(speed_up);
+        results[at].efficiency = Some(speed_up / workers);
+    }
+}
+
+#[cfg(test)]
+mod tests;

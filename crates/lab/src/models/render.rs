@@ -1,0 +1,222 @@
+//! The experiment on models as a table, as plots and as a report.
+
+use super::{Cell, CellResult, Outcome, SERIAL, serial_of};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
+use crate::report::{Origin, Report};
+use crate::stats::Summary;
+use crate::table::{Align, Table};
+use crate::units::Unit;
+use thalweg_base::CHUNK_PACKETS_DEFAULT;
+
+/// One row per cell.
+pub fn table(outcome: &Outcome) -> Table {
+    let caption = format!(
+        "{} packets, median of {} runs; spread is largest minus smallest over median",
+        outcome.packets, outcome.runs
+    );
+    let mut table = Table::new(
+        caption,
+        [
+            ("work", Align::Left),
+            ("chunk", Align::Right),
+            ("model", Align::Left),
+            ("workers", Align::Right),
+            ("packets/s", Align::Right),
+            ("spread", Align::Right),
+            ("speed-up", Align::Right),
+            ("efficiency", Align::Right),
+            ("CPU/packet", Align::Right),
+            ("p50", Align::Right),
+            ("p99", Align::Right),
+        ],
+    );
+    for result in &outcome.cells {
+        let cell = &result.cell;
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+        table.push([
+            cell.work.clone(),
+            cell.chunk_packets.to_string(),
+            cell.model.clone(),
+            cell.workers.to_string(),
+            Unit::Count.format(result.packets_per_second.median),
+            percent(result.packets_per_second.spread()),
+            or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
+            or_dash(result.efficiency.map(percent)),
+            Unit::Nanoseconds.format(result.cpu_ns_per_packet.median),
+            Unit::Nanoseconds.format(result.residence_p50_ns.median),
+            Unit::Nanoseconds.format(result.residence_p99_ns.median),
+        ]);
+    }
+    table
+}
+
+/// Plots with a caption each: per work setting, speed-up by workers, throughput by chunk size (if there are
+/// several) and residence time by model.
+pub fn plots(outcome: &Outcome) -> Vec<(String, String)> {
+    let mut plots = Vec::new();
+    let cells = &outcome.cells;
+    let chunks = distinct(cells, |c| c.chunk_packets);
+    let Some(chunk) = chunks.iter().find(|c| **c == CHUNK_PACKETS_DEFAULT).or(chunks.first()).copied() else {
+        return plots;
+    };
+    for work in distinct(cells, |c| c.work.clone()) {
+        let here: Vec<&CellResult> = cells.iter().filter(|r| r.cell.work == work).collect();
+        let with = if work == "none" { "no synthetic work".to_owned() } else { format!("work {work}") };
+        let at_chunk = |r: &&&CellResult| r.cell.chunk_packets == chunk;
+        if let Some(chart) =
+            speed_up(cells, &here.iter().filter(at_chunk).copied().collect::<Vec<_>>(), &with)
+        {
+            plots.push((
+                chart.svg(),
+                format!(
+                    "Median packets per second over those of the serial model, chunks of {chunk}. Error bars: \
+                     slowest and fastest run."
+                ),
+            ));
+        }
+        if chunks.len() > 1 {
+            plots.push((
+                throughput(&here, &with).svg(),
+                "Median packets per second of each model with its largest number of workers. Error bars: slowest \
+                 and fastest run."
+                    .to_owned(),
+            ));
+        }
+        plots.push((
+            latency(&here.iter().filter(at_chunk).copied().collect::<Vec<_>>(), &with).svg(),
+            format!(
+                "How long a packet is in the router, from the model's taking on its chunk to the sink; chunks of \
+                 {chunk}, median of the runs. Logarithmic axis: compare where bars end, not how long they are."
+            ),
+        ));
+    }
+    plots
+}
+
+/// The whole report. `lead` may say what was found.
+pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Report {
+    let mut report = Report::new("Execution models compared", lead, origin);
+    report.heading("Plots");
+    for (svg, caption) in plots(outcome) {
+        report.plot(svg, caption);
+    }
+    report.heading("All cells");
+    report.table(table(outcome));
+    report.heading("How to read this");
+    report.notes([
+        "Every cell was run once to warm up and then in rounds, each with all cells in an order of its own, \
+         so that a disturbance touches all cells alike."
+            .to_owned(),
+        "Two cells whose ranges overlap are not told apart by these measurements.".to_owned(),
+        "CPU/packet is processor time of all threads, reader and sink included: a model can be faster and cost more."
+            .to_owned(),
+        format!("All {} runs took the same {} packets.", outcome.cells.len() * outcome.runs, outcome.packets),
+    ]);
+    report
+}
+
+fn distinct<T: PartialEq>(cells: &[CellResult], value: impl Fn(&Cell) -> T) -> Vec<T> {
+    let mut found = Vec::new();
+    for cell in cells {
+        let value = value(&cell.cell);
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
+}
+
+fn models<'a>(cells: &[&'a CellResult]) -> Vec<&'a str> {
+    let mut found: Vec<&str> = Vec::new();
+    for cell in cells {
+        if !found.contains(&cell.cell.model.as_str()) {
+            found.push(&cell.cell.model);
+        }
+    }
+    found
+}
+
+fn point(x: usize, y: &Summary, factor: f64) -> Point {
+    Point { x: x as f64, y: y.median * factor, range: Some((y.min * factor, y.max * factor)) }
+}
+
+/// `None` if there is nothing but the serial model, or no serial model.
+fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<LineChart> {
+    let mut series = Vec::new();
+    for model in models(here).into_iter().filter(|m| *m != SERIAL) {
+        let of_model = here.iter().filter(|r| r.cell.model == model);
+        let mut points: Vec<Point> = of_model
+            .filter_map(|r| {
+                let serial = serial_of(all, &r.cell)?;
+                Some(point(r.cell.workers, &r.packets_per_second, 1.0 / serial.packets_per_second.median))
+            })
+            .collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        if !points.is_empty() {
+            series.push(Series { name: model.to_owned(), kind: SeriesKind::Measured, points });
+        }
+    }
+    let mut workers: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
+    workers.sort_unstable_by(f64::total_cmp);
+    workers.dedup();
+    if workers.is_empty() {
+        return None;
+    }
+    let ideal = workers.iter().map(|&w| Point { x: w, y: w, range: None }).collect();
+    series.push(Series { name: "ideal".to_owned(), kind: SeriesKind::Reference, points: ideal });
+    Some(LineChart {
+        title: format!("Speed-up by workers, {with}"),
+        x: Axis::at_data("workers", Unit::Plain, Scale::Linear),
+        y: Axis::new("times the serial model", Unit::Plain, Scale::Linear),
+        series,
+    })
+}
+
+fn throughput(here: &[&CellResult], with: &str) -> LineChart {
+    let mut series = Vec::new();
+    for model in models(here) {
+        let of_model = || here.iter().filter(|r| r.cell.model == model);
+        let workers = of_model().map(|r| r.cell.workers).max().unwrap_or(1);
+        let mut points: Vec<Point> = of_model()
+            .filter(|r| r.cell.workers == workers)
+            .map(|r| point(r.cell.chunk_packets, &r.packets_per_second, 1.0))
+            .collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let name = if model == SERIAL { model.to_owned() } else { format!("{model} ({workers})") };
+        series.push(Series { name, kind: SeriesKind::Measured, points });
+    }
+    LineChart {
+        title: format!("Throughput by chunk size, {with}"),
+        x: Axis::at_data("packets per chunk", Unit::Plain, Scale::Log),
+        y: Axis::new("packets per second", Unit::Count, Scale::Linear),
+        series,
+    }
+}
+
+fn latency(here: &[&CellResult], with: &str) -> BarChart {
+    let mut workers: Vec<usize> = here.iter().map(|r| r.cell.workers).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    let name = |w: &usize| if *w == 1 { "1 worker".to_owned() } else { format!("{w} workers") };
+    let groups = models(here).into_iter().map(|model| {
+        let of_model = here.iter().filter(|r| r.cell.model == model);
+        let mut bars: Vec<Bar> = of_model
+            .map(|r| Bar {
+                series: workers.iter().position(|w| *w == r.cell.workers).unwrap_or(0),
+                value: r.residence_p50_ns.median,
+                range: Some((r.residence_p50_ns.min, r.residence_p50_ns.max)),
+                mark: Some(r.residence_p99_ns.median),
+            })
+            .collect();
+        bars.sort_by_key(|b| b.series);
+        BarGroup { label: model.to_owned(), bars }
+    });
+    BarChart {
+        title: format!("Residence time of a packet: median and 99th percentile, {with}"),
+        values: Axis::new("residence time", Unit::Nanoseconds, Scale::Log),
+        groups: groups.collect(),
+        series: workers.iter().map(name).collect(),
+        mark_name: Some("99th percentile".to_owned()),
+    }
+}

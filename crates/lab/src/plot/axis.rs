@@ -1,0 +1,216 @@
+//! From values to places along an axis, and where the ticks go.
+
+use super::svg::text_width;
+use crate::units::Unit;
+
+/// How values become places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal differences are equally far apart. The axis includes zero.
+    Linear,
+    /// Equal ratios are equally far apart. Values that are not positive cannot be shown and are left out.
+    Log,
+}
+
+/// What an axis shows.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// What the values are, with their unit where the ticks do not say it.
+    pub label: String,
+    /// How ticks are written.
+    pub unit: Unit,
+    /// How values become places.
+    pub scale: Scale,
+    /// Ticks stand at the values of the data instead of at round ones; for worker counts and sizes. Such
+    /// an axis does not include zero.
+    pub ticks_at_data: bool,
+}
+
+impl Axis {
+    /// An axis with round ticks.
+    pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
+        Self { label: label.into(), unit, scale, ticks_at_data: false }
+    }
+
+    /// An axis with ticks at the data's values.
+    pub fn at_data(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
+        Self { ticks_at_data: true, ..Self::new(label, unit, scale) }
+    }
+}
+
+/// An axis fitted to its values.
+#[derive(Debug)]
+pub(super) struct Fitted {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    ticks: Vec<f64>,
+    unit: Unit,
+}
+
+impl Fitted {
+    /// Fits `axis` to the values it must show; `None` if there are none it can.
+    pub(super) fn to(axis: &Axis, values: impl Iterator<Item = f64>) -> Option<Fitted> {
+        let mut values: Vec<f64> =
+            values.filter(|v| v.is_finite() && (axis.scale == Scale::Linear || *v > 0.0)).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        values.dedup();
+        let (&min, &max) = (values.first()?, values.last()?);
+        let (scale, unit) = (axis.scale, axis.unit);
+        if axis.ticks_at_data {
+            let (low, high) = padded(scale, min, max);
+            return Some(Fitted { scale, low, high, ticks: values, unit });
+        }
+        let (low, high, ticks) = match scale {
+            Scale::Linear => linear(min.min(0.0), max.max(0.0)),
+            Scale::Log => logarithmic(min, max),
+        };
+        Some(Fitted { scale, low, high, ticks, unit })
+    }
+
+    /// Place of `value` from 0 (low end) to 1; what cannot be shown stands at the low end.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        let share = match self.scale {
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Log => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+        };
+        if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
+    }
+
+    /// Whether `value` has a place.
+    pub(super) fn shows(&self, value: f64) -> bool {
+        value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
+    }
+
+    pub(super) fn low(&self) -> f64 {
+        self.low
+    }
+
+    /// Ticks with their labels, without those whose labels would run into the one before on an axis of
+    /// `length` pixels.
+    pub(super) fn ticks(&self, length: f64) -> Vec<(f64, String)> {
+        let mut kept: Vec<(f64, String)> = Vec::new();
+        let mut end = f64::NEG_INFINITY;
+        for &tick in &self.ticks {
+            let label = self.unit.format_tick(tick);
+            let (centre, half) = (self.place(tick) * length, text_width(&label) / 2.0);
+            if centre - half > end + 4.0 {
+                end = centre + half;
+                kept.push((tick, label));
+            }
+        }
+        kept
+    }
+
+    /// All ticks, for an axis whose labels stand above each other.
+    pub(super) fn stacked_ticks(&self) -> Vec<(f64, String)> {
+        self.ticks.iter().map(|&tick| (tick, self.unit.format_tick(tick))).collect()
+    }
+}
+
+/// Room on both sides of the outermost values.
+fn padded(scale: Scale, min: f64, max: f64) -> (f64, f64) {
+    match scale {
+        Scale::Linear => {
+            let pad = if max > min { (max - min) * 0.08 } else { 0.5 };
+            (min - pad, max + pad)
+        }
+        Scale::Log => {
+            let pad = if max > min { (max / min).powf(0.08) } else { 1.5 };
+            (min / pad, max * pad)
+        }
+    }
+}
+
+/// Round limits and ticks with steps of 1, 2 or 5 times a power of ten, about five of them.
+fn linear(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
+    let high = if high > low { high } else { low + 1.0 };
+    let rough = (high - low) / 5.0;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = power * [1.0, 2.0, 5.0].into_iter().find(|s| s * power >= rough * 0.999).unwrap_or(10.0);
+    let (first, last) = ((low / step + 1e-9).floor(), (high / step - 1e-9).ceil());
+    // A dozen at most: the step was chosen for five.
+    let ticks: Vec<f64> =
+        (0..=((last - first) as usize).min(12)).map(|i| (first + i as f64) * step).collect();
+    (first * step, last * step, ticks)
+}
+
+/// Limits at 1, 2 or 5 times a power of ten, and ticks there (powers alone when there are many).
+fn logarithmic(min: f64, max: f64) -> (f64, f64, Vec<f64>) {
+    let (first, last) = (min.log10().floor() as i32, max.log10().ceil() as i32);
+    let candidates: Vec<f64> =
+        (first..=last).flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(e))).collect();
+    let low = candidates.iter().copied().rfind(|c| *c <= min * 1.000_001).unwrap_or(min);
+    let mut high = candidates.iter().copied().find(|c| *c >= max * 0.999_999).unwrap_or(max);
+    if high <= low {
+        high = low * 10.0;
+    }
+    let inside = |tick: &f64| *tick >= low * 0.999 && *tick <= high * 1.001;
+    let all: Vec<f64> = candidates.into_iter().filter(inside).collect();
+    let decades = (first..=last).map(|e| 10f64.powi(e)).filter(inside).collect::<Vec<_>>();
+    let ticks = if all.len() <= 8 || decades.len() < 3 { all } else { decades };
+    (low, high, ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fitted(scale: Scale, values: &[f64]) -> Fitted {
+        Fitted::to(&Axis::new("x", Unit::Plain, scale), values.iter().copied()).unwrap()
+    }
+
+    #[test]
+    fn linear_axes_begin_at_zero_and_have_round_ticks() {
+        let axis = fitted(Scale::Linear, &[3.0, 19.0]);
+        assert_eq!((axis.low, axis.high), (0.0, 20.0));
+        assert_eq!(axis.ticks, [0.0, 5.0, 10.0, 15.0, 20.0]);
+        let axis = fitted(Scale::Linear, &[-0.4, 0.7]);
+        assert_eq!((axis.low, axis.high), (-0.5, 1.0));
+        assert_eq!(fitted(Scale::Linear, &[0.0]).high, 1.0);
+    }
+
+    #[test]
+    fn logarithmic_axes_end_at_round_values() {
+        let axis = fitted(Scale::Log, &[130.0, 45_000.0]);
+        assert_eq!((axis.low, axis.high), (100.0, 50_000.0));
+        let labels: Vec<String> = axis.stacked_ticks().into_iter().map(|t| t.1).collect();
+        assert!(labels.contains(&"1000".to_owned()), "{labels:?}");
+        assert!((axis.place(1000.0) - 10f64.log10() / 500f64.log10()).abs() < 1e-9);
+        assert_eq!(axis.place(-5.0), 0.0);
+        assert!(!axis.shows(0.0) && axis.shows(7.0));
+        let one = fitted(Scale::Log, &[100.0]);
+        assert!(one.high > one.low);
+    }
+
+    #[test]
+    fn ticks_at_data_drop_those_that_would_touch() {
+        let axis = Axis::at_data("workers", Unit::Plain, Scale::Linear);
+        let axis = Fitted::to(&axis, [1.0, 2.0, 3.0, 100.0].into_iter()).unwrap();
+        let labels: Vec<String> = axis.ticks(300.0).into_iter().map(|t| t.1).collect();
+        assert_eq!(labels, ["1", "100"]);
+    }
+
+    #[test]
+    fn nothing_to_show_is_no_axis() {
+        let axis = Axis::new("x", Unit::Plain, Scale::Log);
+        assert!(Fitted::to(&axis, [0.0, -1.0, f64::NAN].into_iter()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn every_value_has_its_place_in_order(
+            mut values in prop::collection::vec(1e-6f64..1e12, 1..20), log: bool, at_data: bool,
+        ) {
+            let scale = if log { Scale::Log } else { Scale::Linear };
+            let axis = Axis { ticks_at_data: at_data, ..Axis::new("x", Unit::Count, scale) };
+            let fitted = Fitted::to(&axis, values.iter().copied()).unwrap();
+            values.sort_unstable_by(f64::total_cmp);
+            prop_assert!(fitted.low <= values[0] && values[values.len() - 1] <= fitted.high * 1.000_002);
+            let places: Vec<f64> = values.iter().map(|v| fitted.place(*v)).collect();
+            prop_assert!(places.is_sorted() && places.iter().all(|p| (0.0..=1.0).contains(p)));
+            prop_assert!(!fitted.ticks.is_empty() && fitted.ticks.len() <= 24);
+        }
+    }
+}

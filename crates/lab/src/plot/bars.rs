@@ -1,0 +1,182 @@
+//! Horizontal bar charts: groups of bars with a range, and a marker further out.
+
+use super::axis::{Axis, Fitted};
+use super::svg::{Anchor, Key, PALETTE_LEN, Svg, WIDTH, legend, text_width};
+
+/// One bar.
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// Which of the chart's `series` it belongs to; decides the colour.
+    pub series: usize,
+    /// Its length, a median as a rule.
+    pub value: f64,
+    /// The smallest and the largest measurement; drawn over the end of the bar.
+    pub range: Option<(f64, f64)>,
+    /// A second value on the same axis, drawn as a marker (a 99th percentile, say).
+    pub mark: Option<f64>,
+}
+
+/// Bars that stand together.
+#[derive(Clone, Debug)]
+pub struct BarGroup {
+    /// What they have in common.
+    pub label: String,
+    /// From top to bottom.
+    pub bars: Vec<Bar>,
+}
+
+/// A chart of bars along a common axis. On a logarithmic axis a bar begins at the axis' low end, which means
+/// nothing: compare where bars end.
+#[derive(Clone, Debug)]
+pub struct BarChart {
+    /// What the chart shows.
+    pub title: String,
+    /// The axis along the bottom.
+    pub values: Axis,
+    /// Names of what the colours stand for. With one, there is no legend for it.
+    pub series: Vec<String>,
+    /// What the marker stands for.
+    pub mark_name: Option<String>,
+    /// The bars.
+    pub groups: Vec<BarGroup>,
+}
+
+const BAR: f64 = 18.0;
+const BAR_GAP: f64 = 4.0;
+const GROUP_GAP: f64 = 16.0;
+const LABEL_MAX: f64 = 220.0;
+
+impl BarChart {
+    /// The chart as SVG, to stand in a page that has [`super::STYLE`].
+    pub fn svg(&self) -> String {
+        let mut svg = Svg::default();
+        svg.text("title", (16.0, 26.0), Anchor::Start, &self.title);
+        let bars = || self.groups.iter().flat_map(|g| &g.bars);
+        let range = |b: &Bar| b.range.map_or([b.value; 2], |(low, high)| [low, high]);
+        let values = bars().flat_map(|b| [b.value, b.mark.unwrap_or(b.value)].into_iter().chain(range(b)));
+        let Some(axis) = Fitted::to(&self.values, values) else {
+            svg.text("muted", (16.0, 52.0), Anchor::Start, "no data");
+            return svg.finish(&self.title, 70.0);
+        };
+        let top = 44.0 + legend(&mut svg, 16.0, 38.0, &self.legend_entries()) + 6.0;
+
+        let widest_label = self.groups.iter().map(|g| text_width(&g.label)).fold(0.0, f64::max);
+        let left = 16.0 + widest_label.min(LABEL_MAX) + 10.0;
+        let widest_value = bars().map(|b| text_width(&self.value_label(b))).fold(0.0, f64::max);
+        let right = WIDTH - widest_value - 26.0;
+        let x = |value: f64| left + axis.place(value) * (right - left);
+
+        let count = bars().count() as f64;
+        let between = (self.groups.len() as f64 - 1.0) * GROUP_GAP;
+        let bottom = top + count * (BAR + BAR_GAP) + between + 8.0;
+        for (tick, label) in axis.ticks(right - left) {
+            svg.line("grid", (x(tick), top), (x(tick), bottom));
+            svg.text("muted", (x(tick), bottom + 18.0), Anchor::Middle, &label);
+        }
+        let mut y = top + 6.0;
+        for group in &self.groups {
+            let height = group.bars.len() as f64 * (BAR + BAR_GAP) - BAR_GAP;
+            svg.text("", (left - 10.0, y + height / 2.0 + 4.0), Anchor::End, &group.label);
+            for bar in &group.bars {
+                self.draw(&mut svg, &axis, &x, group, bar, y);
+                y += BAR + BAR_GAP;
+            }
+            y += GROUP_GAP;
+        }
+        svg.line("axis", (left, top), (left, bottom));
+        svg.text("muted", ((left + right) / 2.0, bottom + 40.0), Anchor::Middle, &self.values.label);
+        svg.finish(&self.title, bottom + 54.0)
+    }
+
+    fn draw(
+        &self,
+        svg: &mut Svg,
+        axis: &Fitted,
+        x: &dyn Fn(f64) -> f64,
+        group: &BarGroup,
+        bar: &Bar,
+        y: f64,
+    ) {
+        if !axis.shows(bar.value) {
+            svg.text("muted", (x(axis.low()) + 6.0, y + BAR / 2.0 + 4.0), Anchor::Start, "not measured");
+            return;
+        }
+        let from = x(axis.low().max(0.0));
+        let colour = bar.series % PALETTE_LEN;
+        let middle = y + BAR / 2.0;
+        let series = self.series.get(bar.series).map_or("", String::as_str);
+        let title = format!("{} {series}: {}", group.label, self.value_label(bar));
+        let mut end = x(bar.value);
+        svg.rect(&format!("bar s{colour}"), (from, y), (end - from, BAR), &title);
+        if let Some((low, high)) = bar.range {
+            svg.line("range", (x(low), middle), (x(high), middle));
+            for edge in [x(low), x(high)] {
+                svg.line("range", (edge, middle - 4.0), (edge, middle + 4.0));
+            }
+            end = end.max(x(high));
+        }
+        if let Some(mark) = bar.mark.filter(|m| axis.shows(*m)) {
+            svg.line(&format!("tail s{colour}"), (end, middle), (x(mark), middle));
+            let name = self.mark_name.as_deref().unwrap_or("mark");
+            // The diamond, whatever the colour: it is the one shape the legend explains.
+            svg.raw(&format!("<g class=\"s{colour}\">"));
+            svg.diamond((x(mark), middle), &format!("{title}, {name}"));
+            svg.raw("</g>");
+            end = end.max(x(mark) + 5.0);
+        }
+        svg.text("", (end + 8.0, middle + 4.0), Anchor::Start, &self.value_label(bar));
+    }
+
+    fn value_label(&self, bar: &Bar) -> String {
+        let value = self.values.unit.format(bar.value);
+        match bar.mark {
+            Some(mark) => format!("{value} / {}", self.values.unit.format(mark)),
+            None => value,
+        }
+    }
+
+    fn legend_entries(&self) -> Vec<(Key, &str)> {
+        let named = if self.series.len() > 1 || self.mark_name.is_some() { &self.series[..] } else { &[] };
+        let mut entries: Vec<(Key, &str)> =
+            named.iter().enumerate().map(|(i, name)| (Key::Swatch(i), name.as_str())).collect();
+        entries.extend(self.mark_name.iter().map(|name| (Key::Diamond, name.as_str())));
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::Scale;
+    use crate::units::Unit;
+
+    fn chart(bars: Vec<Bar>) -> String {
+        let chart = BarChart {
+            title: "Residence time".into(),
+            values: Axis::new("time", Unit::Nanoseconds, Scale::Log),
+            series: vec!["1 worker".into(), "2 <workers>".into()],
+            mark_name: Some("99th percentile".into()),
+            groups: vec![BarGroup { label: "farm".into(), bars }],
+        };
+        chart.svg()
+    }
+
+    #[test]
+    fn bars_ranges_and_marks() {
+        let bar = |series, value, mark| Bar { series, value, range: Some((value * 0.9, value * 1.2)), mark };
+        let svg = chart(vec![bar(0, 1200.0, Some(90_000.0)), bar(1, 1500.0, None)]);
+        assert_eq!(svg.matches("<rect class=\"bar").count(), 2 + 2, "legend and bars");
+        assert_eq!(svg.matches("class=\"range\"").count(), 2 * 3);
+        assert_eq!(svg.matches("class=\"tail").count(), 1);
+        assert!(svg.contains("1.20 µs / 90.0 µs") && svg.contains("2 &lt;workers&gt;"));
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn a_value_the_axis_cannot_show_is_named_not_drawn() {
+        let bar = |value| Bar { series: 0, value, range: None, mark: None };
+        let svg = chart(vec![bar(5.0), bar(0.0)]);
+        assert!(svg.contains("not measured"));
+        assert!(chart(vec![bar(0.0)]).contains("no data"));
+    }
+}

@@ -1,0 +1,223 @@
+//! Line charts: one line per series, with markers and error bars.
+
+use super::axis::{Axis, Fitted};
+use super::svg::{Anchor, Key, PALETTE_LEN, Svg, WIDTH, legend, text_width};
+
+/// One measured point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Where.
+    pub x: f64,
+    /// The value, a median as a rule.
+    pub y: f64,
+    /// The smallest and the largest measurement; drawn as an error bar.
+    pub range: Option<(f64, f64)>,
+}
+
+/// What a series is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeriesKind {
+    /// Measurements: coloured, with markers.
+    Measured,
+    /// Something to compare with: grey and dashed, without markers.
+    Reference,
+}
+
+/// A line.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// What it is.
+    pub kind: SeriesKind,
+    /// Its points, in order of `x`.
+    pub points: Vec<Point>,
+}
+
+/// A chart of lines over a common axis.
+#[derive(Clone, Debug)]
+pub struct LineChart {
+    /// What the chart shows.
+    pub title: String,
+    /// The axis along the bottom.
+    pub x: Axis,
+    /// The axis along the side.
+    pub y: Axis,
+    /// The lines. Measured ones take the palette's colours in order.
+    pub series: Vec<Series>,
+}
+
+const PLOT_HEIGHT: f64 = 280.0;
+const LEFT_MIN: f64 = 46.0;
+const RIGHT: f64 = 24.0;
+
+impl LineChart {
+    /// The chart as SVG, to stand in a page that has [`super::STYLE`].
+    pub fn svg(&self) -> String {
+        let mut svg = Svg::default();
+        let points = || self.series.iter().flat_map(|s| &s.points);
+        let xs = points().map(|p| p.x);
+        let ys = points().flat_map(|p| [p.y].into_iter().chain(p.range.iter().flat_map(|r| [r.0, r.1])));
+        svg.text("title", (16.0, 26.0), Anchor::Start, &self.title);
+        let (Some(x), Some(y)) = (Fitted::to(&self.x, xs), Fitted::to(&self.y, ys)) else {
+            svg.text("muted", (16.0, 52.0), Anchor::Start, "no data");
+            return svg.finish(&self.title, 70.0);
+        };
+        let entries: Vec<(Key, &str)> =
+            self.keys().zip(self.series.iter().map(|s| s.name.as_str())).collect();
+        let top = 40.0 + legend(&mut svg, 16.0, 38.0, &entries) + 24.0;
+
+        let ticks = y.stacked_ticks();
+        let widest = ticks.iter().map(|(_, label)| text_width(label)).fold(0.0, f64::max);
+        let frame = Frame {
+            left: (16.0 + widest + 8.0).max(LEFT_MIN),
+            right: WIDTH - RIGHT,
+            top,
+            bottom: top + PLOT_HEIGHT,
+        };
+        svg.text("muted", (16.0, top - 12.0), Anchor::Start, &self.y.label);
+        for (tick, label) in ticks {
+            let at = frame.y(&y, tick);
+            svg.line("grid", (frame.left, at), (frame.right, at));
+            svg.text("muted", (frame.left - 8.0, at + 4.0), Anchor::End, &label);
+        }
+        svg.line("axis", (frame.left, frame.bottom), (frame.right, frame.bottom));
+        for (tick, label) in x.ticks(frame.right - frame.left) {
+            let at = frame.x(&x, tick);
+            svg.line("axis", (at, frame.bottom), (at, frame.bottom + 5.0));
+            svg.text("muted", (at, frame.bottom + 20.0), Anchor::Middle, &label);
+        }
+        let middle = (frame.left + frame.right) / 2.0;
+        svg.text("muted", (middle, frame.bottom + 42.0), Anchor::Middle, &self.x.label);
+
+        // References lie behind, and what is measured lies on top of them.
+        let by_kind = |wanted| self.series.iter().zip(self.keys()).filter(move |(s, _)| s.kind == wanted);
+        for (series, _) in by_kind(SeriesKind::Reference) {
+            svg.polyline("curve reference", &frame.points(&x, &y, series, 0.0));
+        }
+        let measured = by_kind(SeriesKind::Measured).count();
+        for (nth, (series, _)) in by_kind(SeriesKind::Measured).enumerate() {
+            // Error bars of different series at one x would hide each other: each series steps aside.
+            let aside = (nth as f64 - (measured as f64 - 1.0) / 2.0) * 4.0;
+            self.draw(&mut svg, &frame, (&x, &y), series, nth, aside);
+        }
+        svg.finish(&self.title, frame.bottom + 56.0)
+    }
+
+    fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        let mut next = 0;
+        self.series.iter().map(move |series| match series.kind {
+            SeriesKind::Reference => Key::Reference,
+            SeriesKind::Measured => {
+                next += 1;
+                Key::Line(next - 1)
+            }
+        })
+    }
+
+    fn draw(
+        &self,
+        svg: &mut Svg,
+        frame: &Frame,
+        axes: (&Fitted, &Fitted),
+        series: &Series,
+        nth: usize,
+        aside: f64,
+    ) {
+        let (x, y) = axes;
+        let colour = nth % PALETTE_LEN;
+        svg.polyline(&format!("curve s{colour}"), &frame.points(x, y, series, aside));
+        let shown = || series.points.iter().filter(|p| x.shows(p.x) && y.shows(p.y));
+        for point in shown() {
+            let Some((low, high)) = point.range else { continue };
+            let (at, low, high) = (frame.x(x, point.x) + aside, frame.y(y, low), frame.y(y, high));
+            let class = format!("whisker s{colour}");
+            svg.line(&class, (at, low), (at, high));
+            svg.line(&class, (at - 4.0, low), (at + 4.0, low));
+            svg.line(&class, (at - 4.0, high), (at + 4.0, high));
+        }
+        for point in shown() {
+            let mut title = format!(
+                "{} at {}: {}",
+                series.name,
+                self.x.unit.format_tick(point.x),
+                self.y.unit.format(point.y)
+            );
+            if let Some((low, high)) = point.range {
+                title.push_str(&format!(" ({} to {})", self.y.unit.format(low), self.y.unit.format(high)));
+            }
+            svg.marker(nth, (frame.x(x, point.x) + aside, frame.y(y, point.y)), &title);
+        }
+    }
+}
+
+/// The rectangle the data lie in.
+struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Frame {
+    fn x(&self, axis: &Fitted, value: f64) -> f64 {
+        self.left + axis.place(value) * (self.right - self.left)
+    }
+
+    fn y(&self, axis: &Fitted, value: f64) -> f64 {
+        self.bottom - axis.place(value) * (self.bottom - self.top)
+    }
+
+    fn points(&self, x: &Fitted, y: &Fitted, series: &Series, aside: f64) -> Vec<(f64, f64)> {
+        let shown = series.points.iter().filter(|p| x.shows(p.x) && y.shows(p.y));
+        shown.map(|p| (self.x(x, p.x) + aside, self.y(y, p.y))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::Scale;
+    use crate::units::Unit;
+
+    fn chart(points: &[Point]) -> LineChart {
+        LineChart {
+            title: "Speed <up> & \"more\"".into(),
+            x: Axis::at_data("workers", Unit::Plain, Scale::Linear),
+            y: Axis::new("times serial", Unit::Plain, Scale::Linear),
+            series: vec![
+                Series { name: "ideal".into(), kind: SeriesKind::Reference, points: points.to_vec() },
+                Series { name: "farm".into(), kind: SeriesKind::Measured, points: points.to_vec() },
+            ],
+        }
+    }
+
+    #[test]
+    fn a_marker_and_an_error_bar_for_each_point() {
+        let at = |x, y, range| Point { x, y, range };
+        let svg =
+            chart(&[at(1.0, 1.0, Some((0.9, 1.1))), at(2.0, 1.9, Some((1.8, 2.0))), at(4.0, 3.5, None)])
+                .svg();
+        assert_eq!(svg.matches("class=\"mark s0\"").count(), 1 + 3, "legend and points");
+        assert_eq!(svg.matches("class=\"whisker s0\"").count(), 2 * 3);
+        assert!(svg.contains("<title>farm at 2: 1.90 (1.80 to 2.00)</title>"));
+        assert!(svg.contains("Speed &lt;up&gt; &amp; &quot;more&quot;") && !svg.contains("<up>"));
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn no_data_says_so() {
+        assert!(chart(&[]).svg().contains("no data"));
+        let nothing = Point { x: 1.0, y: f64::NAN, range: None };
+        assert!(chart(&[nothing]).svg().contains("no data"));
+    }
+
+    #[test]
+    fn on_its_own_a_plot_carries_its_style() {
+        let svg = crate::plot::standalone(&chart(&[Point { x: 1.0, y: 1.0, range: None }]).svg());
+        assert!(
+            svg.starts_with("<svg xmlns=") && svg.contains("<style>") && svg.contains("prefers-color-scheme")
+        );
+        assert!(svg.trim_end().ends_with("</svg>"));
+    }
+}

@@ -1,0 +1,201 @@
+//! SVG as text, and the style all plots share.
+
+use crate::markup::escape;
+use std::fmt::Write;
+
+/// Series colours there are; a plot with more series begins again with the first.
+pub const PALETTE_LEN: usize = 7;
+
+/// Width of every plot. Reports scale it to the page.
+pub(super) const WIDTH: f64 = 720.0;
+
+/// Style sheet of all plots. A report contains it once; a plot on its own carries it.
+pub const STYLE: &str = "\
+.tw-plot{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;max-width:100%;height:auto;color:#24292f}
+.tw-plot text{fill:#24292f;font-size:12px}
+.tw-plot .title{font-size:15px;font-weight:600}
+.tw-plot .muted{fill:#59636e}
+.tw-plot .paper{fill:#fff}
+.tw-plot .grid{stroke:#e3e7eb;stroke-width:1}
+.tw-plot .axis{stroke:#8c959f;stroke-width:1}
+.tw-plot .curve{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
+.tw-plot .reference{color:#818b95;stroke-width:1.5;stroke-dasharray:6 4}
+.tw-plot .whisker{fill:none;stroke:currentColor;stroke-width:1.5}
+.tw-plot .mark{fill:currentColor;stroke:#fff;stroke-width:1}
+.tw-plot .bar{fill:currentColor}
+.tw-plot .range{fill:none;stroke:#24292f;stroke-width:1.25}
+.tw-plot .tail{stroke:currentColor;stroke-width:1.5;stroke-dasharray:2 3}
+.tw-plot .s0{color:#0072b2}.tw-plot .s1{color:#d55e00}.tw-plot .s2{color:#009e73}.tw-plot .s3{color:#b35a8c}
+.tw-plot .s4{color:#c98a00}.tw-plot .s5{color:#3f9fd6}.tw-plot .s6{color:#444c56}
+@media (prefers-color-scheme:dark){
+.tw-plot{color:#e6edf3}
+.tw-plot text{fill:#e6edf3}
+.tw-plot .muted{fill:#9da7b1}
+.tw-plot .paper{fill:#12161c}
+.tw-plot .grid{stroke:#262d36}
+.tw-plot .axis{stroke:#6e7681}
+.tw-plot .reference{color:#8b949e}
+.tw-plot .mark{stroke:#12161c}
+.tw-plot .range{stroke:#e6edf3}
+.tw-plot .s0{color:#3d9be0}.tw-plot .s1{color:#ee7733}.tw-plot .s2{color:#1fbf92}.tw-plot .s3{color:#dc8fbd}
+.tw-plot .s4{color:#e6a91a}.tw-plot .s5{color:#7cc7f0}.tw-plot .s6{color:#b1bac4}
+}
+";
+
+/// A plot as a file of its own: the drawing with the style inside.
+pub fn standalone(svg: &str) -> String {
+    let style = format!("<style>\n{STYLE}</style>\n");
+    match svg.find('>') {
+        Some(end) => format!("{}\n{style}{}", &svg[..=end], svg[end + 1..].trim_start()),
+        None => svg.to_owned(),
+    }
+}
+
+/// Where a text is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A drawing in the making.
+#[derive(Debug, Default)]
+pub(super) struct Svg {
+    body: String,
+}
+
+impl Svg {
+    /// Adds an element. All numbers in `element` come from us; texts go through [`Svg::text`].
+    pub(super) fn raw(&mut self, element: &str) {
+        self.body.push_str(element);
+        self.body.push('\n');
+    }
+
+    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        self.raw(&format!(
+            "<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"
+        ));
+    }
+
+    pub(super) fn text(&mut self, class: &str, at: (f64, f64), anchor: Anchor, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let (x, y) = at;
+        let text = escape(text);
+        self.raw(&format!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+        ));
+    }
+
+    pub(super) fn rect(&mut self, class: &str, at: (f64, f64), size: (f64, f64), title: &str) {
+        let ((x, y), (w, h)) = (at, (size.0.max(0.0), size.1.max(0.0)));
+        let title = escape(title);
+        self.raw(&format!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{w:.1}\" height=\"{h:.1}\" rx=\"1.5\">\
+             <title>{title}</title></rect>"
+        ));
+    }
+
+    pub(super) fn polyline(&mut self, class: &str, points: &[(f64, f64)]) {
+        let mut list = String::new();
+        for (x, y) in points {
+            // Writing to a string cannot fail.
+            let _ = write!(list, "{x:.1},{y:.1} ");
+        }
+        self.raw(&format!("<polyline class=\"{class}\" points=\"{}\"/>", list.trim_end()));
+    }
+
+    /// A marker of the shape and colour of a series.
+    pub(super) fn marker(&mut self, series: usize, at: (f64, f64), title: &str) {
+        let (x, y) = at;
+        let polygon = |corners: &[(f64, f64)]| {
+            let mut list = String::new();
+            for (dx, dy) in corners {
+                let _ = write!(list, "{:.1},{:.1} ", x + dx, y + dy);
+            }
+            format!("<polygon points=\"{}\"/>", list.trim_end())
+        };
+        let shape = match series % PALETTE_LEN {
+            0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.6\"/>"),
+            1 => polygon(&[(-4.2, -4.2), (4.2, -4.2), (4.2, 4.2), (-4.2, 4.2)]),
+            2 => polygon(&[(0.0, -5.6), (5.2, 4.0), (-5.2, 4.0)]),
+            3 => polygon(&[(0.0, -5.8), (5.8, 0.0), (0.0, 5.8), (-5.8, 0.0)]),
+            4 => polygon(&[(0.0, 5.6), (5.2, -4.0), (-5.2, -4.0)]),
+            5 => polygon(&[(-2.5, -5.0), (2.5, -5.0), (5.2, 0.0), (2.5, 5.0), (-2.5, 5.0), (-5.2, 0.0)]),
+            _ => polygon(&[(-5.6, 0.0), (4.0, -5.2), (4.0, 5.2)]),
+        };
+        let title = escape(title);
+        self.raw(&format!("<g class=\"mark s{}\"><title>{title}</title>{shape}</g>", series % PALETTE_LEN));
+    }
+
+    /// A diamond in the colour of what it is drawn in.
+    pub(super) fn diamond(&mut self, at: (f64, f64), title: &str) {
+        let (x, y) = at;
+        let (left, right, top, bottom) = (x - 5.5, x + 5.5, y - 5.5, y + 5.5);
+        let title = escape(title);
+        self.raw(&format!(
+            "<polygon class=\"mark\" points=\"{x:.1},{top:.1} {right:.1},{y:.1} {x:.1},{bottom:.1} {left:.1},{y:.1}\">\
+             <title>{title}</title></polygon>"
+        ));
+    }
+
+    /// The whole drawing.
+    pub(super) fn finish(self, title: &str, height: f64) -> String {
+        let title = escape(title);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tw-plot\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+             width=\"{WIDTH}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\">\n\
+             <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n{}</svg>\n",
+            self.body
+        )
+    }
+}
+
+/// Room that `text` takes at 12 pixels, estimated on the generous side.
+pub(super) fn text_width(text: &str) -> f64 {
+    text.chars().map(|c| if matches!(c, 'm' | 'w' | 'M' | 'W' | '—' | '→') { 10.5 } else { 7.2 }).sum()
+}
+
+/// What a legend shows beside a name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Key {
+    Line(usize),
+    Reference,
+    Swatch(usize),
+    Diamond,
+}
+
+/// Draws a legend that begins at `top`, wrapped to the width; gives the height it took.
+pub(super) fn legend(svg: &mut Svg, left: f64, top: f64, entries: &[(Key, &str)]) -> f64 {
+    const ROW: f64 = 20.0;
+    const KEY: f64 = 30.0;
+    const GAP: f64 = 18.0;
+    let (mut x, mut row) = (left, 0.0);
+    for (key, name) in entries {
+        let width = KEY + text_width(name);
+        if x > left && x + width > WIDTH - 12.0 {
+            (x, row) = (left, row + 1.0);
+        }
+        let y = top + row * ROW + ROW / 2.0;
+        match key {
+            Key::Line(series) => {
+                let class = format!("curve s{}", series % PALETTE_LEN);
+                svg.line(&class, (x, y), (x + 24.0, y));
+                svg.marker(*series, (x + 12.0, y), name);
+            }
+            Key::Reference => svg.line("curve reference", (x, y), (x + 24.0, y)),
+            Key::Swatch(series) => {
+                svg.rect(&format!("bar s{}", series % PALETTE_LEN), (x + 6.0, y - 6.0), (14.0, 12.0), name);
+            }
+            Key::Diamond => svg.diamond((x + 12.0, y), name),
+        }
+        svg.text("", (x + KEY, y + 4.0), Anchor::Start, name);
+        x += width + GAP;
+    }
+    if entries.is_empty() { 0.0 } else { (row + 1.0) * ROW }
+}

@@ -1,0 +1,293 @@
+//! Reports: one HTML file that needs nothing but itself, and the same numbers as `results.json`.
+//!
+//! A number without its origin is a rumour. So a report cannot be made without an [`Origin`]: machine, commit,
+//! command and input. What is not known says "unknown"; it is never left out.
+//!
+//! The page has no script and no resource from elsewhere, follows the reader's light or dark setting, and
+//! prints. All text is escaped here, whoever it comes from; drawings come from [`crate::plot`], which escapes
+//! its own.
+//!
+//! Both files are written beside their place and moved there, so that a reader never sees half of one.
+
+mod origin;
+
+pub use origin::{Machine, Origin};
+
+use crate::markup::escape;
+use crate::plot;
+use crate::table::{Align, Table};
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Why a report could not be written.
+#[derive(Debug)]
+pub enum ReportError {
+    /// The file system refused.
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// The results have no JSON form.
+    Results(serde_json::Error),
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReportError::File { path, source } => write!(f, "{}: {source}", path.display()),
+            ReportError::Results(source) => write!(f, "results have no JSON form: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for ReportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ReportError::File { source, .. } => Some(source),
+            ReportError::Results(source) => Some(source),
+        }
+    }
+}
+
+/// A part of a report.
+#[derive(Clone, Debug)]
+enum Block {
+    Heading(String),
+    Paragraph(String),
+    Table(Table),
+    Plot { svg: String, caption: String },
+    Notes(Vec<String>),
+}
+
+/// What was measured, in the order it is read.
+#[derive(Clone, Debug)]
+pub struct Report {
+    title: String,
+    lead: String,
+    origin: Origin,
+    blocks: Vec<Block>,
+}
+
+impl Report {
+    /// A report with nothing in it yet. `lead` says in a sentence or two what was found or asked.
+    pub fn new(title: impl Into<String>, lead: impl Into<String>, origin: Origin) -> Self {
+        Self { title: title.into(), lead: lead.into(), origin, blocks: Vec::new() }
+    }
+
+    /// Begins a section.
+    pub fn heading(&mut self, text: impl Into<String>) {
+        self.blocks.push(Block::Heading(text.into()));
+    }
+
+    /// Adds a paragraph.
+    pub fn paragraph(&mut self, text: impl Into<String>) {
+        self.blocks.push(Block::Paragraph(text.into()));
+    }
+
+    /// Adds a table.
+    pub fn table(&mut self, table: Table) {
+        self.blocks.push(Block::Table(table));
+    }
+
+    /// Adds a drawing made by [`crate::plot`], with a sentence that says how to read it.
+    pub fn plot(&mut self, svg: String, caption: impl Into<String>) {
+        self.blocks.push(Block::Plot { svg, caption: caption.into() });
+    }
+
+    /// Adds remarks.
+    pub fn notes<S: Into<String>>(&mut self, notes: impl IntoIterator<Item = S>) {
+        self.blocks.push(Block::Notes(notes.into_iter().map(Into::into).collect()));
+    }
+
+    /// The page.
+    pub fn html(&self) -> String {
+        let mut body = String::new();
+        for block in &self.blocks {
+            match block {
+                Block::Heading(text) => body.push_str(&format!("<h2>{}</h2>\n", escape(text))),
+                Block::Paragraph(text) => body.push_str(&format!("<p>{}</p>\n", escape(text))),
+                Block::Table(table) => body.push_str(&html_table(table)),
+                Block::Plot { svg, caption } => body.push_str(&format!(
+                    "<figure>\n{svg}<figcaption>{}</figcaption>\n</figure>\n",
+                    escape(caption)
+                )),
+                Block::Notes(notes) => {
+                    let items: String = notes.iter().map(|n| format!("<li>{}</li>\n", escape(n))).collect();
+                    body.push_str(&format!("<ul>\n{items}</ul>\n"));
+                }
+            }
+        }
+        let facts: String = self
+            .origin
+            .facts()
+            .iter()
+            .map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value)))
+            .collect();
+        let (title, lead) = (escape(&self.title), escape(&self.lead));
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+             <style>\n{PAGE_STYLE}{}</style>\n</head>\n<body>\n<main>\n\
+             <h1>{title}</h1>\n<p class=\"lead\">{lead}</p>\n{body}\
+             <h2>Where these numbers come from</h2>\n<dl>\n{facts}</dl>\n</main>\n</body>\n</html>\n",
+            plot::STYLE
+        )
+    }
+
+    /// Writes `report.html` and `results.json` into `folder`, making it if need be. `results` are the
+    /// experiment's own numbers; they stand in the JSON beside title and origin. Gives the page's path.
+    pub fn write(&self, folder: &Path, results: &impl Serialize) -> Result<PathBuf, ReportError> {
+        #[derive(Serialize)]
+        struct Document<'a, R> {
+            title: &'a str,
+            origin: &'a Origin,
+            results: &'a R,
+        }
+        let document = Document { title: &self.title, origin: &self.origin, results };
+        let mut json = serde_json::to_string_pretty(&document).map_err(ReportError::Results)?;
+        json.push('\n');
+        std::fs::create_dir_all(folder)
+            .map_err(|source| ReportError::File { path: folder.to_path_buf(), source })?;
+        put(&folder.join("results.json"), &json)?;
+        let page = folder.join("report.html");
+        put(&page, &self.html())?;
+        Ok(page)
+    }
+}
+
+/// Writes a file beside its place and moves it there.
+fn put(path: &Path, text: &str) -> Result<(), ReportError> {
+    let beside = path.with_extension("unfinished");
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .map_err(|source| ReportError::File { path: path.to_path_buf(), source })
+}
+
+fn html_table(table: &Table) -> String {
+    let cells = |tag: &str, texts: &mut dyn Iterator<Item = &String>| -> String {
+        let columns = table.columns().iter().map(|(_, align)| *align);
+        texts
+            .zip(columns)
+            .map(|(text, align)| {
+                let class = if align == Align::Right { " class=\"number\"" } else { "" };
+                format!("<{tag}{class}>{}</{tag}>", escape(text))
+            })
+            .collect()
+    };
+    let head = cells("th", &mut table.columns().iter().map(|(name, _)| name));
+    let rows: String =
+        table.rows().iter().map(|row| format!("<tr>{}</tr>\n", cells("td", &mut row.iter()))).collect();
+    format!(
+        "<div class=\"wide\"><table>\n<caption>{}</caption>\n<thead><tr>{head}</tr></thead>\n\
+         <tbody>\n{rows}</tbody>\n</table></div>\n",
+        escape(&table.caption)
+    )
+}
+
+const PAGE_STYLE: &str = "\
+:root{color-scheme:light dark}
+body{margin:0;background:#fff;color:#24292f;font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
+main{max-width:760px;margin:0 auto;padding:2.5rem 1.25rem 4rem}
+h1{font-size:1.75rem;line-height:1.2;margin:0 0 .5rem}
+h2{font-size:1.2rem;margin:2.5rem 0 .75rem;padding-top:1rem;border-top:1px solid #e3e7eb}
+.lead{color:#59636e;font-size:1.05rem;margin:0 0 1.5rem}
+figure{margin:1.5rem 0}
+figcaption,caption{color:#59636e;font-size:.875rem;text-align:left}
+caption{padding:0 0 .5rem}
+.wide{overflow-x:auto;margin:1.25rem 0}
+table{border-collapse:collapse;font-size:.875rem;width:100%;font-variant-numeric:tabular-nums}
+th,td{padding:.3rem .6rem;text-align:left;border-bottom:1px solid #e3e7eb;white-space:nowrap}
+th{font-weight:600;border-bottom:1px solid #8c959f}
+.number{text-align:right}
+tbody tr:hover{background:#f4f6f8}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.3rem 1.25rem;font-size:.875rem;margin:0}
+dt{color:#59636e}
+dd{margin:0;overflow-wrap:anywhere}
+li{margin:.3rem 0}
+@media (prefers-color-scheme:dark){
+body{background:#12161c;color:#e6edf3}
+h2,th,td{border-color:#262d36}
+th{border-bottom-color:#6e7681}
+.lead,figcaption,caption,dt{color:#9da7b1}
+tbody tr:hover{background:#1a2028}
+}
+@media print{h2{break-after:avoid}figure,tr{break-inside:avoid}}
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NASTY: &str = "<script>alert('x')</script>&\"";
+
+    fn report() -> Report {
+        let origin = Origin {
+            machine: Machine::unknown(),
+            commit: "abc1234".into(),
+            command: format!("thalweg lab models {NASTY}"),
+            input: NASTY.into(),
+            measured_at: "2026-01-02 03:04:05 UTC".into(),
+        };
+        let mut report = Report::new(NASTY, NASTY, origin);
+        report.heading(NASTY);
+        report.paragraph(NASTY);
+        let mut table = Table::new(NASTY, [(NASTY, Align::Left), ("n", Align::Right)]);
+        table.push([NASTY.to_owned(), "1".to_owned()]);
+        report.table(table);
+        report.plot("<svg></svg>\n".into(), NASTY);
+        report.notes([NASTY]);
+        report
+    }
+
+    #[test]
+    fn every_text_is_escaped() {
+        let html = report().html();
+        assert!(!html.contains("<script"), "{html}");
+        let escaped = html.matches("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&quot;").count();
+        assert_eq!(
+            escaped, 12,
+            "title twice, lead, heading, paragraph, table thrice, caption, note, input, command"
+        );
+    }
+
+    #[test]
+    fn a_report_needs_nothing_but_itself() {
+        let html = report().html();
+        for outside in ["http:", "https:", "src=", "href=", "url(", "@import", "<link", "<script"] {
+            assert!(!html.contains(outside), "{outside}");
+        }
+    }
+
+    #[test]
+    fn origin_is_always_named() {
+        let html = report().html();
+        for fact in ["<dt>Processor</dt><dd>unknown</dd>", "<dt>Commit</dt><dd>abc1234</dd>", "2026-01-02"] {
+            assert!(html.contains(fact), "{fact}");
+        }
+    }
+
+    #[test]
+    fn page_and_numbers_are_written_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("a/b");
+        let page = report().write(&target, &vec![1.5, 2.5]).unwrap();
+        assert!(std::fs::read_to_string(page).unwrap().starts_with("<!DOCTYPE html>"));
+        let json = std::fs::read_to_string(target.join("results.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["results"], serde_json::json!([1.5, 2.5]));
+        assert_eq!(json["origin"]["commit"], "abc1234");
+        assert_eq!(std::fs::read_dir(&target).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let error = report().write(&folder.path().join("file/sub"), &()).unwrap_err();
+        assert!(error.to_string().contains("file/sub"), "{error}");
+    }
+}

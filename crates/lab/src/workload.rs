@@ -1,0 +1,17 @@
+//! Workloads: input made from a seed, the same on every machine.
+//!
+//! - [`trace`]: text packet traces, as large as wanted; the default options give the published trace.
+//! - [`destinations`]: addresses to look up, drawn from a prefix list in three ways.
+//! - [`flood`]: the smallest packets to such destinations.
+//! - [`nat`]: sessions behind a translator, opened, then used both ways.
+//! - [`frames`]: what the last two have in common, and how frames become chunks in memory.
+//! - [`capture`]: frames into a capture file of any size, in constant memory.
+//!
+//! Missing: IPv6 frames, mixed frame sizes, bursts. Real captures bring those.
+
+pub mod capture;
+pub mod destinations;
+pub mod flood;
+pub mod frames;
+pub mod nat;
+pub mod trace;
