@@ -25,6 +25,3 @@ pub mod schedule;
 
 #[cfg(test)]
 mod test_support;
-pub mod lpm;
-
-pub mod queens;

@@ -179,7 +179,10 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
         ..nat::NatConfig::default()
     };
     let refused = |e: nat::NatConfigError| BuildError::Nat(e.to_string());
-    Ok(Nat { labeller: Labeller::new(&settings).map_err(refused)?, stage: NatStage::new(&settings).map_err(refused)? })
+    Ok(Nat {
+        labeller: Labeller::new(&settings).map_err(refused)?,
+        stage: NatStage::new(&settings).map_err(refused)?,
+    })
 }
 
 /// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.

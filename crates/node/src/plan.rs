@@ -134,7 +134,10 @@ impl RouterPlan {
         work(&mut rows, "work-output");
         rows.push(("egress", Stage::Egress, Scope::Batches));
         Self {
-            specs: rows.iter().map(|(name, _, scope)| StageSpec { name: (*name).into(), scope: *scope }).collect(),
+            specs: rows
+                .iter()
+                .map(|(name, _, scope)| StageSpec { name: (*name).into(), scope: *scope })
+                .collect(),
             stages: rows.iter().map(|r| r.1).collect(),
             ingress: parts.ingress,
             classifier: parts.classifier,

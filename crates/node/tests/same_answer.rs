@@ -2,9 +2,11 @@
 //! the same order within each flow, for any number of workers, with NAT, policers and priorities on.
 
 use std::collections::HashMap;
+use std::path::Path;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
-use thalweg_node::{config, plan::RouterPlan};
+use thalweg_node::config::RouterConfig;
+use thalweg_node::plan::RouterPlan;
 use thalweg_wire::checksum;
 
 const CONFIG: &str = r#"
@@ -232,7 +234,8 @@ struct Run {
 }
 
 fn run(seed: u64, options: &ModelOptions) -> Run {
-    let config = config::parse(CONFIG, "test.toml").unwrap_or_else(|e| panic!("{e}"));
+    let config =
+        RouterConfig::from_text("test.toml", CONFIG, Path::new(".")).unwrap_or_else(|e| panic!("{e}"));
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let mut sink = Collect::default();
     let mut source = Feed(traffic(seed, 12).into_iter());
