@@ -7,7 +7,7 @@
 //! Not divan or criterion, because the figure wanted is a ratio on a machine that others may be using: each
 //! round runs every model once, in shuffled order, and the speed-up is the median over rounds of serial's time
 //! by the model's *in the same round*, with quartiles. Beside it stands the processor time by serial's, which
-//! others disturb less: two workers cannot do better than 2 divided by that.
+//! others disturb less: two workers cannot do better than 2 divided by that. Then waits and sleeps per job, all threads together.
 
 use std::env;
 use std::hint::black_box;
@@ -147,12 +147,16 @@ impl Plan for Synthetic {
     }
 
     fn merge(&self, parts: Vec<Job>) -> Job {
-        let mut parts = parts.into_iter();
-        let Some(mut whole) = parts.next() else { panic!("merge of no parts") };
-        parts.for_each(|part| whole.packets.extend(part.packets));
-        // The stable sort finds the sorted parts and merges them.
-        whole.packets.sort_by_key(|packet| packet.position);
-        whole
+        let sequence = parts[0].sequence;
+        let mut packets = Vec::with_capacity(parts.iter().map(|part| part.packets.len()).sum());
+        let mut parts: Vec<_> = parts.into_iter().map(|part| part.packets.into_iter().peekable()).collect();
+        // Each part is in order, so the next packet is at the head of one of them.
+        while let Some(part) =
+            parts.iter_mut().filter(|p| p.len() > 0).min_by_key(|p| p.peek().map(|packet| packet.position))
+        {
+            packets.extend(part.next());
+        }
+        Job { sequence, packets, by_group: Vec::new() }
     }
 }
 
@@ -224,11 +228,20 @@ struct Cell {
     options: ModelOptions,
     elapsed: Vec<f64>,
     cpu: Vec<f64>,
+    waits: Vec<f64>,
+    parks: Vec<f64>,
 }
 
 impl Cell {
     fn new(name: impl Into<String>, options: ModelOptions) -> Self {
-        Self { name: name.into(), options, elapsed: Vec::new(), cpu: Vec::new() }
+        Self {
+            name: name.into(),
+            options,
+            elapsed: Vec::new(),
+            cpu: Vec::new(),
+            waits: Vec::new(),
+            parks: Vec::new(),
+        }
     }
 }
 
@@ -239,6 +252,8 @@ fn measure(cell: &mut Cell, turns: u64, count: u64) -> Result<u64, ExecError> {
     assert_eq!(sink.packets, count * JOB_PACKETS as u64);
     cell.elapsed.push(report.elapsed.as_secs_f64());
     cell.cpu.push(report.threads.iter().map(|thread| thread.cpu.as_secs_f64()).sum());
+    cell.waits.push(report.threads.iter().map(|t| t.waits).sum::<u64>() as f64 / count as f64);
+    cell.parks.push(report.threads.iter().map(|t| t.parks).sum::<u64>() as f64 / count as f64);
     Ok(sink.sum)
 }
 
@@ -291,19 +306,24 @@ fn table(
     }
     assert!(sums.windows(2).all(|pair| pair[0] == pair[1]), "the models disagree");
     println!("\n{title}: {count} jobs of {JOB_PACKETS} packets, {rounds} rounds");
-    println!("{:<24} {:>10} {:>9} {:>13} {:>9}", "model", "ns/packet", "speed-up", "quartiles", "cpu");
+    println!(
+        "{:<24} {:>10} {:>9} {:>13} {:>9} {:>6} {:>6}",
+        "model", "ns/packet", "speed-up", "quartiles", "cpu", "waits", "parks"
+    );
     let serial = (cells[0].elapsed.clone(), cells[0].cpu.clone());
     for cell in &cells {
         let speed_up: Vec<f64> = serial.0.iter().zip(&cell.elapsed).map(|(s, m)| s / m).collect();
         let cpu: Vec<f64> = serial.1.iter().zip(&cell.cpu).map(|(s, m)| m / s).collect();
         println!(
-            "{:<24} {:>10.1} {:>9.2} {:>6.2}–{:<6.2} {:>9.3}",
+            "{:<24} {:>10.1} {:>9.2} {:>6.2}–{:<6.2} {:>9.3} {:>6.2} {:>6.2}",
             cell.name,
             quantile(&cell.elapsed, 0.5) * 1e9 / (count * JOB_PACKETS as u64) as f64,
             quantile(&speed_up, 0.5),
             quantile(&speed_up, 0.25),
             quantile(&speed_up, 0.75),
             quantile(&cpu, 0.5),
+            quantile(&cell.waits, 0.5),
+            quantile(&cell.parks, 0.5),
         );
     }
     Ok(())

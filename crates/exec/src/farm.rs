@@ -18,7 +18,7 @@
 //! any worker).
 //!
 //! **No deadlock.** Consider the lowest sequence not delivered (or not done, when unordered). All lower ones
-//! are out of every ring and hand, so its reader can take it, its tickets have come, its rings have room at
+//! are out of every ring and hand (and a ring that was emptied has woken its reader), so its reader can take it, its tickets have come, its rings have room at
 //! their heads, its workers find it there, and the completion unit's window includes it. At a fence everyone
 //! waits for what is lower, too.
 //!
@@ -30,10 +30,10 @@ use crate::crew::{self, Member};
 use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::plan::{Plan, Scope, Sink, StageSpec};
+use crate::ring::{Receiver, Sender, ring};
 use crate::run_to_completion::{run_step, turns_for};
 use crate::turn::Turn;
 use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
-use crossbeam_channel::{Receiver, Sender, bounded};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -114,7 +114,7 @@ impl<J: Send> Farm<'_, J> {
         worker: &mut Worker<'_, P>,
         reader: usize,
         intake: &Intake<'_, J>,
-        rings: &[Sender<Message<J>>],
+        rings: &mut [Sender<Message<J>>],
     ) -> Result<(), Stopped> {
         for due in (reader as u64..).step_by(self.readers) {
             worker.wait(&self.read_turn, due)?;
@@ -134,36 +134,36 @@ impl<J: Send> Farm<'_, J> {
         worker: &mut Worker<'_, P>,
         sequence: u64,
         job: J,
-        rings: &[Sender<Message<J>>],
+        rings: &mut [Sender<Message<J>>],
     ) -> Result<(), Stopped> {
         if !self.split {
-            return worker.send(&rings[remainder(sequence, self.workers)], Message::Whole(job));
+            return worker.send(&mut rings[remainder(sequence, self.workers)], Message::Whole(job));
         }
         let crosses =
             self.body.iter().any(|step| matches!(*step, Step::PerShard(s) if worker.crosses(s, &job)));
         if crosses || self.workers == 1 {
-            worker.send(&rings[0], Message::Whole(job))?;
-            return rings[1..].iter().try_for_each(|ring| worker.send(ring, Message::Fence));
+            worker.send(&mut rings[0], Message::Whole(job))?;
+            return rings[1..].iter_mut().try_for_each(|ring| worker.send(ring, Message::Fence));
         }
         let parts = worker.at(Place::Split, |plan, _| {
             let parts = plan.split(job, &self.owners, self.workers);
             assert_eq!(parts.len(), self.workers, "the plan split a job into too few or too many parts");
             parts
         });
-        rings.iter().zip(parts).try_for_each(|(ring, part)| worker.send(ring, Message::Part(part)))
+        rings.iter_mut().zip(parts).try_for_each(|(ring, part)| worker.send(ring, Message::Part(part)))
     }
 
     fn work<P: Plan<Job = J>>(
         &self,
         worker: &mut Worker<'_, P>,
         index: usize,
-        rings: &[Receiver<Message<J>>],
+        rings: &mut [Receiver<Message<J>>],
     ) -> Result<(), Stopped> {
         let (first, step) = if self.split { (0, 1) } else { (index as u64, self.workers) };
         let groups = owned_groups(&self.owners, index);
         let mut fences = 0;
         for sequence in (first..).step_by(step) {
-            let Some(message) = worker.receive(&rings[remainder(sequence, self.readers)]) else { break };
+            let Some(message) = worker.receive(&mut rings[remainder(sequence, self.readers)])? else { break };
             match message {
                 Message::Part(mut part) => {
                     worker.jobs += 1;
@@ -305,19 +305,21 @@ pub(crate) fn run<P: Plan>(
     for reader in 0..readers {
         let mut senders = Vec::with_capacity(workers);
         for receivers in &mut ends {
-            let (sender, receiver) = bounded(options.ring_jobs);
+            let (sender, receiver) = ring(options.ring_jobs);
             senders.push(sender);
             receivers.push(receiver);
         }
         reading.push(Member::new("reader", reader, move |worker: &mut Worker<'_, P>| {
-            farm.read(worker, reader, intake, &senders)
+            farm.read(worker, reader, intake, &mut senders)
         }));
     }
     let mut members: Vec<_> = ends
         .into_iter()
         .enumerate()
-        .map(|(index, rings)| {
-            Member::new("worker", index, move |worker: &mut Worker<'_, P>| farm.work(worker, index, &rings))
+        .map(|(index, mut rings)| {
+            Member::new("worker", index, move |worker: &mut Worker<'_, P>| {
+                farm.work(worker, index, &mut rings)
+            })
         })
         .collect();
     members.extend(reading);

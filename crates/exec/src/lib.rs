@@ -17,7 +17,7 @@
 //! Map of the crate:
 //! - `plan`: the contract. `options`, `report`: what goes into a run besides it and what comes out.
 //! - `worker`, `crew`: a thread of any model, its counters, and how a panic ends a run instead of hanging it.
-//! - `turn`: the one primitive to wait on. `intake`, `completion`: the ways in and out.
+//! - `turn`, `ring`: the two things to wait on; `patience`: how long before sleeping. `intake`, `completion`: the ways in and out.
 //! - `serial`, `run_to_completion`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
 //!   it cannot deadlock and how many jobs it has in flight at most.
 //! - `os`: pinning and processor time; the only unsafe code.
@@ -38,9 +38,11 @@ mod farm;
 mod intake;
 mod options;
 mod os;
+mod patience;
 mod pipeline;
 mod plan;
 mod report;
+mod ring;
 mod run_to_completion;
 mod serial;
 mod tokens;

@@ -7,11 +7,6 @@
 //! largest group is chosen. Reading counts with the first stage, delivering with the last. A stage is never
 //! cut; with more workers than stages there are as many threads as stages.
 //!
-//! Rings are bounded channels of crossbeam, one producer and one consumer each. A ring for exactly that case
-//! (rtrb) passes an element in a few nanoseconds instead of some fifty, but has no way to sleep; at one
-//! operation per job of about a thousand packets that difference is below a tenth of a nanosecond per packet,
-//! and the channel brings sleeping, waking and the news that the other end has gone.
-//!
 //! **No deadlock.** The threads form a line; the last waits for nobody but those before it to produce, and
 //! each before it only for the next to consume.
 //!
@@ -22,8 +17,8 @@ use crate::intake::Intake;
 use crate::options::ModelOptions;
 use crate::os::thread_cpu_time;
 use crate::plan::{Plan, Sink};
+use crate::ring::ring;
 use crate::worker::{Done, Place, Shared, Step, Stopped, Worker};
-use crossbeam_channel::bounded;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -71,20 +66,20 @@ fn line<'s, P: Plan>(
     let mut input = None;
     for (index, stages) in grouping.iter().enumerate() {
         let steps = Step::list(shared.plan.stages(), stages.clone());
-        let (output, next_input) = if index + 1 < grouping.len() {
-            let (sender, receiver) = bounded(options.ring_jobs);
+        let (mut output, next_input) = if index + 1 < grouping.len() {
+            let (sender, receiver) = ring(options.ring_jobs);
             (Some(sender), Some(receiver))
         } else {
             (None, None)
         };
-        let from = std::mem::replace(&mut input, next_input);
+        let mut from = std::mem::replace(&mut input, next_input);
         let mut to_sink = if output.is_none() { sink.take() } else { None };
         members.push(Member::new("worker", index, move |worker: &mut Worker<'_, P>| {
             loop {
-                let job = match &from {
+                let job = match &mut from {
                     None => intake.take(worker)?.map(|(_, job)| job),
                     Some(ring) => {
-                        let job = worker.receive(ring);
+                        let job = worker.receive(ring)?;
                         worker.jobs += u64::from(job.is_some());
                         job
                     }
@@ -93,7 +88,7 @@ fn line<'s, P: Plan>(
                 for step in &steps {
                     worker.run_step(step, &mut job);
                 }
-                match (&output, &mut to_sink) {
+                match (&mut output, &mut to_sink) {
                     (Some(ring), _) => worker.send(ring, job)?,
                     (None, Some(sink)) => worker.at(Place::Sink, |_, _| sink.accept(job)),
                     (None, None) => {}

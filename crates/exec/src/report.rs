@@ -43,7 +43,7 @@ pub struct ThreadReport {
     pub cpu: Duration,
     /// How often it had to wait.
     pub waits: u64,
-    /// How often it went to sleep over it, waits at rings and at the source's lock not counted.
+    /// How often it went to sleep over it, waits at locks not counted.
     pub parks: u64,
 }
 

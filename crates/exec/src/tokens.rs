@@ -23,9 +23,9 @@
 use crate::crew::{self, Member};
 use crate::intake::Intake;
 use crate::options::ModelOptions;
+use crate::patience::Patience;
 use crate::plan::{Plan, Sink};
 use crate::worker::{Control, Done, Place, Shared, Step, Stopped, Worker, lock};
-use crossbeam_utils::Backoff;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::thread::{self, Thread};
@@ -127,6 +127,15 @@ impl<J> State<J> {
         Some(self.ready.swap_remove(at))
     }
 
+    fn may_read(&self, tokens: usize) -> bool {
+        !self.reading && !self.ended && self.in_flight < tokens
+    }
+
+    /// Whether a worker without a token has something to do, be it to leave.
+    fn has_work(&self, tokens: usize) -> bool {
+        !self.ready.is_empty() || self.may_read(tokens) || (self.ended && self.in_flight == 0)
+    }
+
     fn wake_one(&mut self) {
         if let Some(thread) = self.idle.pop() {
             thread.unpark();
@@ -161,7 +170,7 @@ impl<J: Send> Schedule<J> {
         intake: &Intake<'_, J>,
     ) -> Result<Option<Token<J>>, Stopped> {
         let control: &Control = &worker.shared.control;
-        let backoff = Backoff::new();
+        let mut patience = Patience::default();
         let mut idle_since = None;
         loop {
             control.check()?;
@@ -170,7 +179,7 @@ impl<J: Send> Schedule<J> {
                 idle_since.into_iter().for_each(|since| worker.wait_was(since));
                 return Ok(Some(token));
             }
-            if !state.reading && !state.ended && state.in_flight < self.tokens {
+            if state.may_read(self.tokens) {
                 state.reading = true;
                 state.in_flight += 1;
                 drop(state);
@@ -184,18 +193,27 @@ impl<J: Send> Schedule<J> {
                 return Ok(None);
             }
             idle_since.get_or_insert_with(Instant::now);
-            if backoff.is_completed() {
-                let me = thread::current();
-                state.idle.push(me.clone());
-                drop(state);
-                worker.park();
-                // Woken for work, the entry is gone; woken for nothing, it must not stay.
-                lock(&self.state).idle.retain(|thread| thread.id() != me.id());
-            } else {
-                drop(state);
-                backoff.snooze();
+            drop(state);
+            if !patience.try_again() {
+                self.sleep(worker);
             }
         }
+    }
+
+    /// Sleeps until there may be work.
+    fn sleep<P: Plan<Job = J>>(&self, worker: &mut Worker<'_, P>) {
+        let me = thread::current();
+        let mut state = lock(&self.state);
+        if state.has_work(self.tokens) {
+            return;
+        }
+        state.idle.push(me.clone());
+        drop(state);
+        if worker.shared.control.check().is_ok() {
+            worker.park();
+        }
+        // Woken for work, the entry is gone; woken for nothing, it must not stay.
+        lock(&self.state).idle.retain(|thread| thread.id() != me.id());
     }
 
     /// Takes a job from the source, for which the caller has set `reading`.

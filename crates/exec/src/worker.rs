@@ -2,15 +2,15 @@
 //! panics takes the run down instead of leaving the others waiting for it.
 //!
 //! **Giving up.** A thread that panics, or finds that it cannot go on, records the first error, sets a flag
-//! and unparks every thread of the run. Every wait looks at the flag after waking; waits at rings end because
-//! a thread that leaves drops its ends of the rings. A source that blocks is not interrupted: the run ends
+//! and unparks every thread of the run. Every wait looks at the flag after waking; a thread that leaves drops its
+//! ends of rings, which wakes the other ends. A source that blocks is not interrupted: the run ends
 //! when it returns.
 
 use crate::os;
 use crate::plan::{Plan, Scope, StageSpec};
 use crate::report::{ExecError, ThreadReport};
+use crate::ring::{Receiver, Sender};
 use crate::turn::Turn;
-use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError};
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -297,22 +297,24 @@ impl<P: Plan> Worker<'_, P> {
     }
 
     /// Takes the next thing out of a ring, waiting for it; `None` when whoever fills it has left.
-    pub(crate) fn receive<T>(&mut self, ring: &Receiver<T>) -> Option<T> {
-        match ring.try_recv() {
-            Ok(thing) => Some(thing),
-            Err(TryRecvError::Disconnected) => None,
-            Err(TryRecvError::Empty) => self.waiting(|| ring.recv().ok()),
+    pub(crate) fn receive<T>(&mut self, ring: &mut Receiver<T>) -> Result<Option<T>, Stopped> {
+        if let Some(thing) = ring.try_receive() {
+            return Ok(Some(thing));
         }
+        let (control, since) = (&self.shared.control, Instant::now());
+        let more = ring.wait_for_thing(control, &mut self.parks)?;
+        self.wait_was(since);
+        Ok(if more { ring.try_receive() } else { None })
     }
 
     /// Puts a thing into a ring, waiting for room; errors when whoever empties it has left, which only
     /// happens when the run is being given up.
-    pub(crate) fn send<T>(&mut self, ring: &Sender<T>, thing: T) -> Result<(), Stopped> {
-        match ring.try_send(thing) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Disconnected(_)) => Err(Stopped),
-            Err(TrySendError::Full(thing)) => self.waiting(|| ring.send(thing).map_err(|_| Stopped)),
-        }
+    pub(crate) fn send<T>(&mut self, ring: &mut Sender<T>, thing: T) -> Result<(), Stopped> {
+        let Err(thing) = ring.try_send(thing) else { return Ok(()) };
+        let (control, since) = (&self.shared.control, Instant::now());
+        ring.wait_for_room(control, &mut self.parks)?;
+        self.wait_was(since);
+        ring.try_send(thing).map_err(|_| Stopped)
     }
 
     /// Sleeps until unparked and counts it.

@@ -65,10 +65,10 @@ weight = 3
 match = [{ protocol = "tcp", destination_ports = "80-443" }]
 [qos.classes.policer]
 kind = "trtcm"
-cir = "2 Mbit/s"
-cbs = "20 KiB"
-pir = "4 Mbit/s"
-pbs = "40 KiB"
+cir = "50 kbit/s"
+cbs = "3 KiB"
+pir = "100 kbit/s"
+pbs = "6 KiB"
 yellow_dscp = "af12"
 
 [[qos.classes]]
@@ -308,7 +308,7 @@ fn the_traffic_reaches_every_corner() {
     {
         assert!(hits.contains(&name), "no packet was dropped as {name}: {hits:?}");
     }
-    assert!(serial.classes.iter().all(|n| *n > 100), "{:?}", serial.classes);
+    assert!(serial.classes.iter().all(|n| *n > 20), "{:?}", serial.classes);
     let chunks = traffic(1, 12);
     let hairpins = chunks
         .iter()

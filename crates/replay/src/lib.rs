@@ -25,9 +25,7 @@ use thalweg_base::Chunk;
 use thalweg_exec::{ModelKind, ModelOptions, RunReport, Sink, Source};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::{RouterPlan, Scratch};
-use thalweg_node::{
-    FieldOrder, Model, ReplayError, ReplayOptions, ReplayProgress, ReplaySummary, Work,
-};
+use thalweg_node::{FieldOrder, Model, ReplayError, ReplayOptions, ReplayProgress, ReplaySummary, Work};
 use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
 use thalweg_wire::trace;
 

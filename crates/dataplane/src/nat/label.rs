@@ -105,6 +105,10 @@ impl Labeller {
                 self.layout.port_shard(packet.dst_port),
             ));
         }
+        if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+            packet.drop_for(DropReason::FragmentWithoutFirst);
+            return None;
+        }
         if protocol != NatProtocol::Icmp {
             packet.drop_for(DropReason::NatProtocol);
             return None;
@@ -117,9 +121,8 @@ impl Labeller {
     fn error_shards(&self, packet: &mut Packet, l3: &[u8], destination: u32) -> Option<(u16, u16)> {
         let end = l3.len().min(packet.ip_len as usize);
         let icmp = usize::from(packet.l4_offset).checked_sub(usize::from(packet.l3_offset));
-        let later = packet.flags.has(PacketFlags::LATER_FRAGMENT);
         let quote = icmp
-            .filter(|&at| at >= rewrite::IPV4_HEADER && !later)
+            .filter(|&at| at >= rewrite::IPV4_HEADER)
             .and_then(|at| Quote::parse(&l3[..end], at))
             // An error goes to whoever sent the packet it is about.
             .filter(|quote| quote.source == destination);
