@@ -66,11 +66,11 @@ impl Router {
         Ok(after)
     }
 
-    fn from_inside(&self, bytes: &[u8]) -> Outcome {
+    fn leave(&self, bytes: &[u8]) -> Outcome {
         self.send(INSIDE, bytes)
     }
 
-    fn from_outside(&self, bytes: &[u8]) -> Outcome {
+    fn arrive(&self, bytes: &[u8]) -> Outcome {
         self.send(OUTSIDE, bytes)
     }
 
@@ -81,7 +81,7 @@ impl Router {
         from: SocketAddrV4,
         to: SocketAddrV4,
     ) -> Result<SocketAddrV4, DropReason> {
-        self.from_inside(&testing::any(protocol, from, to, SYN)).map(|bytes| source(&bytes))
+        self.leave(&testing::any(protocol, from, to, SYN)).map(|bytes| source(&bytes))
     }
 
     /// Whether a packet from outside gets in, and where to.
@@ -95,7 +95,7 @@ impl Router {
             NatProtocol::Icmp => testing::echo((*from.ip()).into(), (*to.ip()).into(), 0, to.port()),
             _ => testing::any(protocol, from, to, ACK),
         };
-        self.from_outside(&packet).map(|bytes| destination(&bytes))
+        self.arrive(&packet).map(|bytes| destination(&bytes))
     }
 
     fn sessions(&self) -> Vec<SessionInfo> {

@@ -33,18 +33,18 @@ fn rfc5508_req4_errors_from_outside_reach_the_host_with_what_it_had_sent() {
             for padding in [0, 13] {
                 let router = Router::new(&config(1));
                 let sent = any(protocol, host(1, 4001), remote(1, 80), SYN);
-                let left = router.from_inside(&sent).unwrap();
+                let left = router.leave(&sent).unwrap();
                 let public = source(&left);
                 // From a router on the way, with all of the packet quoted, and something behind it.
                 let quote = [&left[..], &vec![0xee; padding]].concat();
                 let error = icmp(number(remote(77, 0)), number(public), kind, [0; 4], &quote);
-                let arrived = router.from_outside(&error).unwrap();
+                let arrived = router.arrive(&error).unwrap();
                 assert_eq!(arrived[12..16], number(remote(77, 0)).to_be_bytes());
                 assert_eq!(arrived[16..20], number(host(1, 0)).to_be_bytes());
                 assert_eq!(quoted(&arrived)[..sent.len()], sent, "as the host had sent it");
                 // The usual quote: the IP header and 8 bytes.
                 let error = icmp(number(remote(77, 0)), number(public), kind, [0; 4], &left[..28]);
-                assert_eq!(quoted(&router.from_outside(&error).unwrap()), &sent[..28]);
+                assert_eq!(quoted(&router.arrive(&error).unwrap()), &sent[..28]);
                 assert_eq!(router.nat.counters().icmp_errors_in, 2);
             }
         }
@@ -61,9 +61,9 @@ fn rfc5508_req5_errors_from_inside_leave_under_the_mappings_address() {
                 Icmp => echo(number(remote(1, 0)), number(public), 0, public.port()),
                 _ => any(protocol, remote(1, 80), public, ACK),
             };
-            let arrived = router.from_outside(&sent).unwrap();
+            let arrived = router.arrive(&sent).unwrap();
             let error = icmp(number(reporter), number(remote(1, 0)), 3, [0; 4], &arrived);
-            let left = router.from_inside(&error).unwrap();
+            let left = router.leave(&error).unwrap();
             assert_eq!(left[12..16], number(public).to_be_bytes());
             assert_eq!(left[16..20], number(remote(1, 0)).to_be_bytes());
             assert_eq!(quoted(&left), sent, "as the remote host had sent it");
@@ -77,9 +77,9 @@ fn rfc5508_req7_errors_about_hairpins_go_back_the_same_way() {
     let router = Router::new(&config(1));
     let public = router.open(Udp, host(2, 7001), remote(1, 80)).unwrap();
     let sent = udp(host(1, 4000), public, b"hello");
-    let arrived = router.from_inside(&sent).unwrap();
+    let arrived = router.leave(&sent).unwrap();
     let error = icmp(number(host(2, 0)), number(source(&arrived)), 3, [0; 4], &arrived);
-    let back = router.from_inside(&error).unwrap();
+    let back = router.leave(&error).unwrap();
     assert_eq!(back[12..16], number(public).to_be_bytes());
     assert_eq!(back[16..20], number(host(1, 0)).to_be_bytes());
     assert_eq!(quoted(&back), sent);
@@ -88,7 +88,7 @@ fn rfc5508_req7_errors_about_hairpins_go_back_the_same_way() {
 #[test]
 fn rfc5508_req3_errors_with_wrong_checksums_are_dropped() {
     let router = Router::new(&config(1));
-    let left = router.from_inside(&udp(host(1, 4000), remote(1, 80), b"hello")).unwrap();
+    let left = router.leave(&udp(host(1, 4000), remote(1, 80), b"hello")).unwrap();
     let error = icmp(number(remote(7, 0)), number(source(&left)), 3, [0; 4], &left);
     let drops = |bytes: &[u8], kept: usize| {
         let mut chunk = chunk(&[(OUTSIDE, &bytes[..kept], bytes.len() as u32)], router.now_ns);
@@ -110,31 +110,21 @@ fn rfc5508_req3_errors_with_wrong_checksums_are_dropped() {
 #[test]
 fn errors_about_nothing_known_are_dropped_and_refresh_nothing() {
     let mut router = Router::new(&config(1));
-    let left = router.from_inside(&udp(host(1, 4000), remote(1, 80), b"hello")).unwrap();
+    let left = router.leave(&udp(host(1, 4000), remote(1, 80), b"hello")).unwrap();
     let public = source(&left);
     let about = |packet: &[u8]| icmp(number(remote(7, 0)), number(public), 3, [0; 4], packet);
     let refused = Err(DropReason::NatIcmp);
-    assert_eq!(
-        router.from_outside(&about(&udp(at(public.ip().octets(), 4002), remote(1, 80), b""))),
-        refused
-    );
-    assert_eq!(router.from_outside(&about(&tcp(public, remote(1, 80), SYN))), refused);
-    assert_eq!(
-        router.from_outside(&about(&udp(host(1, 4000), remote(1, 80), b""))),
-        refused,
-        "not its address"
-    );
+    assert_eq!(router.arrive(&about(&udp(at(public.ip().octets(), 4002), remote(1, 80), b""))), refused);
+    assert_eq!(router.arrive(&about(&tcp(public, remote(1, 80), SYN))), refused);
+    assert_eq!(router.arrive(&about(&udp(host(1, 4000), remote(1, 80), b""))), refused, "not its address");
     let later = ipv4(number(public), number(remote(1, 0)), 17, 100, &left[20..]);
-    assert_eq!(router.from_outside(&about(&later)), refused, "quotes a later fragment");
-    assert_eq!(router.from_outside(&about(&about(&left))), refused, "an error about an error");
-    assert_eq!(router.from_outside(&icmp(1, number(public), 5, [0; 4], &left)), refused, "redirect");
-    assert_eq!(
-        router.from_inside(&icmp(number(host(1, 0)), number(remote(1, 0)), 13, [0; 4], &[0; 12])),
-        refused
-    );
+    assert_eq!(router.arrive(&about(&later)), refused, "quotes a later fragment");
+    assert_eq!(router.arrive(&about(&about(&left))), refused, "an error about an error");
+    assert_eq!(router.arrive(&icmp(1, number(public), 5, [0; 4], &left)), refused, "redirect");
+    assert_eq!(router.leave(&icmp(number(host(1, 0)), number(remote(1, 0)), 13, [0; 4], &[0; 12])), refused);
     for _ in 0..4 {
         router.wait_s(100);
-        let _ = router.from_outside(&about(&left));
+        let _ = router.arrive(&about(&left));
     }
     assert_eq!(router.nat.counters().sessions_active, 0, "REQ-10: errors do not keep a session alive");
 }
@@ -142,7 +132,7 @@ fn errors_about_nothing_known_are_dropped_and_refresh_nothing() {
 #[test]
 fn a_quote_with_ip_options_is_found_behind_them() {
     let router = Router::new(&config(1));
-    let left = router.from_inside(&udp(host(1, 4000), remote(1, 80), b"hello")).unwrap();
+    let left = router.leave(&udp(host(1, 4000), remote(1, 80), b"hello")).unwrap();
     let with_options = |packet: &[u8]| {
         let mut quote = packet[..20].to_vec();
         quote.extend([1, 1, 1, 1]);
@@ -155,6 +145,6 @@ fn a_quote_with_ip_options_is_found_behind_them() {
         quote
     };
     let error = icmp(number(remote(7, 0)), number(source(&left)), 11, [0; 4], &with_options(&left));
-    let arrived = router.from_outside(&error).unwrap();
+    let arrived = router.arrive(&error).unwrap();
     assert_eq!(quoted(&arrived), with_options(&udp(host(1, 4000), remote(1, 80), b"hello")));
 }

@@ -116,11 +116,11 @@ fn rfc4787_req9_hairpin_with_the_public_source() {
         let router = Router::new(&config);
         for (protocol, counted) in [(Tcp, 2), (Udp, 4)] {
             let public = router.open(protocol, host(2, 7000), remote(1, 80)).unwrap();
-            let bytes = router.from_inside(&testing::any(protocol, host(1, 4000), public, SYN)).unwrap();
+            let bytes = router.leave(&testing::any(protocol, host(1, 4000), public, SYN)).unwrap();
             assert_eq!(destination(&bytes), host(2, 7000));
             let caller = source(&bytes);
             assert_eq!(*caller.ip(), *public.ip(), "REQ-9a: external source");
-            let back = router.from_inside(&testing::any(protocol, host(2, 7000), caller, SYN_ACK)).unwrap();
+            let back = router.leave(&testing::any(protocol, host(2, 7000), caller, SYN_ACK)).unwrap();
             assert_eq!((source(&back), destination(&back)), (public, host(1, 4000)));
             assert_eq!(router.nat.counters().hairpins, counted);
         }
@@ -135,10 +135,10 @@ fn rfc4787_req9_hairpin_can_be_switched_off_and_echo_is_left_to_the_router() {
     let router = Router::new(&NatConfig { hairpin: false, ..config(1) });
     let public = router.open(Udp, host(2, 7000), remote(1, 80)).unwrap();
     let packet = udp(host(1, 4000), public, b"");
-    assert_eq!(router.from_inside(&packet).unwrap(), packet, "untouched");
+    assert_eq!(router.leave(&packet).unwrap(), packet, "untouched");
     let router = Router::new(&config(1));
     let echo = testing::any(Icmp, host(1, 4000), public, 0);
-    assert_eq!(router.from_inside(&echo).unwrap(), echo, "untouched");
+    assert_eq!(router.leave(&echo).unwrap(), echo, "untouched");
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn a_first_fragment_keeps_its_checksum_right_for_the_whole_datagram() {
     let whole = udp(host(1, 4000), remote(1, 80), &[7; 64]);
     let mut first =
         ipv4(u32::from(*host(1, 0).ip()), u32::from(*remote(1, 0).ip()), 17, 0x2000, &whole[20..60]);
-    first = router.from_inside(&first).unwrap();
-    let mut joined = router.from_inside(&whole).unwrap();
+    first = router.leave(&first).unwrap();
+    let mut joined = router.leave(&whole).unwrap();
     assert_eq!(joined[20..60], first[20..60]);
     joined[20..60].copy_from_slice(&first[20..60]);
     checksums(&joined).unwrap();
@@ -180,11 +180,11 @@ fn a_udp_checksum_of_zero_stays_and_none_becomes_zero() {
     let router = Router::new(&config(1));
     let mut none = udp(host(1, 4000), remote(1, 80), b"abc");
     none[26..28].fill(0);
-    assert_eq!(router.from_inside(&none).unwrap()[26..28], [0, 0]);
+    assert_eq!(router.leave(&none).unwrap()[26..28], [0, 0]);
     // Try payloads until the translated sum would come out as zero: one in 65536 does.
     let mut seen = false;
     for payload in 0..=u16::MAX {
-        let bytes = router.from_inside(&udp(host(1, 4000), remote(1, 80), &payload.to_be_bytes())).unwrap();
+        let bytes = router.leave(&udp(host(1, 4000), remote(1, 80), &payload.to_be_bytes())).unwrap();
         assert_ne!(bytes[26..28], [0, 0]);
         seen |= bytes[26..28] == [255, 255];
     }
@@ -198,9 +198,9 @@ fn rfc5382_req5_tcp_timeouts() {
         let public = router.open(Tcp, host(1, 4000), remote(1, 80)).unwrap();
         for &(outbound, flags) in flags {
             let result = if outbound {
-                router.from_inside(&tcp(host(1, 4000), remote(1, 80), flags))
+                router.leave(&tcp(host(1, 4000), remote(1, 80), flags))
             } else {
-                router.from_outside(&tcp(remote(1, 80), public, flags))
+                router.arrive(&tcp(remote(1, 80), public, flags))
             };
             assert!(result.is_ok());
         }
@@ -242,7 +242,7 @@ fn a_port_forward_works_both_ways_and_never_expires() {
         for _ in 0..2 {
             assert_eq!(router.enter(Tcp, remote(5, 1234), public).unwrap(), host(9, 8081));
             assert_eq!(router.open(Tcp, host(9, 8081), remote(5, 1234)).unwrap(), public);
-            let hairpin = router.from_inside(&tcp(host(1, 4000), public, SYN)).unwrap();
+            let hairpin = router.leave(&tcp(host(1, 4000), public, SYN)).unwrap();
             assert_eq!(destination(&hairpin), host(9, 8081));
             router.wait_s(100_000);
         }
@@ -306,12 +306,12 @@ fn a_full_table_is_counted_drops_until_sessions_expire() {
 fn what_nat_has_no_business_with_is_untouched() {
     let router = Router::new(&config(1));
     let inside = udp(host(1, 4000), host(2, 80), b"");
-    assert_eq!(router.from_inside(&inside).unwrap(), inside);
+    assert_eq!(router.leave(&inside).unwrap(), inside);
     let transit = udp(remote(1, 4000), remote(2, 80), b"");
-    assert_eq!(router.from_outside(&transit).unwrap(), transit);
+    assert_eq!(router.arrive(&transit).unwrap(), transit);
     assert_eq!(router.send(7, &udp(host(1, 1), remote(1, 1), b"")).unwrap()[12], 192, "a third port");
     let gre = ipv4(u32::from(*host(1, 0).ip()), u32::from(*remote(1, 0).ip()), 47, 0, &[0; 8]);
-    assert_eq!(router.from_inside(&gre), Err(DropReason::NatProtocol));
+    assert_eq!(router.leave(&gre), Err(DropReason::NatProtocol));
     assert_eq!(router.nat.counters().sessions_created, 0);
 }
 
@@ -319,7 +319,7 @@ fn what_nat_has_no_business_with_is_untouched() {
 fn a_snapped_capture_is_translated_as_far_as_it_goes() {
     let router = Router::new(&config(1));
     let packet = tcp(host(1, 4000), remote(1, 80), SYN);
-    let whole = router.from_inside(&packet).unwrap();
+    let whole = router.leave(&packet).unwrap();
     // Half a checksum (at 37 bytes) cannot be brought up to date.
     for kept in (24..packet.len()).filter(|&kept| kept != 37) {
         assert_eq!(router.send_snapped(INSIDE, &packet, kept).unwrap()[..], whole[..kept]);
