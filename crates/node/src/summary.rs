@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// A finished replay.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -32,10 +32,10 @@ pub struct ReplaySummary {
     /// Residence time of all packets, nanoseconds: from being taken on by the model to leaving or being
     /// dropped.
     pub latency: Latency,
-    /// Per port, by name; every port of the configuration.
-    pub ports: BTreeMap<String, PortSummary>,
-    /// Per class, by name; every class of the configuration.
-    pub classes: BTreeMap<String, ClassSummary>,
+    /// Per port; every port of the configuration, in its order.
+    pub ports: Named<PortSummary>,
+    /// Per class; every class of the configuration, in its order.
+    pub classes: Named<ClassSummary>,
     /// Address translation, where configured.
     pub nat: Option<NatSummary>,
     /// What was wrong with the input.
@@ -53,6 +53,34 @@ impl ReplaySummary {
     /// Whether every packet is accounted for exactly once.
     pub fn is_conserved(&self) -> bool {
         self.packets_in == self.packets_out + self.dropped_total()
+    }
+}
+
+/// Values by name, in an order that means something; JSON shows them as an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named<T>(pub Vec<(String, T)>);
+
+impl<T> Default for Named<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> Named<T> {
+    /// The value with this name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
+    /// Names and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+}
+
+impl<T: Serialize> Serialize for Named<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
     }
 }
 

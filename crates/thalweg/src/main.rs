@@ -1,1 +1,115 @@
-fn main() {}
+//! `thalweg`: the command line. It reads arguments, calls the node, and shows what came of it.
+//!
+//! Results go to standard output, as tables or (`--format json`) as one JSON object; everything else goes
+//! to standard error. Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
+
+mod check;
+mod cli;
+mod lab;
+mod progress;
+mod replay;
+mod summary;
+mod tables;
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser;
+use serde_json::{Value, json};
+use thalweg_node::config::{ConfigErrors, RouterConfig};
+use thalweg_node::{ReplayError, summary::ReplaySummary};
+
+use cli::{Cli, Command, Format};
+
+/// Why a command did not succeed; the place where errors of all rooms meet.
+#[derive(Debug)]
+enum Failure {
+    /// The configuration is wrong.
+    Config(ConfigErrors),
+    /// Arguments that do not fit together.
+    Usage(String),
+    /// The replay failed.
+    Replay(ReplayError),
+    /// The replay lost or invented packets: a mistake in this program.
+    Conservation(Box<ReplaySummary>),
+    /// The command is not in this build.
+    NotBuilt(&'static str),
+    /// Standard output cannot be written.
+    Output(std::io::Error),
+}
+
+impl Failure {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Failure::Config(_) | Failure::Usage(_) | Failure::Replay(ReplayError::Options(_)) => 2,
+            _ => 1,
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        match self {
+            Failure::Config(errors) => {
+                json!({ "error": "configuration", "diagnostics": errors.diagnostics })
+            }
+            other => json!({ "error": other.to_string() }),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Config(errors) => write!(f, "{errors}"),
+            Failure::Usage(what) => write!(f, "error: {what}"),
+            Failure::Replay(error) => write!(f, "error: {error}"),
+            Failure::Conservation(summary) => write!(
+                f,
+                "error: {} packets in, but {} out and {} dropped: please report this, with the input",
+                summary.packets_in,
+                summary.packets_out,
+                summary.dropped_total()
+            ),
+            Failure::NotBuilt(what) => write!(f, "error: {what} is not part of this build"),
+            Failure::Output(error) => write!(f, "error: cannot write to standard output: {error}"),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let format = cli.format;
+    let result = match cli.command {
+        Command::Check(args) => check::run(&args, format),
+        Command::Replay(args) => replay::run(&args, format),
+        Command::Lab(args) => lab::run(&args, format),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever closed the pipe has seen enough.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            if format == Format::Json {
+                let _ = print(&format!("{:#}\n", failure.to_json()));
+            }
+            let _ = writeln!(std::io::stderr(), "{failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+/// Reads a configuration; warnings go to standard error.
+fn load_config(path: &Path) -> Result<RouterConfig, Failure> {
+    let config = RouterConfig::load(path).map_err(Failure::Config)?;
+    for warning in &config.warnings {
+        let _ = writeln!(std::io::stderr(), "{warning}");
+    }
+    Ok(config)
+}
+
+/// Writes to standard output.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+}

@@ -120,7 +120,7 @@ impl fmt::Display for Diagnostic {
             Severity::Error => "error",
             Severity::Warning => "warning",
         };
-        writeln!(f, "{severity}: {}", self.message)?;
+        writeln!(f, "{severity}: {}", printable(&self.message))?;
         if self.line == 0 {
             writeln!(f, "  --> {}", self.file)?;
         } else {
@@ -131,15 +131,31 @@ impl fmt::Display for Diagnostic {
             writeln!(f, " {gutter} |")?;
             writeln!(f, " {number} | {shown}")?;
             let mark = "^".repeat(self.length.clamp(1, shown.chars().count().saturating_sub(mark_at).max(1)));
-            let expected =
-                if self.expected.is_empty() { String::new() } else { format!(" expected {}", self.expected) };
+            let expected = match printable(&self.expected) {
+                nothing if nothing.is_empty() => nothing,
+                expected => format!(" expected {expected}"),
+            };
             writeln!(f, " {gutter} | {}{mark}{expected}", " ".repeat(mark_at))?;
         }
         if let Some(help) = &self.help {
-            writeln!(f, "   = help: {help}")?;
+            writeln!(f, "   = help: {}", printable(help))?;
         }
         Ok(())
     }
+}
+
+/// Messages quote the file: what could drive a terminal is replaced, what is too long is cut.
+fn printable(text: &str) -> String {
+    const MESSAGE_MAX: usize = 400;
+    let mut shown: String = text
+        .chars()
+        .take(MESSAGE_MAX)
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
+    if text.chars().nth(MESSAGE_MAX).is_some() {
+        shown.push_str("...");
+    }
+    shown
 }
 
 impl Diagnostic {

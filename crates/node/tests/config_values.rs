@@ -1,0 +1,236 @@
+//! What an accepted configuration comes to: names resolved, routes merged, defaults filled in.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use thalweg_node::config::{
+    Filtering, ForwardProtocol, Meter, NatTimeouts, NextHop, PortRange, PortSelection, RedAction,
+    RouteTarget, RouterConfig, Service,
+};
+
+const PORTS: &str = r#"
+[ports.wan]
+mac = "02:00:00:00:00:01"
+addresses = ["203.0.113.2/29", "2001:db8:1::2/64"]
+trace_name = "eth3"
+default_mac = "02:00:00:00:ff:01"
+[ports.lan]
+mac = "02:00:00:00:00:02"
+addresses = ["192.168.1.1/24"]
+mtu = 9000
+"#;
+
+fn accepted(text: &str, folder: &Path) -> RouterConfig {
+    match RouterConfig::from_text("test.toml", &format!("{PORTS}{text}"), folder) {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+fn target<'c>(config: &'c RouterConfig, prefix: &str) -> &'c RouteTarget {
+    let routing = &config.routing;
+    let v4 = routing.v4.iter().map(|(net, target)| (net.to_string(), *target));
+    let v6 = routing.v6.iter().map(|(net, target)| (net.to_string(), *target));
+    let found: Vec<_> = v4.chain(v6).filter(|(net, _)| net == prefix).collect();
+    assert_eq!(found.len(), 1, "{prefix}: {found:?}");
+    &routing.targets[found[0].1 as usize]
+}
+
+fn via(port: u16, gateway: &str) -> RouteTarget {
+    let gateway = Some(gateway.parse().expect("an address"));
+    RouteTarget::Forward(vec![NextHop { port, gateway }])
+}
+
+#[test]
+fn ports_keep_the_order_of_the_file() {
+    let config = accepted("[ports.a]\nmac = \"02:00:00:00:00:03\"\n", Path::new(""));
+    let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
+    assert_eq!(names, ["wan", "lan", "a"]);
+    assert_eq!(config.ports[0].trace_name, "eth3");
+    assert_eq!(config.ports[1].trace_name, "lan");
+    assert_eq!((config.ports[0].mtu, config.ports[1].mtu), (1500, 9000));
+    assert_eq!(config.ports[1].mac, [2, 0, 0, 0, 0, 2]);
+    assert!(config.nat.is_none() && config.validate.martians && config.warnings.is_empty());
+}
+
+#[test]
+fn routes_of_all_sources_are_merged_by_precedence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(
+        folder.path().join("first.txt"),
+        "10.0.0.0/8 203.0.113.1 wan\n10.1.0.0/16 blackhole\n192.168.1.0/24 blackhole\r\n10.2.0.0/16 - lan # on-link\n",
+    )
+    .expect("writing");
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(b"10.1.0.0/16 203.0.113.3 -\n11.0.0.0/8\n12.0.0.0/8\n13.0.0.0/8\n2001:db8:2::/48\n")
+        .expect("gzip");
+    std::fs::write(folder.path().join("second"), gz.finish().expect("gzip")).expect("writing");
+    let config = accepted(
+        r#"
+        [routing]
+        files = ["first.txt", "second"]
+        default_next_hops = ["203.0.113.4", "2001:db8:1::9", "203.0.113.5"]
+        [[routes]]
+        prefix = "10.0.0.0/8"
+        via = ["203.0.113.1", "203.0.113.3"]
+        [[routes]]
+        prefix = "10.9.0.0/16"
+        action = "unreachable"
+        [[routes]]
+        prefix = "fd00::/8"
+        via = "fe80::1"
+        port = "lan"
+        "#,
+        folder.path(),
+    );
+    let gateway = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
+    let ecmp = vec![
+        NextHop { port: 0, gateway: gateway("203.0.113.1") },
+        NextHop { port: 0, gateway: gateway("203.0.113.3") },
+    ];
+    assert_eq!(target(&config, "10.0.0.0/8"), &RouteTarget::Forward(ecmp));
+    assert_eq!(target(&config, "10.1.0.0/16"), &via(0, "203.0.113.3"));
+    assert_eq!(
+        target(&config, "10.2.0.0/16"),
+        &RouteTarget::Forward(vec![NextHop { port: 1, gateway: None }])
+    );
+    assert_eq!(target(&config, "10.9.0.0/16"), &RouteTarget::Unreachable);
+    assert_eq!(target(&config, "11.0.0.0/8"), &via(0, "203.0.113.4"));
+    assert_eq!(target(&config, "12.0.0.0/8"), &via(0, "203.0.113.5"));
+    assert_eq!(target(&config, "13.0.0.0/8"), &via(0, "203.0.113.4"));
+    assert_eq!(target(&config, "2001:db8:2::/48"), &via(0, "2001:db8:1::9"));
+    assert_eq!(target(&config, "fd00::/8"), &via(1, "fe80::1"));
+    let on_link = RouteTarget::Forward(vec![NextHop { port: 1, gateway: None }]);
+    assert_eq!(target(&config, "192.168.1.0/24"), &on_link, "connected beats a route file");
+    assert_eq!(target(&config, "192.168.1.1/32"), &RouteTarget::Local(1));
+    assert_eq!(target(&config, "2001:db8:1::2/128"), &RouteTarget::Local(0));
+    let sources = config.routing.sources;
+    assert_eq!((sources.files, sources.configured, sources.connected, sources.local), (9, 3, 3, 3));
+    assert_eq!(sources.replaced, 3);
+    assert_eq!(config.routing.v4.len() + config.routing.v6.len(), 15);
+    assert!(config.routing.v4.windows(2).all(|w| w[0].0 < w[1].0), "sorted by prefix");
+    assert!(!config.routing.targets.contains(&RouteTarget::Blackhole), "unused targets are gone");
+}
+
+#[test]
+fn nat_defaults_and_forwards() {
+    let nat = accepted("[nat]\noutside = \"wan\"\ninside = \"lan\"\n", Path::new("")).nat.expect("nat");
+    assert_eq!(nat.addresses, [Ipv4Addr::new(203, 0, 113, 2)]);
+    assert_eq!(nat.ports, PortRange { first: 1024, last: 65535 });
+    assert_eq!((nat.shards, nat.sessions_max, nat.hairpin), (64, 65_536, true));
+    assert_eq!(nat.port_selection, PortSelection::Preserve);
+    assert_eq!(nat.filtering, Filtering::EndpointIndependent);
+    assert_eq!(nat.timeouts, NatTimeouts::default());
+    let nat = accepted(
+        r#"
+        [nat]
+        outside = "wan"
+        inside = ["lan"]
+        ports = "2000-2003"
+        filtering = "address-dependent"
+        [nat.timeouts]
+        tcp_established_s = 8000
+        [[nat.forwards]]
+        protocol = "udp"
+        port = "8080-8081"
+        to = "192.168.1.10:80"
+        "#,
+        Path::new(""),
+    )
+    .nat
+    .expect("nat");
+    assert_eq!(nat.shards, 4, "no more shards than ports");
+    assert_eq!(nat.filtering, Filtering::AddressDependent);
+    assert_eq!(nat.timeouts.tcp_established_s, 8000);
+    assert_eq!(nat.forwards[0].protocol, ForwardProtocol::Udp);
+    assert_eq!(nat.forwards[0].ports.count(), 2);
+    assert_eq!(nat.forwards[0].address, Ipv4Addr::new(203, 0, 113, 2));
+}
+
+#[test]
+fn classes_keep_their_order_and_default_is_always_there() {
+    let config = accepted("", Path::new(""));
+    assert_eq!(config.qos.classes.len(), 1);
+    assert_eq!(config.qos.classes[0].service, Service::Weighted { weight: 1 });
+    let config = accepted(
+        r#"
+        [[qos.classes]]
+        name = "voice"
+        strict = 0
+        match = [
+            { dscp = ["ef", 44], application = "rtp" },
+            { protocol = ["udp", 132], destination_ports = ["10000-20000", 5060], source = "10.0.0.0/8", port_in = "lan" },
+        ]
+        [qos.classes.policer]
+        kind = "trtcm"
+        cir = "2 Mbit/s"
+        cbs = "64 KiB"
+        pir = 4000000
+        pbs = "128 kB"
+        colour_aware = true
+        yellow_dscp = "af12"
+        red = "remark"
+        red_dscp = 14
+        [[qos.classes]]
+        name = "default"
+        weight = 7
+        [[qos.classes]]
+        name = "bulk"
+        match = [{ destination = "2001:db8::/32" }]
+        [qos.classes.policer]
+        kind = "srtcm"
+        cir = "1 Gbit/s"
+        cbs = "1 MiB"
+        ebs = 0
+        "#,
+        Path::new(""),
+    );
+    let names: Vec<&str> = config.qos.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(names, ["voice", "default", "bulk"]);
+    assert_eq!(config.qos.default_class, 1);
+    let voice = &config.qos.classes[0];
+    assert_eq!(voice.service, Service::Strict { level: 0 });
+    assert_eq!(voice.matches[0].dscp, [46, 44]);
+    assert_eq!(voice.matches[0].applications, [1]);
+    assert_eq!(voice.matches[1].protocols, [17, 132]);
+    assert_eq!(voice.matches[1].destination_ports[1], PortRange { first: 5060, last: 5060 });
+    assert_eq!(voice.matches[1].ports_in, [1]);
+    let policer = voice.policer.expect("a policer");
+    let meter =
+        Meter::TwoRate { cir_bps: 2_000_000, cbs_bytes: 65_536, pir_bps: 4_000_000, pbs_bytes: 128_000 };
+    assert_eq!(policer.meter, meter);
+    assert_eq!((policer.colour_aware, policer.yellow_dscp), (true, Some(12)));
+    assert_eq!(policer.red, RedAction::Remark { dscp: 14 });
+    let bulk = config.qos.classes[2].policer.expect("a policer");
+    let meter = Meter::SingleRate { cir_bps: 1_000_000_000, cbs_bytes: 1 << 20, ebs_bytes: 0 };
+    assert_eq!((bulk.meter, bulk.red), (meter, RedAction::Drop));
+}
+
+/// Where the real tables lie, if they are here.
+fn shared(path: &str) -> Option<PathBuf> {
+    let root = match std::env::var_os("THALWEG_SHARED") {
+        Some(root) => PathBuf::from(root),
+        None => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
+    };
+    let path = root.join("data").join(path);
+    if path.exists() {
+        return Some(std::fs::canonicalize(path).expect("a path"));
+    }
+    eprintln!("SKIPPED: {} is not here (set THALWEG_SHARED)", path.display());
+    None
+}
+
+#[test]
+fn the_full_table_loads() {
+    let Some(path) = shared("prefixes/full-table-prefixes.txt.gz") else { return };
+    let config = accepted(
+        &format!(
+            "[routing]\nfiles = [{:?}]\ndefault_next_hops = [\"203.0.113.1\", \"203.0.113.3\", \"2001:db8:1::9\"]\n",
+            path.display().to_string()
+        ),
+        Path::new(""),
+    );
+    assert_eq!(config.routing.sources.files, 1_062_046);
+    assert!(config.routing.v4.len() > 890_000 && config.routing.v6.len() > 150_000);
+}

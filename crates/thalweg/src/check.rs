@@ -1,0 +1,364 @@
+//! `thalweg check`: the router that a configuration describes.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use thalweg_base::DropReason;
+use thalweg_node::config::{
+    Class, DSCP_NAMES, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig, Policer, PortIndex,
+    PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+};
+use thalweg_wire::application;
+
+use crate::cli::{CheckArgs, Format};
+use crate::tables::{bit_rate, byte_size, count, table};
+use crate::{Failure, load_config, print};
+
+/// Routes listed one by one; a larger table is counted.
+const ROUTES_SHOWN_MAX: usize = 40;
+
+pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
+    let config = load_config(&args.config)?;
+    match format {
+        Format::Human => {
+            let name = args.config.display();
+            let warnings = match config.warnings.len() {
+                0 => String::new(),
+                1 => ", 1 warning".to_owned(),
+                n => format!(", {n} warnings"),
+            };
+            print(&format!("{name}: a valid configuration{warnings}\n\n{}", render(&config)))
+        }
+        Format::Json => print(&format!("{:#}\n", to_json(&config))),
+    }
+}
+
+/// The plan as tables.
+fn render(config: &RouterConfig) -> String {
+    let mut text = String::new();
+    ports(&mut text, config);
+    neighbours(&mut text, config);
+    routes(&mut text, config);
+    if let Some(nat) = &config.nat {
+        render_nat(&mut text, config, nat);
+    }
+    classes(&mut text, config);
+    let martians = if config.validate.martians { "are dropped" } else { "pass" };
+    let _ = writeln!(
+        text,
+        "Packets with impossible addresses {martians} ({}, {}).",
+        DropReason::MartianSource.name(),
+        DropReason::MartianDestination.name()
+    );
+    text
+}
+
+fn ports(text: &mut String, config: &RouterConfig) {
+    let rows = config.ports.iter().map(|port| {
+        vec![
+            port.name.clone(),
+            port.trace_name.clone(),
+            mac(port.mac),
+            join(port.addresses.iter()),
+            port.mtu.to_string(),
+            port.default_mac.map_or_else(|| "dropped".to_owned(), |address| format!("to {}", mac(address))),
+        ]
+    });
+    *text += &table(&["port", "in traces", "MAC", "addresses", "MTU", "unlisted neighbours"], &[4], rows);
+    text.push('\n');
+}
+
+fn neighbours(text: &mut String, config: &RouterConfig) {
+    if config.neighbours.is_empty() {
+        return;
+    }
+    let rows = config
+        .neighbours
+        .iter()
+        .map(|n| vec![port_name(config, n.port).to_owned(), n.address.to_string(), mac(n.mac)]);
+    *text += &table(&["port", "neighbour", "MAC"], &[], rows);
+    text.push('\n');
+}
+
+fn routes(text: &mut String, config: &RouterConfig) {
+    let routing = &config.routing;
+    let all = routing.v4.iter().map(|(net, target)| (net.to_string(), target));
+    let all = all.chain(routing.v6.iter().map(|(net, target)| (net.to_string(), target)));
+    let total = routing.v4.len() + routing.v6.len();
+    if total <= ROUTES_SHOWN_MAX {
+        let rows = all.map(|(net, target)| {
+            let target = routing.targets.get(*target as usize);
+            vec![net, target.map_or_else(String::new, |target| target_text(config, target))]
+        });
+        *text += &table(&["route", "leads"], &[], rows);
+    }
+    let s = routing.sources;
+    let _ = writeln!(
+        text,
+        "{} IPv4 and {} IPv6 routes: {} local, {} connected, {} configured, {} from files, less {} replaced; \
+         {} different targets\n",
+        count(routing.v4.len() as u64),
+        count(routing.v6.len() as u64),
+        count(s.local as u64),
+        count(s.connected as u64),
+        count(s.configured as u64),
+        count(s.files as u64),
+        count(s.replaced as u64),
+        count(routing.targets.len() as u64),
+    );
+}
+
+fn target_text(config: &RouterConfig, target: &RouteTarget) -> String {
+    match target {
+        RouteTarget::Local(port) => format!("to the router itself ({})", port_name(config, *port)),
+        RouteTarget::Blackhole => "blackhole".to_owned(),
+        RouteTarget::Unreachable => "unreachable".to_owned(),
+        RouteTarget::Forward(hops) => {
+            let hops: Vec<String> = hops
+                .iter()
+                .map(|hop| match hop.gateway {
+                    Some(gateway) => format!("via {gateway} on {}", port_name(config, hop.port)),
+                    None => format!("on-link on {}", port_name(config, hop.port)),
+                })
+                .collect();
+            hops.join(" or ")
+        }
+    }
+}
+
+fn render_nat(text: &mut String, config: &RouterConfig, nat: &NatConfig) {
+    let rows = nat_facts(config, nat).into_iter().map(|(name, value)| vec![name.to_owned(), value]);
+    *text += &table(&["NAT", ""], &[], rows);
+    text.push('\n');
+}
+
+fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, String)> {
+    let t = nat.timeouts;
+    let mut facts = vec![
+        ("outside", port_name(config, nat.outside).to_owned()),
+        ("inside", join(nat.inside.iter().map(|port| port_name(config, *port)))),
+        ("public addresses", join(nat.addresses.iter())),
+        ("public ports", format!("{} in {} shards", nat.ports, nat.shards)),
+        ("sessions", format!("at most {}", count(u64::from(nat.sessions_max)))),
+        ("port selection", selection(nat.port_selection).to_owned()),
+        ("filtering", filtering(nat.filtering).to_owned()),
+        ("hairpin", if nat.hairpin { "yes" } else { "no" }.to_owned()),
+        (
+            "timeouts",
+            format!(
+                "UDP {} s, TCP {} s (transitory {} s), ICMP {} s",
+                t.udp_s, t.tcp_established_s, t.tcp_transitory_s, t.icmp_s
+            ),
+        ),
+    ];
+    for forward in &nat.forwards {
+        let protocol = protocol(forward.protocol);
+        facts
+            .push(("forward", format!("{protocol} {} {} -> {}", forward.address, forward.ports, forward.to)));
+    }
+    facts
+}
+
+fn selection(selection: PortSelection) -> &'static str {
+    match selection {
+        PortSelection::Preserve => "preserve",
+        PortSelection::Hash => "hash",
+    }
+}
+
+fn filtering(filtering: Filtering) -> &'static str {
+    match filtering {
+        Filtering::EndpointIndependent => "endpoint-independent",
+        Filtering::AddressDependent => "address-dependent",
+    }
+}
+
+fn protocol(protocol: ForwardProtocol) -> &'static str {
+    match protocol {
+        ForwardProtocol::Tcp => "tcp",
+        ForwardProtocol::Udp => "udp",
+    }
+}
+
+fn classes(text: &mut String, config: &RouterConfig) {
+    let rows = config.qos.classes.iter().enumerate().map(|(index, class)| {
+        let is_default = index == usize::from(config.qos.default_class);
+        vec![
+            class.name.clone(),
+            service(class),
+            class_matches(config, class, is_default),
+            policer(class.policer),
+        ]
+    });
+    *text += &table(&["class", "served", "matches", "policer"], &[], rows);
+    text.push('\n');
+}
+
+fn service(class: &Class) -> String {
+    match class.service {
+        Service::Strict { level } => format!("strict, level {level}"),
+        Service::Weighted { weight } => format!("weight {weight}"),
+    }
+}
+
+fn class_matches(config: &RouterConfig, class: &Class, is_default: bool) -> String {
+    if is_default {
+        return "everything else".to_owned();
+    }
+    let entries: Vec<String> = class.matches.iter().map(|entry| match_text(config, entry)).collect();
+    entries.join("\n")
+}
+
+fn match_text(config: &RouterConfig, m: &Match) -> String {
+    let mut parts = Vec::new();
+    let mut part = |name: &str, values: String| {
+        if !values.is_empty() {
+            parts.push(format!("{name} {values}"));
+        }
+    };
+    part("dscp", join(m.dscp.iter().map(|value| dscp(*value))));
+    let application_name = |code: &u8| application::by_code(*code).map_or("?", |a| a.name);
+    part("application", join(m.applications.iter().map(application_name)));
+    part("protocol", join(m.protocols.iter().map(|number| ip_protocol(*number))));
+    part("source port", join(m.source_ports.iter()));
+    part("destination port", join(m.destination_ports.iter()));
+    part("source", join(m.sources.iter()));
+    part("destination", join(m.destinations.iter()));
+    part("arriving on", join(m.ports_in.iter().map(|port| port_name(config, *port))));
+    parts.join(" and ")
+}
+
+fn policer(policer: Option<Policer>) -> String {
+    let Some(p) = policer else { return "none".to_owned() };
+    let meter = match p.meter {
+        Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => format!(
+            "{} / {}, peak {} / {}",
+            bit_rate(cir_bps),
+            byte_size(cbs_bytes),
+            bit_rate(pir_bps),
+            byte_size(pbs_bytes)
+        ),
+        Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
+            format!("{} / {} + {}", bit_rate(cir_bps), byte_size(cbs_bytes), byte_size(ebs_bytes))
+        }
+    };
+    let aware = if p.colour_aware { ", colour-aware" } else { "" };
+    let yellow = p.yellow_dscp.map_or_else(String::new, |value| format!(", yellow to {}", dscp(value)));
+    let red = match p.red {
+        RedAction::Drop => ", red dropped".to_owned(),
+        RedAction::Remark { dscp: value } => format!(", red to {}", dscp(value)),
+    };
+    format!("{meter}{aware}{yellow}{red}")
+}
+
+/// The best known name of a DSCP; `default`, `be` and `cs0` are all 0.
+fn dscp(value: u8) -> String {
+    let name = DSCP_NAMES.iter().find(|(_, known)| *known == value).map(|(name, _)| (*name).to_owned());
+    name.unwrap_or_else(|| value.to_string())
+}
+
+fn ip_protocol(number: u8) -> String {
+    match number {
+        1 => "icmp".to_owned(),
+        6 => "tcp".to_owned(),
+        17 => "udp".to_owned(),
+        58 => "icmpv6".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn port_name(config: &RouterConfig, port: PortIndex) -> &str {
+    config.ports.get(usize::from(port)).map_or("?", |port| port.name.as_str())
+}
+
+fn mac(address: MacAddress) -> String {
+    let bytes: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
+}
+
+fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The plan as one JSON object. A large route table is counted, not listed.
+fn to_json(config: &RouterConfig) -> Value {
+    let ports: Vec<Value> = config
+        .ports
+        .iter()
+        .map(|port| {
+            json!({
+                "name": port.name, "trace_name": port.trace_name, "mac": mac(port.mac), "mtu": port.mtu,
+                "addresses": port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "default_mac": port.default_mac.map(mac),
+            })
+        })
+        .collect();
+    let neighbours: Vec<Value> = config
+        .neighbours
+        .iter()
+        .map(|n| json!({ "port": port_name(config, n.port), "address": IpAddr::to_string(&n.address), "mac": mac(n.mac) }))
+        .collect();
+    let classes: Vec<Value> = config
+        .qos
+        .classes
+        .iter()
+        .enumerate()
+        .map(|(index, class)| {
+            let is_default = index == usize::from(config.qos.default_class);
+            let (strict, weight) = match class.service {
+                Service::Strict { level } => (Some(level), None),
+                Service::Weighted { weight } => (None, Some(weight)),
+            };
+            json!({
+                "name": class.name, "strict": strict, "weight": weight, "default": is_default,
+                "match": class.matches.iter().map(|m| match_text(config, m)).collect::<Vec<_>>(),
+                "policer": class.policer.map(|p| policer(Some(p))),
+            })
+        })
+        .collect();
+    json!({
+        "valid": true,
+        "ports": ports,
+        "neighbours": neighbours,
+        "routes": {
+            "ipv4": config.routing.v4.len(),
+            "ipv6": config.routing.v6.len(),
+            "targets": config.routing.targets.len(),
+            "sources": config.routing.sources,
+        },
+        "nat": config.nat.as_ref().map(|nat| nat_json(config, nat)),
+        "classes": classes,
+        "validate": { "martians": config.validate.martians },
+        "warnings": config.warnings,
+    })
+}
+
+fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
+    let forwards: Vec<Value> = nat
+        .forwards
+        .iter()
+        .map(|f| {
+            json!({
+                "protocol": protocol(f.protocol), "address": f.address.to_string(),
+                "ports": f.ports.to_string(), "to": f.to.to_string(),
+            })
+        })
+        .collect();
+    json!({
+        "outside": port_name(config, nat.outside),
+        "inside": nat.inside.iter().map(|port| port_name(config, *port)).collect::<Vec<_>>(),
+        "addresses": nat.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "ports": nat.ports.to_string(),
+        "shards": nat.shards,
+        "sessions_max": nat.sessions_max,
+        "port_selection": selection(nat.port_selection),
+        "filtering": filtering(nat.filtering),
+        "hairpin": nat.hairpin,
+        "timeouts": {
+            "udp_s": nat.timeouts.udp_s, "tcp_established_s": nat.timeouts.tcp_established_s,
+            "tcp_transitory_s": nat.timeouts.tcp_transitory_s, "icmp_s": nat.timeouts.icmp_s,
+        },
+        "forwards": forwards,
+    })
+}

@@ -1,0 +1,361 @@
+//! The command line, defined once: parser, help and defaults come from these types.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use thalweg_node::{FieldOrder, Model, Output, ReplayOptions, Work};
+
+/// A software router, and the laboratory in which ways to use its cores are compared.
+#[derive(Debug, Parser)]
+#[command(
+    name = "thalweg",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
+
+Examples:
+  thalweg check examples/small-office/router.toml
+  thalweg replay examples/small-office/office.pcap -c examples/small-office/router.toml
+  thalweg replay trace.txt -c router.toml --model tokens --tokens 24 --workers 2 --format json"
+)]
+pub(crate) struct Cli {
+    /// How results are printed: tables for people, or one JSON object for machines
+    #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
+    pub(crate) format: Format,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Human,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Check a configuration and print the router it describes
+    ///
+    /// Every mistake is reported with file, line, column and what was expected there. Nothing is started.
+    Check(CheckArgs),
+    /// Send captures and text traces through the router, as fast as it goes
+    ///
+    /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), takes every packet through the
+    /// configured stages and says what happened to each: forwarded, or dropped with a reason.
+    Replay(ReplayArgs),
+    /// Run an experiment and report it
+    Lab(LabArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  thalweg check examples/small-office/router.toml --format json")]
+pub(crate) struct CheckArgs {
+    /// Configuration file
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg replay office.pcap -c router.toml                        what happens to every packet
+  thalweg replay office.pcap -c router.toml --output out           one capture per egress port in out/
+  zcat day.pcap.gz | thalweg replay - -c router.toml               from standard input
+  thalweg replay trace.txt -c router.toml --model farm --readers 1 --workers 2 --work queens:8
+  thalweg replay trace.txt -c router.toml --field-order src-first  traces with the source first")]
+pub(crate) struct ReplayArgs {
+    /// Captures and text traces, in order; `-` is standard input
+    #[arg(required = true, value_name = "INPUT")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// How the stages are spread over cores
+    #[arg(long, value_enum, default_value_t = ModelArg::RunToCompletion, help_heading = "Execution")]
+    pub(crate) model: ModelArg,
+    /// Worker threads [default: one per core; 1 for serial]
+    #[arg(long, value_name = "N", help_heading = "Execution")]
+    pub(crate) workers: Option<NonZeroUsize>,
+    /// Reader threads of the farm model
+    #[arg(long, value_name = "N", default_value = "1", help_heading = "Execution")]
+    pub(crate) readers: NonZeroUsize,
+    /// Chunks in flight in the tokens model
+    #[arg(long, value_name = "N", default_value = "24", help_heading = "Execution")]
+    pub(crate) tokens: NonZeroUsize,
+    /// Packets read and scheduled together, at most 65535
+    #[arg(long, value_name = "PACKETS", default_value = "1600", help_heading = "Execution")]
+    pub(crate) chunk: NonZeroUsize,
+    /// Give packets out in the serial run's order
+    #[arg(long, help_heading = "Execution")]
+    pub(crate) ordered: bool,
+    /// Pin workers to these cores: `0,1` or `0-3`
+    #[arg(long, value_name = "CORES", value_parser = parse_cores, help_heading = "Execution")]
+    pub(crate) pin: Option<Cores>,
+    /// Synthetic work per packet and stage: `none` or `queens:N`
+    #[arg(long, value_name = "WORK", default_value = "none", help_heading = "Measuring")]
+    pub(crate) work: Work,
+    /// Read all input into memory before the clock starts
+    #[arg(long, help_heading = "Measuring")]
+    pub(crate) preload: bool,
+    /// Run the input through this many times
+    #[arg(long = "loop", value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = "Measuring")]
+    pub(crate) loops: u32,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
+    pub(crate) seed: u64,
+    /// Folder to write what leaves to, or `none`
+    #[arg(long, value_name = "DIR", default_value = "none", help_heading = "Input and output")]
+    pub(crate) output: PathBuf,
+    /// What to write there: a capture per egress port, or one text trace
+    #[arg(long, value_enum, default_value_t = OutputFormat::Pcap, help_heading = "Input and output")]
+    pub(crate) output_format: OutputFormat,
+    /// Stop at the first bad line or damaged capture
+    #[arg(long, help_heading = "Input and output")]
+    pub(crate) strict: bool,
+    /// Order of addresses and ports in text traces
+    #[arg(long, value_enum, default_value_t = FieldOrderArg::DstFirst, help_heading = "Input and output")]
+    pub(crate) field_order: FieldOrderArg,
+}
+
+impl ReplayArgs {
+    /// The options as the node wants them, or what does not fit together.
+    pub(crate) fn options(&self) -> Result<ReplayOptions, String> {
+        let model = Model::from(self.model);
+        let workers = match (model, self.workers) {
+            (Model::Serial, None) => 1,
+            (Model::Serial, Some(n)) if n.get() > 1 => {
+                return Err(format!("the serial model has one worker, not {n}: leave out --workers"));
+            }
+            (_, Some(n)) => n.get(),
+            (_, None) => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        };
+        if self.chunk.get() > usize::from(u16::MAX) {
+            return Err(format!("--chunk {} is more than 65535 packets", self.chunk));
+        }
+        if self.inputs.iter().filter(|input| input.as_os_str() == "-").count() > 1 {
+            return Err("standard input (`-`) can be read only once".to_owned());
+        }
+        let output = match self.output_format {
+            _ if self.output.as_os_str() == "none" => Output::None,
+            OutputFormat::Pcap => Output::Captures(self.output.clone()),
+            OutputFormat::Trace => Output::Trace(self.output.clone()),
+        };
+        Ok(ReplayOptions {
+            inputs: self.inputs.clone(),
+            model,
+            workers,
+            readers: self.readers.get(),
+            tokens: self.tokens.get(),
+            chunk_packets: self.chunk.get(),
+            ordered: self.ordered,
+            work: self.work,
+            output,
+            preload: self.preload,
+            strict: self.strict,
+            field_order: self.field_order.into(),
+            pin_cores: self.pin.clone().map_or(Vec::new(), |cores| cores.0),
+            loops: self.loops,
+            seed: self.seed,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModelArg {
+    /// One thread runs every stage: the reference for all others
+    Serial,
+    /// Each worker takes a chunk through all stages
+    RunToCompletion,
+    /// Each worker owns a stage or a group of stages
+    Pipeline,
+    /// N chunks in flight; any free worker takes the next stage of any
+    Tokens,
+    /// Readers spread packets by shard; each worker owns some shards
+    Farm,
+}
+
+impl From<ModelArg> for Model {
+    fn from(model: ModelArg) -> Self {
+        match model {
+            ModelArg::Serial => Model::Serial,
+            ModelArg::RunToCompletion => Model::RunToCompletion,
+            ModelArg::Pipeline => Model::Pipeline,
+            ModelArg::Tokens => Model::Tokens,
+            ModelArg::Farm => Model::Farm,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    Pcap,
+    Trace,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FieldOrderArg {
+    DstFirst,
+    SrcFirst,
+}
+
+impl From<FieldOrderArg> for FieldOrder {
+    fn from(order: FieldOrderArg) -> Self {
+        match order {
+            FieldOrderArg::DstFirst => FieldOrder::DestinationFirst,
+            FieldOrderArg::SrcFirst => FieldOrder::SourceFirst,
+        }
+    }
+}
+
+/// Core numbers, in the order workers take them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cores(pub(crate) Vec<usize>);
+
+/// `0,2,4-7`.
+fn parse_cores(text: &str) -> Result<Cores, String> {
+    const CORES_MAX: usize = 1024;
+    let expected = || format!("expected core numbers below {CORES_MAX}, such as `0,1` or `0-3`");
+    let number = |part: &str| part.parse::<usize>().ok().filter(|n| *n < CORES_MAX).ok_or_else(expected);
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(expected());
+        }
+        cores.extend(first..=last);
+    }
+    match cores.iter().enumerate().find(|(i, core)| cores[..*i].contains(core)) {
+        Some((_, core)) => Err(format!("core {core} is named twice")),
+        None => Ok(Cores(cores)),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LabArgs {
+    #[command(subcommand)]
+    pub(crate) experiment: Experiment,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Experiment {
+    /// Compare the execution models on one input: throughput, speed-up, residence time
+    Models(LabModelsArgs),
+    /// Compare longest-prefix-match structures on a real table: look-ups, memory, updates
+    Lpm(LabLpmArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  thalweg lab models -i trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report")]
+pub(crate) struct LabModelsArgs {
+    /// Capture or text trace every run processes
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) input: PathBuf,
+    /// Configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Models to compare [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODELS")]
+    pub(crate) models: Vec<ModelArg>,
+    /// Worker counts [default: 1 and each power of two up to the number of cores]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS")]
+    pub(crate) workers: Vec<NonZeroUsize>,
+    /// Chunk sizes in packets
+    #[arg(long, value_delimiter = ',', value_name = "SIZES", default_value = "64,256,1600")]
+    pub(crate) chunks: Vec<NonZeroUsize>,
+    /// Synthetic work: `none`, `queens:N`
+    #[arg(long, value_delimiter = ',', value_name = "WORK", default_value = "none,queens:8")]
+    pub(crate) work: Vec<Work>,
+    /// Chunks in flight in the tokens model
+    #[arg(long, value_name = "N", default_value = "24")]
+    pub(crate) tokens: NonZeroUsize,
+    /// Runs of each cell, in shuffled order
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub(crate) runs: NonZeroUsize,
+    /// Folder for report.html and results.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Few and short runs, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seed of the order of runs
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  thalweg lab lpm -i full-table-prefixes.txt.gz --output report")]
+pub(crate) struct LabLpmArgs {
+    /// Prefixes, one a line, plain or gzip
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) input: PathBuf,
+    /// Runs of each cell, in shuffled order
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub(crate) runs: NonZeroUsize,
+    /// Folder for report.html and results.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Few and short runs, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seed of look-up addresses and the order of runs
+    #[arg(long, value_name = "N", default_value = "0")]
+    pub(crate) seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn cores_are_numbers_and_ranges() {
+        assert_eq!(parse_cores("0,2-4"), Ok(Cores(vec![0, 2, 3, 4])));
+        for bad in ["", "a", "3-1", "1,1", "0-99999", "1-"] {
+            assert!(parse_cores(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn options(arguments: &str) -> Result<ReplayOptions, String> {
+        let line = format!("thalweg replay {arguments}");
+        let cli = Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
+        match cli.command {
+            Command::Replay(args) => args.options(),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn defaults_agree_with_the_node() {
+        let parsed = options("x -c c --model run-to-completion --workers 1").expect("valid");
+        assert_eq!(parsed, ReplayOptions { inputs: vec![PathBuf::from("x")], ..Default::default() });
+    }
+
+    #[test]
+    fn options_that_do_not_fit_are_refused() {
+        let bad = [
+            ("x -c c --model serial --workers 2", "one worker"),
+            ("x -c c --chunk 65536", "65535"),
+            ("- - -c c", "only once"),
+            ("x -c c --work queens:99", "queens:N"),
+            ("x -c c --workers 0", "--workers"),
+            ("x -c c --loop 0", "--loop"),
+            ("x", "--config"),
+        ];
+        for (arguments, word) in bad {
+            let error = options(arguments).expect_err(arguments);
+            assert!(error.contains(word), "{arguments}: {error}");
+        }
+        let trace = options("x -c c --output out --output-format trace").expect("valid");
+        assert_eq!(trace.output, Output::Trace(PathBuf::from("out")));
+    }
+}

@@ -1,0 +1,62 @@
+//! A progress bar for long work: on a terminal only, and only once the work turns out to be long.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use thalweg_node::ReplayProgress;
+
+use crate::tables::count;
+
+/// Work that ends sooner needs no bar.
+const QUIET_TIME: Duration = Duration::from_millis(500);
+/// The bar's length: thousandths of the input.
+const PARTS: u64 = 1000;
+
+/// The bar, or nothing.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    started: Instant,
+}
+
+impl Bar {
+    /// A bar on standard error if that is a terminal.
+    pub(crate) fn on_terminal() -> Self {
+        let bar = if std::io::stderr().is_terminal() {
+            let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr_with_hz(5));
+            if let Ok(style) = ProgressStyle::with_template("[{bar:30}] {percent:>3}%  {msg}  {eta} left") {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar
+        } else {
+            ProgressBar::hidden()
+        };
+        Self { bar, started: Instant::now() }
+    }
+
+    /// Clears the bar.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl ReplayProgress for Bar {
+    fn advanced(&self, packets: u64, fraction: Option<f64>) {
+        let elapsed = self.started.elapsed();
+        if elapsed < QUIET_TIME || self.bar.is_hidden() {
+            return;
+        }
+        let mpps = packets as f64 / elapsed.as_secs_f64() / 1e6;
+        self.bar.set_message(format!("{} packets  {mpps:.2} Mpps", count(packets)));
+        match fraction {
+            Some(fraction) => self.bar.set_position((fraction.clamp(0.0, 1.0) * PARTS as f64) as u64),
+            None => {
+                // A pipe has no size, so there is nothing to fill and no time left to name.
+                if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+                    self.bar.set_style(style);
+                }
+                self.bar.tick();
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A replay's summary as tables: what happened to every packet.
+
+use std::fmt::Write;
+
+use thalweg_base::DropReason;
+use thalweg_node::summary::{INPUT_ISSUES_SHOWN_MAX, ReplaySummary};
+
+use crate::tables::{count, duration, packet_rate, share, table};
+
+/// The summary as one JSON object, in the order of its fields.
+pub(crate) fn to_json(summary: &ReplaySummary) -> String {
+    // Plain data with string keys always serialises.
+    serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
+}
+
+/// The whole summary. Names come from the configuration, which admits no control characters; messages
+/// about the input quote it and are cleaned.
+pub(crate) fn render(summary: &ReplaySummary) -> String {
+    let mut text = String::new();
+    totals(&mut text, summary);
+    ports(&mut text, summary);
+    classes(&mut text, summary);
+    drops(&mut text, summary);
+    nat(&mut text, summary);
+    issues(&mut text, summary);
+    for output in &summary.outputs {
+        let _ = writeln!(text, "wrote {output}");
+    }
+    text
+}
+
+fn totals(text: &mut String, s: &ReplaySummary) {
+    let dropped = s.dropped_total();
+    let workers = if s.workers == 1 { "1 worker".to_owned() } else { format!("{} workers", s.workers) };
+    let _ = writeln!(text, "{}, {workers}: {}", s.model, packet_rate(s.packets_per_second));
+    let elapsed = duration((s.elapsed_s.max(0.0) * 1e9) as u64);
+    let _ = writeln!(
+        text,
+        "{} packets in, {} out, {} dropped ({}) in {elapsed}; residence time p50 {}, p99 {}, longest {}\n",
+        count(s.packets_in),
+        count(s.packets_out),
+        count(dropped),
+        share(dropped, s.packets_in),
+        duration(s.latency.latency_ns_p50),
+        duration(s.latency.latency_ns_p99),
+        duration(s.latency.latency_ns_max),
+    );
+}
+
+fn ports(text: &mut String, s: &ReplaySummary) {
+    let rows = s.ports.iter().map(|(name, p)| {
+        let numbers = [p.packets_in, p.bytes_in, p.packets_out, p.bytes_out, p.dropped];
+        std::iter::once(name.to_owned()).chain(numbers.map(count)).collect()
+    });
+    let header = ["port", "packets in", "bytes in", "packets out", "bytes out", "dropped on arrival"];
+    *text += &table(&header, &[1, 2, 3, 4, 5], rows);
+    text.push('\n');
+}
+
+fn classes(text: &mut String, s: &ReplaySummary) {
+    let coloured = s.classes.iter().any(|(_, class)| class.colours.is_some());
+    let mut header = vec!["class", "packets", "bytes", "dropped", "residence p50", "p99"];
+    if coloured {
+        header.push("green / yellow / red");
+    }
+    let rows = s.classes.iter().map(|(name, c)| {
+        let mut row = vec![name.to_owned(), count(c.packets), count(c.bytes), count(c.dropped)];
+        // Without packets there is no distribution to speak of.
+        let latency = |ns| if c.packets == 0 { "-".to_owned() } else { duration(ns) };
+        row.extend([latency(c.latency.latency_ns_p50), latency(c.latency.latency_ns_p99)]);
+        if coloured {
+            row.push(c.colours.map_or_else(
+                || "-".to_owned(),
+                |k| format!("{} / {} / {}", count(k.green), count(k.yellow), count(k.red)),
+            ));
+        }
+        row
+    });
+    *text += &table(&header, &[1, 2, 3, 4, 5, 6], rows);
+    text.push('\n');
+}
+
+fn drops(text: &mut String, s: &ReplaySummary) {
+    if s.dropped_total() == 0 {
+        return;
+    }
+    let mut reasons: Vec<(&String, u64)> =
+        s.dropped.iter().filter(|(_, n)| **n > 0).map(|(name, n)| (name, *n)).collect();
+    reasons.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+    let rows = reasons.into_iter().map(|(name, n)| {
+        let reason = DropReason::ALL.iter().find(|reason| reason.name() == name.as_str());
+        let meaning = reason.map_or("", |reason| reason.meaning());
+        vec![name.clone(), count(n), meaning.to_owned()]
+    });
+    *text += &table(&["dropped", "packets", "meaning"], &[1], rows);
+    text.push('\n');
+}
+
+fn nat(text: &mut String, s: &ReplaySummary) {
+    let Some(n) = &s.nat else { return };
+    let _ = writeln!(
+        text,
+        "NAT: {} sessions at the end, {} made, {} expired; {} packets translated out, {} in, {} hairpinned\n",
+        count(n.sessions),
+        count(n.sessions_created),
+        count(n.sessions_expired),
+        count(n.translated_out),
+        count(n.translated_in),
+        count(n.hairpinned),
+    );
+}
+
+fn issues(text: &mut String, s: &ReplaySummary) {
+    let issues = &s.input_issues;
+    if issues.total == 0 {
+        return;
+    }
+    let kinds: Vec<String> = issues.by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
+    let _ =
+        writeln!(text, "{} places in the input could not be used: {}", count(issues.total), kinds.join(", "));
+    for issue in issues.first.iter().take(INPUT_ISSUES_SHOWN_MAX) {
+        let _ = writeln!(text, "  {}, {}: {}", issue.file, issue.place, clean(&issue.message));
+    }
+    let shown = issues.first.len().min(INPUT_ISSUES_SHOWN_MAX) as u64;
+    if issues.total > shown {
+        let _ = writeln!(text, "  ... and {} more", count(issues.total - shown));
+    }
+    text.push('\n');
+}
+
+/// Nothing from the input may drive the terminal.
+fn clean(message: &str) -> String {
+    message.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use thalweg_node::summary::{
+        ClassSummary, Colours, InputIssue, InputIssues, Latency, Named, NatSummary, PortSummary,
+    };
+
+    fn full() -> ReplaySummary {
+        let latency = Latency { latency_ns_p50: 850, latency_ns_p99: 12_345, latency_ns_max: 2_000_000 };
+        let port = PortSummary {
+            packets_in: 1_000,
+            bytes_in: 64_000,
+            packets_out: 990,
+            bytes_out: 63_360,
+            dropped: 10,
+        };
+        let voice = ClassSummary {
+            packets: 990,
+            bytes: 63_360,
+            dropped: 3,
+            colours: Some(Colours { green: 980, yellow: 10, red: 3 }),
+            latency,
+        };
+        ReplaySummary {
+            packets_in: 1_000,
+            bytes_in: 64_000,
+            packets_out: 990,
+            bytes_out: 63_360,
+            dropped: BTreeMap::from([("no-route".to_owned(), 7), ("policed".to_owned(), 3)]),
+            elapsed_s: 0.0005,
+            packets_per_second: 2e6,
+            model: "tokens".to_owned(),
+            workers: 2,
+            latency,
+            ports: Named(vec![("wan".to_owned(), PortSummary::default()), ("lan".to_owned(), port)]),
+            classes: Named(vec![
+                ("voice".to_owned(), voice),
+                ("default".to_owned(), ClassSummary::default()),
+            ]),
+            nat: Some(NatSummary {
+                sessions: 12,
+                sessions_created: 20,
+                sessions_expired: 8,
+                translated_out: 400,
+                translated_in: 300,
+                hairpinned: 2,
+            }),
+            input_issues: InputIssues {
+                total: 12,
+                by_kind: BTreeMap::from([("bad-address".to_owned(), 11), ("too-few-fields".to_owned(), 1)]),
+                first: vec![
+                    InputIssue {
+                        file: "trace.txt".to_owned(),
+                        place: "line 3, column 6".to_owned(),
+                        kind: "bad-address".to_owned(),
+                        message: "`10.0.0.\u{1b}[31m`: expected an address".to_owned(),
+                    };
+                    12
+                ],
+            },
+            outputs: vec!["out/wan.pcap".to_owned()],
+        }
+    }
+
+    /// The text a person sees, kept beside the test; `THALWEG_BLESS=1` rewrites it.
+    fn expect(name: &str, actual: &str) {
+        let path = format!("{}/tests/summaries/{name}", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("THALWEG_BLESS").is_some() {
+            std::fs::write(&path, actual).expect("writing the expectation");
+        }
+        assert_eq!(actual, std::fs::read_to_string(&path).unwrap_or_default(), "{path}");
+    }
+
+    #[test]
+    fn everything_there_is() {
+        assert!(full().is_conserved());
+        expect("full.txt", &render(&full()));
+    }
+
+    #[test]
+    fn nothing_there_is() {
+        expect(
+            "empty.txt",
+            &render(&ReplaySummary { model: "serial".to_owned(), workers: 1, ..Default::default() }),
+        );
+    }
+
+    #[test]
+    fn json_names_are_the_documented_ones() {
+        let json = serde_json::json!(full());
+        expect("full.json", &to_json(&full()));
+        assert_eq!(json["dropped"]["no-route"], 7);
+        assert_eq!(json["classes"]["voice"]["latency_ns_p99"], 12_345);
+        assert_eq!(json["nat"]["sessions"], 12);
+        assert_eq!(json["packets_per_second"], 2e6);
+    }
+}
