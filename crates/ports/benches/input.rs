@@ -1,1 +1,147 @@
-fn main() {}
+//! How fast input becomes chunks, on one thread, from files in the page cache. Items are packets (lines).
+//!
+//! `cargo bench -p thalweg-ports --profile quick`; look at the fastest sample where other work shares the
+//! machine.
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+use thalweg_base::XorShift64Star;
+use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
+use thalweg_wire::pcap::{FileHeader, RecordHeader};
+use thalweg_wire::trace::{FieldOrder, Step, next_line};
+
+const PACKETS: usize = 2_000_000;
+
+fn main() {
+    divan::main();
+}
+
+/// Lines in the shape of the article's trace: six ports, 2,000 inside and 500 outside hosts, two lines
+/// in three outward.
+fn trace_text() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| {
+        let mut rng = XorShift64Star::new(0);
+        let nets = [("10.230", "eth0"), ("10.231", "eth1"), ("134.77", "eth2"), ("172.16", "eth4")];
+        let inside: Vec<_> = (0..2000u32)
+            .map(|i| {
+                let (net, port) = nets[rng.below(4) as usize];
+                (format!("{net}.{:02}.{:02}", rng.below(250) + 1, rng.below(250) + 1), port, 1024 + i * 4)
+            })
+            .collect();
+        let outside: Vec<_> = (0..500)
+            .map(|_| {
+                let mut octet = |from| rng.below(250 - from) + from;
+                format!("{}.{}.{}.{:02}", octet(20), octet(1), octet(1), octet(1))
+            })
+            .collect();
+        let protocols = ["http", "http", "http", "ftp", "rtp", "sip", "dns", "smtp"];
+        let ports = [80, 443, 21, 53, 25, 4003, 5003, 5060];
+        let mut text = String::new();
+        for _ in 0..PACKETS {
+            let (ip, name, port) = &inside[rng.below(2000) as usize];
+            let (out, p) = (&outside[rng.below(500) as usize], ports[rng.below(8) as usize]);
+            let (protocol, port) = (protocols[rng.below(8) as usize], port + rng.below(4));
+            // Writing to a string cannot fail.
+            let _ = if rng.below(3) > 0 {
+                writeln!(text, "{name} {out} {ip} {p} {port} {protocol}")
+            } else {
+                writeln!(text, "eth3 104.44.44.10 {out} {port} {p} {protocol}")
+            };
+        }
+        text
+    })
+}
+
+/// A capture of frames whose length `len` gives.
+fn pcap_bytes(len: impl Fn(u32) -> u32) -> Vec<u8> {
+    let header = FileHeader::nanoseconds(1);
+    let mut rng = XorShift64Star::new(0);
+    let mut bytes = header.encode().to_vec();
+    for i in 0..PACKETS as u64 {
+        let len = len(rng.below(1000));
+        bytes.extend(RecordHeader::new(&header, i * 1000, len, len).encode(&header));
+        bytes.resize(bytes.len() + len as usize, i as u8);
+    }
+    bytes
+}
+
+fn directory() -> &'static Path {
+    static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
+    DIRECTORY
+        .get_or_init(|| {
+            let directory = TempDir::new().expect("a temporary directory");
+            let write = |name: &str, bytes: &[u8]| {
+                std::fs::write(directory.path().join(name), bytes).expect("room for the inputs");
+            };
+            write("trace.txt", trace_text().as_bytes());
+            write("min.pcap", &pcap_bytes(|_| 64));
+            // A simple mix: seven minimal frames, four of 576 and one of 1,500 bytes.
+            let mix = |n| {
+                if n < 583 {
+                    64
+                } else if n < 917 {
+                    576
+                } else {
+                    1500
+                }
+            };
+            write("mix.pcap", &pcap_bytes(mix));
+            directory
+        })
+        .path()
+}
+
+fn file(name: &str) -> PathBuf {
+    directory().join(name)
+}
+
+fn read_through(name: &str, chunk_packets: usize) -> u64 {
+    let options = InputOptions { chunk_packets, ..InputOptions::default() };
+    let names = PortNames::new(["eth0", "eth1", "eth2", "eth3", "eth4", "eth5"]);
+    let mut source =
+        FileSource::open(vec![InputSpec::path(file(name))], names, &options).expect("the input exists");
+    while let Ok(Some(chunk)) = source.next_chunk() {
+        black_box(&chunk);
+    }
+    assert_eq!(source.report().packets, PACKETS as u64);
+    source.report().packets
+}
+
+#[divan::bench(args = [256, 1600, 16_384], sample_count = 12, sample_size = 1)]
+fn trace_to_chunks(bencher: Bencher, chunk_packets: usize) {
+    file("trace.txt");
+    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("trace.txt", chunk_packets));
+}
+
+/// The parser alone, without reading, packets or chunks.
+#[divan::bench(sample_count = 12, sample_size = 1)]
+fn trace_lines_parsed(bencher: Bencher) {
+    let text = trace_text().as_bytes();
+    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| {
+        let (mut at, mut lines) = (0, 0u64);
+        while let (len @ 1.., step) = next_line(&text[at..], FieldOrder::DestinationFirst) {
+            if let Step::Packet(line) = black_box(step) {
+                lines += u64::from(line.application != 0);
+            }
+            at += len;
+        }
+        lines
+    });
+}
+
+#[divan::bench(args = [256, 1600, 16_384], sample_count = 12, sample_size = 1)]
+fn pcap_64_bytes(bencher: Bencher, chunk_packets: usize) {
+    file("min.pcap");
+    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("min.pcap", chunk_packets));
+}
+
+#[divan::bench(args = [1600], sample_count = 12, sample_size = 1)]
+fn pcap_mix(bencher: Bencher, chunk_packets: usize) {
+    file("mix.pcap");
+    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("mix.pcap", chunk_packets));
+}

@@ -227,3 +227,6 @@ fn ip_of(frame: &[u8]) -> Option<&[u8]> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,7 @@ impl Location {
                 if metadata.is_dir() {
                     return Err(io::ErrorKind::IsADirectory.into());
                 }
-                Ok(metadata.is_file().then(|| metadata.len()))
+                Ok(metadata.is_file().then_some(metadata.len()))
             }
             Location::Stdin | Location::Reader(_) => Ok(None),
         }

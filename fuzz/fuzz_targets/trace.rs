@@ -1,0 +1,38 @@
+//! Text trace: both halves of the parser agree on every line, whatever parses prints and parses to the
+//! same again, and its packet describes itself as that line.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use thalweg_wire::trace::{FieldOrder, PACKET_SLOT, Step, TraceLine, next_line, parse_line};
+
+fuzz_target!(|input: &[u8]| {
+    let order = match input.first() {
+        Some(b'\t') => FieldOrder::SourceFirst,
+        _ => FieldOrder::DestinationFirst,
+    };
+    let mut rest = input;
+    while let (len @ 1.., step) = next_line(rest, order) {
+        let careful = parse_line(&rest[..len - 1], order);
+        match (step, careful) {
+            (Step::Packet(a), Ok(Some(b))) => {
+                assert_eq!(a, b);
+                check(&a, order);
+            }
+            (Step::Nothing, Ok(None)) => {}
+            (Step::Bad(a), Err(b)) => assert_eq!(a, b),
+            (a, b) => panic!("{a:?} against {b:?}"),
+        }
+        rest = &rest[len..];
+    }
+});
+
+fn check(line: &TraceLine<'_>, order: FieldOrder) {
+    let mut text = Vec::new();
+    line.print(order, &mut text);
+    text.pop();
+    assert_eq!(parse_line(&text, order), Ok(Some(*line)));
+    let mut slot = [0; PACKET_SLOT];
+    let len = line.write_packet(&mut slot);
+    let back = TraceLine::of_packet(line.port, &slot[..len], line.application);
+    assert_eq!(back.map(|b| (b.addresses, b.protocol)), Some((line.addresses, line.protocol)));
+}
