@@ -193,18 +193,16 @@ impl Chunk {
     }
 
     /// Splits the chunk by owner. The parts share the slab; together they hold every packet once.
-    pub fn split(self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
+    pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
         let live = self.live;
         let mut out: Vec<Chunk> = (0..parts)
-            .map(|_| Chunk {
-                packets: Vec::with_capacity(self.packets.len() / parts + 16),
-                live: 0,
-                shard_index: ShardIndex::default(),
-                slab: Arc::clone(&self.slab),
-                ..self.header()
+            .map(|_| {
+                let mut part = self.header();
+                part.packets.reserve(self.packets.len() / parts + 16);
+                part
             })
             .collect();
-        for (i, packet) in self.packets.into_iter().enumerate() {
+        for (i, packet) in self.packets.drain(..).enumerate() {
             let part = &mut out[owner(&packet).min(parts - 1)];
             part.live += usize::from(i < live);
             part.packets.push(packet);
@@ -217,15 +215,16 @@ impl Chunk {
     pub fn merge(parts: Vec<Chunk>) -> Chunk {
         let mut parts = parts.into_iter();
         let Some(mut whole) = parts.next() else { panic!("merge of no parts") };
-        for part in parts {
+        for mut part in parts {
             assert!(Arc::ptr_eq(&whole.slab, &part.slab), "merge of parts of different chunks");
             whole.live += part.live;
-            whole.packets.extend(part.packets);
+            whole.packets.append(&mut part.packets);
         }
         whole.packets.sort_unstable_by_key(|p| p.position);
         whole
     }
 
+    /// A chunk of the same input without packets.
     fn header(&self) -> Chunk {
         Chunk {
             sequence: self.sequence,
@@ -235,9 +234,17 @@ impl Chunk {
             crosses_shards: self.crosses_shards,
             has_fragments: self.has_fragments,
             shard_index: ShardIndex::default(),
-            packets: Vec::new(),
+            packets: self.slab.home().map(SlabPool::take_list).unwrap_or_default(),
             live: 0,
             slab: Arc::clone(&self.slab),
+        }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let (Some(home), true) = (self.slab.home(), self.packets.capacity() > 0) {
+            home.put_list(std::mem::take(&mut self.packets));
         }
     }
 }
@@ -335,7 +342,7 @@ impl ChunkBuilder {
 
     /// A builder over a buffer of the pool; waits for one if all are in flight.
     pub fn from_pool(pool: &SlabPool) -> Self {
-        Self { buffer: pool.take(), packets: Vec::new(), used: 0, home: Some(pool.clone()) }
+        Self { buffer: pool.take(), packets: pool.take_list(), used: 0, home: Some(pool.clone()) }
     }
 
     /// A builder over memory of its own, for preloaded input and tests.
@@ -444,7 +451,7 @@ impl ChunkBuilder {
     /// clock is that or its first packet's arrival, whichever is later.
     pub fn finish(mut self, sequence: u64, first_packet_number: u64, clock_before_ns: u64) -> Chunk {
         let clock_ns = self.packets.first().map_or(clock_before_ns, |p| p.arrival_ns.max(clock_before_ns));
-        let slab = Slab::new(self.buffer, self.home.map(|pool| pool.home()));
+        let slab = Slab::new(self.buffer, self.home);
         for p in &mut self.packets {
             p.slab_tag = slab.tag();
         }

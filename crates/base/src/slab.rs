@@ -13,9 +13,10 @@
 //! What this buys is measured by `thalweg lab models` (farm against run-to-completion).
 #![allow(unsafe_code)]
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crate::Packet;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes before each frame that belong to it, so that a link-layer header can be put in front of a
 /// bare IP packet in place. A capture's own record header leaves exactly this much.
@@ -27,7 +28,7 @@ static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
 pub struct Slab {
     bytes: UnsafeCell<Vec<u8>>,
     tag: u32,
-    home: Option<Sender<Vec<u8>>>,
+    home: Option<SlabPool>,
 }
 
 // SAFETY: the bytes are reached only through `span` and `span_mut`, whose callers hold the only packet
@@ -35,7 +36,7 @@ pub struct Slab {
 unsafe impl Sync for Slab {}
 
 impl Slab {
-    pub(crate) fn new(bytes: Vec<u8>, home: Option<Sender<Vec<u8>>>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>, home: Option<SlabPool>) -> Self {
         Self { bytes: UnsafeCell::new(bytes), tag: NEXT_TAG.fetch_add(1, Ordering::Relaxed), home }
     }
 
@@ -78,6 +79,11 @@ impl Slab {
         unsafe { std::slice::from_raw_parts_mut(self.span_ptr(tag, start, len), len) }
     }
 
+    /// Where the chunk's memory goes when it is done with.
+    pub(crate) fn home(&self) -> Option<&SlabPool> {
+        self.home.as_ref()
+    }
+
     /// Asks the cache for the line at `start`; harmless for any value.
     #[inline(always)]
     pub(crate) fn prefetch(&self, start: usize) {
@@ -97,8 +103,7 @@ impl Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
-            // The pool may be gone at the end of a run; then the buffer is simply freed.
-            let _ = home.try_send(std::mem::take(self.bytes.get_mut()));
+            home.put(std::mem::take(self.bytes.get_mut()));
         }
     }
 }
@@ -111,40 +116,88 @@ impl std::fmt::Debug for Slab {
 
 /// A fixed number of slab buffers that circulate between a source and a sink. Taking one waits until a
 /// chunk has been dropped, which is what bounds the memory of a run.
-#[derive(Clone, Debug)]
+///
+/// The buffer given back last is taken first: its lines are the likeliest to be in a cache, and a short
+/// input touches few of them. Lists of descriptors circulate the same way.
+#[derive(Clone)]
 pub struct SlabPool {
-    free: Receiver<Vec<u8>>,
-    give_back: Sender<Vec<u8>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     capacity_bytes: usize,
+    free: Mutex<Free>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct Free {
+    /// Buffers that exist and are not in use.
+    buffers: Vec<Vec<u8>>,
+    /// Buffers that may still be made.
+    unmade: usize,
+    lists: Vec<Vec<Packet>>,
 }
 
 impl SlabPool {
-    /// A pool of `slabs` buffers of `capacity_bytes` each. Memory is touched as buffers are first used.
+    /// A pool of `slabs` buffers of `capacity_bytes` each, made when first needed.
     pub fn new(slabs: usize, capacity_bytes: usize) -> Self {
-        let (give_back, free) = bounded(slabs.max(1));
-        for _ in 0..slabs.max(1) {
-            // The channel was made to hold this many, so this cannot be refused.
-            let _ = give_back.try_send(Vec::new());
-        }
-        Self { free, give_back, capacity_bytes }
+        let free = Mutex::new(Free { unmade: slabs.max(1), ..Free::default() });
+        Self { shared: Arc::new(Shared { capacity_bytes, free, returned: Condvar::new() }) }
     }
 
     /// A free buffer, waiting for one if all are in flight.
     pub fn take(&self) -> Vec<u8> {
-        let mut bytes = self.free.recv().unwrap_or_default();
-        if bytes.len() < self.capacity_bytes {
-            bytes.resize(self.capacity_bytes, 0);
+        let mut free = self.lock();
+        loop {
+            if let Some(buffer) = free.buffers.pop() {
+                return buffer;
+            }
+            if free.unmade > 0 {
+                free.unmade -= 1;
+                drop(free);
+                // Zeroed by the kernel page by page, and only those pages that are used.
+                return vec![0; self.shared.capacity_bytes];
+            }
+            free = self.shared.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
-        bytes
     }
 
     /// Gives back a buffer that did not become a chunk.
-    pub fn put(&self, bytes: Vec<u8>) {
-        let _ = self.give_back.try_send(bytes);
+    pub fn put(&self, buffer: Vec<u8>) {
+        let mut free = self.lock();
+        if buffer.len() < self.shared.capacity_bytes {
+            free.unmade += 1;
+        } else {
+            free.buffers.push(buffer);
+        }
+        drop(free);
+        self.shared.returned.notify_one();
     }
 
-    /// Where slabs made from this pool's buffers return to.
-    pub(crate) fn home(&self) -> Sender<Vec<u8>> {
-        self.give_back.clone()
+    pub(crate) fn take_list(&self) -> Vec<Packet> {
+        self.lock().lists.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn put_list(&self, mut list: Vec<Packet>) {
+        list.clear();
+        let mut free = self.lock();
+        // As many as there can be chunks in flight; the parts of a farm's chunks may be more.
+        if free.lists.len() < LISTS_MAX {
+            free.lists.push(list);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        self.shared.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lists of descriptors a pool keeps: 64 of 1600 packets are 6.5 MB.
+const LISTS_MAX: usize = 64;
+
+impl std::fmt::Debug for SlabPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlabPool").field("capacity_bytes", &self.shared.capacity_bytes).finish_non_exhaustive()
     }
 }

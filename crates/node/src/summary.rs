@@ -66,6 +66,12 @@ impl<T> Default for Named<T> {
     }
 }
 
+impl<T> FromIterator<(String, T)> for Named<T> {
+    fn from_iter<I: IntoIterator<Item = (String, T)>>(rows: I) -> Self {
+        Self(rows.into_iter().collect())
+    }
+}
+
 impl<T> Named<T> {
     /// The value with this name.
     pub fn get(&self, name: &str) -> Option<&T> {
