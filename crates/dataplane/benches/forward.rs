@@ -1,0 +1,161 @@
+//! The forwarding stage in memory: validate, look up, TTL, checksum, MAC addresses; no port, no NAT.
+//!
+//! `cargo bench -p thalweg-dataplane --bench forward`. Each sample gets 16,000 fresh 64-byte UDP frames
+//! (1 MB, in chunks of 1600), laid out before the clock starts; the mark to compare with is DPDK's l3fwd
+//! work over 16,384 frames. With a prefix file in `THALWEG_PREFIXES` (one prefix a line, may be gzipped)
+//! the table is that, else 10,000 random prefixes.
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use flate2::read::MultiGzDecoder;
+use ipnet::{IpNet, Ipv4Net};
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, OnceLock};
+use thalweg_base::{Chunk, ChunkBuilder, LinkType, XorShift64Star};
+use thalweg_dataplane::account::Account;
+use thalweg_dataplane::classify::Classifier;
+use thalweg_dataplane::ingress::{Ingress, PortGuess};
+use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer};
+use thalweg_dataplane::route::{Adjacency, NextHops, Router};
+use thalweg_wire::checksum;
+
+const CHUNKS: usize = 10;
+const CHUNK_PACKETS: usize = 1600;
+
+struct Bed {
+    router: Router,
+    prefixes: Vec<Ipv4Net>,
+}
+
+fn prefixes() -> Vec<Ipv4Net> {
+    let Ok(path) = std::env::var("THALWEG_PREFIXES") else {
+        let mut rng = XorShift64Star::new(1);
+        let random = |_| Ipv4Net::new_assert(Ipv4Addr::from(rng.next_u64() as u32), 24).trunc();
+        return (0..10_000).map(random).collect();
+    };
+    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let mut text = String::new();
+    let read = match bytes.starts_with(&[0x1f, 0x8b]) {
+        true => MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text),
+        false => (&bytes[..]).read_to_string(&mut text),
+    };
+    read.unwrap_or_else(|e| panic!("{path}: {e}"));
+    text.lines().filter_map(|l| l.trim().parse().ok()).collect()
+}
+
+fn bed() -> &'static Bed {
+    static BED: OnceLock<Bed> = OnceLock::new();
+    BED.get_or_init(|| {
+        let prefixes = prefixes();
+        let mut next_hops = NextHops::new();
+        let ids: Vec<u16> = (0..254u16)
+            .filter_map(|n| {
+                let destination_mac = [2, 0, 0, 0, 0, n as u8];
+                let forward = Adjacency::Forward {
+                    port: n % 4,
+                    destination_mac,
+                    source_mac: [2, 0, 0, 0, 1, 0],
+                    mtu_bytes: 1500,
+                };
+                next_hops.add(&[forward])
+            })
+            .collect();
+        let routes = prefixes.iter().zip(ids.iter().cycle()).map(|(p, id)| (*p, *id));
+        let fib4 = Fib4Writer::from_routes(routes).unwrap_or_else(|e| panic!("{e}"));
+        let fib6 = Fib6Writer::new().unwrap_or_else(|e| panic!("{e}"));
+        let router = Router { fib4: Arc::clone(fib4.table()), fib6: Arc::clone(fib6.table()), next_hops };
+        Bed { router, prefixes }
+    })
+}
+
+/// 64-byte frames to addresses inside the table.
+fn chunks() -> Vec<Chunk> {
+    let prefixes = &bed().prefixes;
+    let mut rng = XorShift64Star::new(0);
+    let mut chunk = |sequence: usize| {
+        let mut builder = ChunkBuilder::with_capacity(CHUNK_PACKETS * 80 + 64);
+        for _ in 0..CHUNK_PACKETS {
+            let net = prefixes[rng.below(prefixes.len() as u32) as usize];
+            let host = rng.next_u64() as u32 & u32::from(net.hostmask());
+            let dst = u32::from(net.network()) | host;
+            let mut frame = [0u8; 64];
+            frame[..18].copy_from_slice(b"\x02\0\0\0\0\x02\x02\0\0\0\0\x01\x08\0\x45\0\0\x32");
+            frame[22] = 64;
+            frame[23] = 17;
+            frame[26..30].copy_from_slice(&[10, 0, 0, 1]);
+            frame[30..34].copy_from_slice(&dst.to_be_bytes());
+            frame[38..40].copy_from_slice(&[0, 30]);
+            let sum = checksum::finish(checksum::sum(&frame[14..34], 0));
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            let at = builder.next_frame_offset();
+            builder.buffer_mut()[at..at + 64].copy_from_slice(&frame);
+            builder.push(at, 64, 64, 0, LinkType::Ethernet, 0, 0);
+        }
+        builder.finish(sequence as u64, 1, 0)
+    };
+    (0..CHUNKS).map(&mut chunk).collect()
+}
+
+fn each_batch(bencher: Bencher<'_, '_>, work: impl Fn(&mut Chunk, usize) + Sync) {
+    bed();
+    bencher.counter(ItemsCount::new(CHUNKS * CHUNK_PACKETS)).with_inputs(chunks).bench_local_values(
+        |mut chunks| {
+            for chunk in &mut chunks {
+                for k in 0..chunk.batch_count() {
+                    work(chunk, k);
+                }
+            }
+            chunks
+        },
+    );
+}
+
+fn ingress() -> Ingress {
+    Ingress { drop_martians: false, port_guess: PortGuess::default() }
+}
+
+#[divan::bench]
+fn validate(bencher: Bencher<'_, '_>) {
+    let ingress = ingress();
+    each_batch(bencher, |chunk, k| {
+        ingress.process(&mut chunk.batch(k));
+    });
+}
+
+#[divan::bench]
+fn validate_and_route(bencher: Bencher<'_, '_>) {
+    let ingress = ingress();
+    let router = &bed().router;
+    each_batch(bencher, |chunk, k| {
+        ingress.process(&mut chunk.batch(k));
+        router.process(&mut chunk.batch(k));
+    });
+}
+
+#[divan::bench]
+fn validate_classify_route_and_book(bencher: Bencher<'_, '_>) {
+    let ingress = ingress();
+    let classifier = Classifier::new([], 0);
+    let router = &bed().router;
+    let account = std::cell::RefCell::new(Account::new(4, 1));
+    bed();
+    bencher.counter(ItemsCount::new(CHUNKS * CHUNK_PACKETS)).with_inputs(chunks).bench_local_values(
+        |mut chunks| {
+            for chunk in &mut chunks {
+                for k in 0..chunk.batch_count() {
+                    let mut batch = chunk.batch(k);
+                    ingress.process(&mut batch);
+                    classifier.process(&mut batch);
+                    router.process(&mut batch);
+                    account.borrow_mut().book(&batch, 1000);
+                }
+            }
+            chunks
+        },
+    );
+}
+
+fn main() {
+    divan::main();
+}
