@@ -355,6 +355,7 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
         "port_selection": selection(nat.port_selection),
         "filtering": filtering(nat.filtering),
         "hairpin": nat.hairpin,
+        "inbound_refresh": nat.inbound_refresh,
         "timeouts": {
             "udp_s": nat.timeouts.udp_s, "tcp_established_s": nat.timeouts.tcp_established_s,
             "tcp_transitory_s": nat.timeouts.tcp_transitory_s, "icmp_s": nat.timeouts.icmp_s,
