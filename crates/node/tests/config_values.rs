@@ -121,6 +121,7 @@ fn nat_defaults_and_forwards() {
     assert_eq!((nat.shards, nat.sessions_max, nat.hairpin), (64, 65_536, true));
     assert_eq!(nat.port_selection, PortSelection::Preserve);
     assert_eq!(nat.filtering, Filtering::EndpointIndependent);
+    assert!(!nat.inbound_refresh);
     assert_eq!(nat.timeouts, NatTimeouts::default());
     let nat = accepted(
         r#"
@@ -140,7 +141,7 @@ fn nat_defaults_and_forwards() {
     )
     .nat
     .expect("nat");
-    assert_eq!(nat.shards, 4, "no more shards than ports");
+    assert_eq!(nat.shards, 2, "two ports a shard at least");
     assert_eq!(nat.filtering, Filtering::AddressDependent);
     assert_eq!(nat.timeouts.tcp_established_s, 8000);
     assert_eq!(nat.forwards[0].protocol, ForwardProtocol::Udp);

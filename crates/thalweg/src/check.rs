@@ -188,7 +188,7 @@ fn classes(text: &mut String, config: &RouterConfig) {
             class.name.clone(),
             service(class),
             class_matches(config, class, is_default),
-            policer(class.policer),
+            policer(class.policer, "\n"),
         ]
     });
     *text += &table(&["class", "served", "matches", "policer"], &[], rows);
@@ -229,11 +229,11 @@ fn match_text(config: &RouterConfig, m: &Match) -> String {
     parts.join(" and ")
 }
 
-fn policer(policer: Option<Policer>) -> String {
+fn policer(policer: Option<Policer>, separator: &str) -> String {
     let Some(p) = policer else { return "none".to_owned() };
     let meter = match p.meter {
         Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => format!(
-            "{} / {}, peak {} / {}",
+            "{} / {}{separator}peak {} / {}",
             bit_rate(cir_bps),
             byte_size(cbs_bytes),
             bit_rate(pir_bps),
@@ -243,13 +243,16 @@ fn policer(policer: Option<Policer>) -> String {
             format!("{} / {} + {}", bit_rate(cir_bps), byte_size(cbs_bytes), byte_size(ebs_bytes))
         }
     };
-    let aware = if p.colour_aware { ", colour-aware" } else { "" };
-    let yellow = p.yellow_dscp.map_or_else(String::new, |value| format!(", yellow to {}", dscp(value)));
-    let red = match p.red {
-        RedAction::Drop => ", red dropped".to_owned(),
-        RedAction::Remark { dscp: value } => format!(", red to {}", dscp(value)),
-    };
-    format!("{meter}{aware}{yellow}{red}")
+    let mut parts = vec![meter];
+    if p.colour_aware {
+        parts.push("colour-aware".to_owned());
+    }
+    parts.extend(p.yellow_dscp.map(|value| format!("yellow to {}", dscp(value))));
+    parts.push(match p.red {
+        RedAction::Drop => "red dropped".to_owned(),
+        RedAction::Remark { dscp: value } => format!("red to {}", dscp(value)),
+    });
+    parts.join(separator)
 }
 
 /// The best known name of a DSCP; `default`, `be` and `cs0` are all 0.
@@ -313,7 +316,7 @@ fn to_json(config: &RouterConfig) -> Value {
             json!({
                 "name": class.name, "strict": strict, "weight": weight, "default": is_default,
                 "match": class.matches.iter().map(|m| match_text(config, m)).collect::<Vec<_>>(),
-                "policer": class.policer.map(|p| policer(Some(p))),
+                "policer": class.policer.map(|p| policer(Some(p), ", ")),
             })
         })
         .collect();
@@ -355,6 +358,7 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
         "port_selection": selection(nat.port_selection),
         "filtering": filtering(nat.filtering),
         "hairpin": nat.hairpin,
+        "inbound_refresh": nat.inbound_refresh,
         "timeouts": {
             "udp_s": nat.timeouts.udp_s, "tcp_established_s": nat.timeouts.tcp_established_s,
             "tcp_transitory_s": nat.timeouts.tcp_transitory_s, "icmp_s": nat.timeouts.icmp_s,

@@ -17,7 +17,7 @@ Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
 
 Examples:
   thalweg check examples/small-office/router.toml
-  thalweg replay examples/small-office/office.pcap -c examples/small-office/router.toml
+  thalweg replay examples/small-office/office.pcapng -c examples/small-office/router.toml
   thalweg replay trace.txt -c router.toml --model tokens --tokens 24 --workers 2 --format json"
 )]
 pub(crate) struct Cli {
@@ -59,13 +59,15 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg replay office.pcap -c router.toml                        what happens to every packet
-  thalweg replay office.pcap -c router.toml --output out           one capture per egress port in out/
+  thalweg replay office.pcapng -c router.toml                        what happens to every packet
+  thalweg replay office.pcapng -c router.toml --output out           one capture per egress port in out/
   zcat day.pcap.gz | thalweg replay - -c router.toml               from standard input
   thalweg replay trace.txt -c router.toml --model farm --readers 1 --workers 2 --work queens:8
   thalweg replay trace.txt -c router.toml --field-order src-first  traces with the source first")]
 pub(crate) struct ReplayArgs {
     /// Captures and text traces, in order; `-` is standard input
+    ///
+    /// `PORT=FILE` says which port its packets arrive on; else a trace's lines and a pcapng's interfaces do.
     #[arg(required = true, value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Configuration file

@@ -257,11 +257,9 @@ fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(64).collect();
     let b: Vec<char> = b.chars().take(64).collect();
     let mut rows = vec![vec![0usize; b.len() + 1]; a.len() + 1];
+    rows[0] = (0..=b.len()).collect();
     for (i, row) in rows.iter_mut().enumerate() {
         row[0] = i;
-    }
-    for j in 0..=b.len() {
-        rows[0][j] = j;
     }
     for i in 1..=a.len() {
         for j in 1..=b.len() {

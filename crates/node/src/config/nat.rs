@@ -6,11 +6,12 @@
 //! inside = ["lan", "voice"]        # required: ports whose sources are translated
 //! addresses = ["203.0.113.2"]      # public addresses; default: the IPv4 addresses of the outside port
 //! ports = "1024-65535"             # public ports for sessions; this is the default
-//! shards = 64                      # a power of two up to 4096; default 64
+//! shards = 64                      # a power of two up to 256, at most ports / 2; default 64
 //! sessions_max = 65536             # size of the session table; default 65536
 //! port_selection = "preserve"      # or "hash"; RFC 4787 section 4.2
 //! filtering = "endpoint-independent"  # or "address-dependent"; RFC 4787 section 5
 //! hairpin = true                   # inside hosts reach each other through public addresses
+//! inbound_refresh = false          # packets from outside keep a session alive too (RFC 4787 REQ-6)
 //!
 //! [nat.timeouts]                   # seconds of idleness; these are the defaults
 //! udp_s = 300
@@ -37,7 +38,8 @@ use super::types::{
 use super::values;
 
 const SHARDS_DEFAULT: u16 = 64;
-const SHARDS_MAX: u64 = 4096;
+const SHARDS_MAX: u64 = 256;
+const ADDRESSES_MAX: usize = 256;
 const SESSIONS_DEFAULT: u32 = 65_536;
 const SESSIONS_MAX: u64 = 1 << 24;
 const PORTS_DEFAULT: PortRange = PortRange { first: 1024, last: 65535 };
@@ -52,9 +54,9 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
     let inside = read_inside(reader, &mut section, ports, outside);
     let addresses = read_addresses(reader, &mut section, ports, outside, &inside);
     let range = section.take("ports").and_then(|item| port_range(reader, &item));
-    let range = range.map_or(PORTS_DEFAULT, |at| at.value);
-    let shards = read_shards(reader, &mut section, range);
-    let sessions_max = read_sessions_max(reader, &mut section, range, addresses.len());
+    let range = range.unwrap_or(At { value: PORTS_DEFAULT, span: section.span.clone() });
+    let shards = read_shards(reader, &mut section, &range);
+    let sessions_max = read_sessions_max(reader, &mut section, range.value, addresses.len());
     let selections = [("preserve", PortSelection::Preserve), ("hash", PortSelection::Hash)];
     let filterings = [
         ("endpoint-independent", Filtering::EndpointIndependent),
@@ -63,6 +65,8 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
     let port_selection = section.take("port_selection").and_then(|item| reader.word(&item, &selections));
     let filtering = section.take("filtering").and_then(|item| reader.word(&item, &filterings));
     let hairpin = section.take("hairpin").and_then(|item| reader.boolean(&item)).unwrap_or(true);
+    let inbound_refresh =
+        section.take("inbound_refresh").and_then(|item| reader.boolean(&item)).unwrap_or(false);
     let timeouts = read_timeouts(reader, &mut section);
     let forwards = read_forwards(reader, &mut section, ports, outside, &addresses);
     section.finish(reader);
@@ -70,12 +74,13 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
         outside: outside?,
         inside,
         addresses,
-        ports: range,
+        ports: range.value,
         shards,
         sessions_max,
         port_selection: port_selection.unwrap_or_default(),
         filtering: filtering.unwrap_or_default(),
         hairpin,
+        inbound_refresh,
         timeouts,
         forwards,
     })
@@ -142,6 +147,11 @@ fn read_addresses(
             reader.error(ErrorKind::Duplicate, &at.span, message, "each address once");
             continue;
         }
+        if addresses.len() >= ADDRESSES_MAX {
+            let expected = format!("at most {ADDRESSES_MAX}");
+            reader.error(ErrorKind::TooMany, &at.span, "too many public addresses", expected);
+            break;
+        }
         addresses.push(address);
         let owner = ports.owner(IpAddr::V4(address));
         if let Some(port) = owner.filter(|port| inside.contains(port)) {
@@ -165,23 +175,25 @@ fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-fn read_shards(reader: &mut Reader, section: &mut Section<'_>, range: PortRange) -> u16 {
+/// A shard owns pairs of ports (RFC 4787 REQ-4 keeps the parity of a port), so it needs two at least.
+fn read_shards(reader: &mut Reader, section: &mut Section<'_>, range: &At<PortRange>) -> u16 {
+    let pairs = range.value.count() / 2;
+    if pairs == 0 {
+        let message = "one public port is too few".to_owned();
+        reader.error(ErrorKind::BadValue, &range.span, message, "at least two ports");
+    }
     let Some(item) = section.take("shards") else {
-        return SHARDS_DEFAULT.min(previous_power_of_two(range.count()));
+        return SHARDS_DEFAULT.min(1 << pairs.clamp(1, 256).ilog2());
     };
     let Some(shards) = reader.integer(&item, 1..=SHARDS_MAX, "") else { return SHARDS_DEFAULT };
     if !shards.is_power_of_two() {
         let message = format!("{shards} shards cannot be told apart by bits of a hash");
-        reader.error(ErrorKind::BadValue, &item.span, message, "a power of two from 1 to 4096");
-    } else if shards > u64::from(range.count()) {
-        let message = format!("{shards} shards cannot share {} public ports", range.count());
-        reader.error(ErrorKind::Conflict, &item.span, message, "at most one shard a port");
+        reader.error(ErrorKind::BadValue, &item.span, message, "a power of two from 1 to 256");
+    } else if shards > u64::from(pairs.max(1)) {
+        let message = format!("{shards} shards cannot share {} public ports", range.value.count());
+        reader.error(ErrorKind::Conflict, &item.span, message, "at most one shard for every two ports");
     }
     shards as u16
-}
-
-fn previous_power_of_two(n: u32) -> u16 {
-    u16::try_from(1u32 << n.max(1).ilog2()).unwrap_or(1 << 15)
 }
 
 fn read_sessions_max(
@@ -266,10 +278,17 @@ fn read_forwards(
             reader.error(ErrorKind::Conflict, &to.span, message, "an inside host");
             continue;
         }
-        if let Some((other, first)) = forwards.iter().find(|(other, _)| clash(other, &forward)) {
+        if let Some((other, first)) = forwards.iter().find(|(other, _)| clash_outside(other, &forward)) {
             let message = format!("public port {} is forwarded twice", forward.ports);
             let expected = format!("ports other than {} of {}", other.ports, reader.line(first));
             reader.error(ErrorKind::Overlap, &range.span, message, expected);
+            continue;
+        }
+        if let Some((_, first)) = forwards.iter().find(|(other, _)| clash_inside(other, &forward)) {
+            let message = format!("two port forwards lead to {}", to.value);
+            let expected = format!("an inside port other than that of {}", reader.line(first));
+            let finding = reader.error(ErrorKind::Overlap, &to.span, message, expected);
+            finding.help = Some("an inside host's port has one public port (RFC 4787 REQ-1)".to_owned());
             continue;
         }
         forwards.push((forward, range.span));
@@ -287,6 +306,11 @@ fn read_forward_address(reader: &mut Reader, item: &Item<'_>, addresses: &[Ipv4A
     Some(at.value)
 }
 
-fn clash(a: &PortForward, b: &PortForward) -> bool {
+fn clash_outside(a: &PortForward, b: &PortForward) -> bool {
     a.protocol == b.protocol && a.address == b.address && a.ports.overlaps(b.ports)
+}
+
+/// With endpoint-independent mapping, replies of an inside port can leave by one public port only.
+fn clash_inside(a: &PortForward, b: &PortForward) -> bool {
+    a.protocol == b.protocol && a.to.ip() == b.to.ip() && a.inside_ports().overlaps(b.inside_ports())
 }

@@ -130,11 +130,11 @@ pub struct NatConfig {
     pub outside: PortIndex,
     /// The ports whose sources are translated; never empty, never the outside port.
     pub inside: Vec<PortIndex>,
-    /// Public addresses; never empty.
+    /// Public addresses; 1 to 256.
     pub addresses: Vec<Ipv4Addr>,
     /// Public ports for sessions.
     pub ports: PortRange,
-    /// Shards that sessions are cut into; a power of two, at most the number of public ports.
+    /// Shards that sessions are cut into; a power of two up to 256, each with at least two public ports.
     pub shards: u16,
     /// Sessions in the table at most.
     pub sessions_max: u32,
@@ -144,6 +144,8 @@ pub struct NatConfig {
     pub filtering: Filtering,
     /// Whether inside hosts reach each other through a public address.
     pub hairpin: bool,
+    /// Whether packets from outside keep a UDP or ICMP session alive too.
+    pub inbound_refresh: bool,
     /// How long idle sessions live.
     pub timeouts: NatTimeouts,
     /// Port forwards; public ranges never overlap.
@@ -239,6 +241,14 @@ pub struct PortForward {
     pub ports: PortRange,
     /// The inside host, and the port that the first public port leads to; the others follow in order.
     pub to: SocketAddrV4,
+}
+
+impl PortForward {
+    /// The inside ports that the public ports lead to.
+    pub fn inside_ports(&self) -> PortRange {
+        let first = self.to.port();
+        PortRange { first, last: first.saturating_add(self.ports.last - self.ports.first) }
+    }
 }
 
 /// Transport protocol of a port forward.

@@ -1,0 +1,138 @@
+//! The binary as people and scripts use it: what it prints where, and its exit codes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Runs the binary in the repository's root.
+fn thalweg(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("the binary runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&out(output)).unwrap_or_else(|error| panic!("{error}: {}", out(output)))
+}
+
+#[test]
+fn every_example_is_valid_without_warnings() {
+    let mut seen = 0;
+    for folder in std::fs::read_dir(root().join("examples")).expect("examples") {
+        let name = folder.expect("an entry").file_name().to_string_lossy().into_owned();
+        let output = thalweg(&["check", &format!("examples/{name}/router.toml")]);
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", err(&output));
+        assert_eq!(err(&output), "", "{name}");
+        seen += 1;
+    }
+    assert!(seen >= 3);
+}
+
+#[test]
+fn check_prints_the_plan() {
+    let output = thalweg(&["check", "examples/small-office/router.toml"]);
+    let text = out(&output);
+    for word in
+        ["203.0.113.2/30", "via 203.0.113.1 on wan", "strict, level 0", "1 Mbit/s", "tcp 203.0.113.2 80"]
+    {
+        assert!(text.contains(word), "{word} is not in\n{text}");
+    }
+    let output = thalweg(&["check", "examples/small-office/router.toml", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let plan = json(&output);
+    assert_eq!(plan["valid"], true);
+    assert_eq!(plan["ports"][0]["name"], "wan");
+    assert_eq!(plan["nat"]["outside"], "wan");
+    assert_eq!(plan["routes"]["sources"]["connected"], 8);
+    assert_eq!(plan["classes"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn a_wrong_configuration_exits_with_2_and_its_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("wrong.toml");
+    std::fs::write(&path, "[ports.wan]\nmac = \"02:00:00:00:00:01\"\nadresses = []\n").expect("writing");
+    let path = path.to_str().expect("a path");
+    for command in [vec!["check", path], vec!["replay", "x.pcap", "-c", path]] {
+        let output = thalweg(&command);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(out(&output), "");
+        let text = err(&output);
+        assert!(text.contains("wrong.toml:3:1") && text.contains("did you mean `addresses`?"), "{text}");
+    }
+    let output = thalweg(&["check", path, "--format", "json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let finding = &json(&output)["diagnostics"][0];
+    assert_eq!(
+        (&finding["kind"], &finding["line"], &finding["column"]),
+        (&"unknown-key".into(), &3.into(), &1.into())
+    );
+}
+
+#[test]
+fn a_missing_configuration_exits_with_2() {
+    let output = thalweg(&["check", "no/such/file.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("cannot read no/such/file.toml"), "{}", err(&output));
+    let output = thalweg(&["check", "examples"]);
+    assert_eq!(output.status.code(), Some(2), "a folder is no configuration");
+}
+
+#[test]
+fn bad_usage_exits_with_2() {
+    let config = "examples/article/router.toml";
+    for arguments in [
+        vec![],
+        vec!["rout"],
+        vec!["check"],
+        vec!["replay", "-c", config],
+        vec!["replay", "x", "-c", config, "--model", "magic"],
+        vec!["replay", "x", "-c", config, "--work", "queens:0"],
+        vec!["replay", "x", "-c", config, "--model", "serial", "--workers", "2"],
+        vec!["check", config, "--format", "xml"],
+    ] {
+        let output = thalweg(&arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!err(&output).is_empty() && out(&output).is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_and_version_exit_with_0() {
+    for arguments in
+        [vec!["--help"], vec!["--version"], vec!["replay", "--help"], vec!["lab", "models", "-h"]]
+    {
+        let output = thalweg(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(!out(&output).is_empty());
+    }
+    assert!(out(&thalweg(&["replay", "--help"])).contains("Examples:"));
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["check", "examples/small-office/router.toml"])
+        .current_dir(root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(!err(&output).contains("panicked"), "{}", err(&output));
+    assert_eq!(output.status.code(), Some(0));
+}
