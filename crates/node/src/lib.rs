@@ -1,11 +1,14 @@
-//! One router: from its configuration to what it does.
+//! One router: from its configuration to the plan that an execution model runs.
+//!
+//! - [`config`]: what a file may say, and every way to get it wrong; plain data.
+//! - `build`: from that data to look-up tables, next hops, shards and classes.
+//! - [`plan`]: the stages in order, with the scope of the state each touches.
+//!
+//! Where packets come from and go to is somebody else's business: nothing here opens a file, except the
+//! configuration and its route files.
 
 mod build;
 pub mod config;
 pub mod plan;
-mod replay;
-pub mod summary;
 
 pub use build::BuildError;
-pub use replay::{FieldOrder, Model, Output, ReplayError, ReplayOptions, ReplayProgress, Work, replay};
-pub use summary::ReplaySummary;

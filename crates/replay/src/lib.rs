@@ -12,9 +12,16 @@
 //! Memory is bounded by the slabs in circulation. With `preload` the input is read whole before the clock
 //! starts and kept until it has stopped, so that neither reading nor freeing is measured.
 
+mod options;
 mod progress;
 mod sink;
 mod summarize;
+pub mod summary;
+
+pub use options::{Output, ReplayError, ReplayOptions, ReplayProgress, Work};
+pub use summary::ReplaySummary;
+pub use thalweg_exec::ModelKind;
+pub use thalweg_wire::trace::FieldOrder;
 
 use crate::sink::{FileSink, KeepSink};
 use std::path::PathBuf;
@@ -22,12 +29,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thalweg_base::Chunk;
-use thalweg_exec::{ModelKind, ModelOptions, RunReport, Sink, Source};
+use thalweg_exec::{ModelOptions, RunReport, Sink, Source};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::{RouterPlan, Scratch};
-use thalweg_node::{FieldOrder, Model, ReplayError, ReplayOptions, ReplayProgress, ReplaySummary, Work};
 use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
-use thalweg_wire::trace;
 
 /// Chunks that may wait between the reader and the model.
 const QUEUE_CHUNKS: usize = 4;
@@ -107,33 +112,23 @@ fn input_specs(config: &RouterConfig, options: &ReplayOptions) -> Vec<InputSpec>
 
 fn input_options(options: &ReplayOptions) -> InputOptions {
     let held = match options.model {
-        Model::Serial => 1,
-        Model::RunToCompletion => 3 * options.workers,
-        Model::Tokens => options.tokens,
-        Model::Pipeline => 5 * options.workers,
-        Model::Farm => 6 * options.workers,
+        ModelKind::Serial => 1,
+        ModelKind::RunToCompletion => 3 * options.workers,
+        ModelKind::Tokens => options.tokens,
+        ModelKind::Pipeline => 5 * options.workers,
+        ModelKind::Farm => 6 * options.workers,
     };
     InputOptions {
         chunk_packets: options.chunk_packets,
         slabs: (held + QUEUE_CHUNKS + SLABS_SPARE).min(SLABS_MAX),
         strict: options.strict,
-        field_order: match options.field_order {
-            FieldOrder::DestinationFirst => trace::FieldOrder::DestinationFirst,
-            FieldOrder::SourceFirst => trace::FieldOrder::SourceFirst,
-        },
+        field_order: options.field_order,
         ..InputOptions::default()
     }
 }
 
 fn model_options(options: &ReplayOptions) -> ModelOptions {
-    let kind = match options.model {
-        Model::Serial => ModelKind::Serial,
-        Model::RunToCompletion => ModelKind::RunToCompletion,
-        Model::Pipeline => ModelKind::Pipeline,
-        Model::Tokens => ModelKind::Tokens,
-        Model::Farm => ModelKind::Farm,
-    };
-    let mut model = ModelOptions::new(kind, options.workers);
+    let mut model = ModelOptions::new(options.model, options.workers);
     model.readers = options.readers;
     model.tokens = options.tokens;
     model.ordered = options.ordered;
@@ -216,7 +211,7 @@ fn timed_run(
 ) -> Result<(RunReport<Scratch>, Duration), ReplayError> {
     let started = Instant::now();
     let report = thalweg_exec::run(plan, source, sink, &model_options(options))
-        .map_err(|e| ReplayError::Options(e.to_string()))?;
+        .map_err(ReplayError::Model)?;
     Ok((report, started.elapsed()))
 }
 

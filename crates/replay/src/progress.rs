@@ -3,7 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
-use thalweg_node::ReplayProgress;
+use crate::ReplayProgress;
 use thalweg_ports::Progress;
 
 /// How often to look.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::Chunk;
 use thalweg_exec::Sink;
 use thalweg_node::config::RouterConfig;
-use thalweg_node::{Output, ReplayError};
+use crate::{Output, ReplayError};
 use thalweg_ports::{OutputError, PacketOut, PortCaptures, PortNames, TraceOutput};
 use thalweg_wire::trace::FieldOrder;
 

@@ -6,7 +6,7 @@ use thalweg_base::DropReason;
 use thalweg_dataplane::account::{Account, ClassCounts, PortCounts};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::RouterPlan;
-use thalweg_node::summary::{
+use crate::summary::{
     ClassSummary, Colours, InputIssue, InputIssues, Latency, NatSummary, PortSummary, ReplaySummary,
 };
 use thalweg_ports::{InputReport, Issue, Place};

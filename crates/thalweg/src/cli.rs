@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use thalweg_node::{FieldOrder, Model, Output, ReplayOptions, Work};
+use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -124,10 +124,10 @@ pub(crate) struct ReplayArgs {
 impl ReplayArgs {
     /// The options as the node wants them, or what does not fit together.
     pub(crate) fn options(&self) -> Result<ReplayOptions, String> {
-        let model = Model::from(self.model);
+        let model = ModelKind::from(self.model);
         let workers = match (model, self.workers) {
-            (Model::Serial, None) => 1,
-            (Model::Serial, Some(n)) if n.get() > 1 => {
+            (ModelKind::Serial, None) => 1,
+            (ModelKind::Serial, Some(n)) if n.get() > 1 => {
                 return Err(format!("the serial model has one worker, not {n}: leave out --workers"));
             }
             (_, Some(n)) => n.get(),
@@ -178,14 +178,14 @@ pub(crate) enum ModelArg {
     Farm,
 }
 
-impl From<ModelArg> for Model {
+impl From<ModelArg> for ModelKind {
     fn from(model: ModelArg) -> Self {
         match model {
-            ModelArg::Serial => Model::Serial,
-            ModelArg::RunToCompletion => Model::RunToCompletion,
-            ModelArg::Pipeline => Model::Pipeline,
-            ModelArg::Tokens => Model::Tokens,
-            ModelArg::Farm => Model::Farm,
+            ModelArg::Serial => ModelKind::Serial,
+            ModelArg::RunToCompletion => ModelKind::RunToCompletion,
+            ModelArg::Pipeline => ModelKind::Pipeline,
+            ModelArg::Tokens => ModelKind::Tokens,
+            ModelArg::Farm => ModelKind::Farm,
         }
     }
 }

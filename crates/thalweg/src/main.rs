@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::{Value, json};
 use thalweg_node::config::{ConfigErrors, RouterConfig};
-use thalweg_node::{ReplayError, summary::ReplaySummary};
+use thalweg_replay::{ReplayError, summary::ReplaySummary};
 
 use cli::{Cli, Command, Format};
 

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use thalweg_node::ReplayProgress;
+use thalweg_replay::ReplayProgress;
 
 use crate::tables::count;
 

@@ -8,7 +8,7 @@ pub(crate) fn run(args: &ReplayArgs, format: Format) -> Result<(), Failure> {
     let options = args.options().map_err(Failure::Usage)?;
     let config = load_config(&args.config)?;
     let bar = Bar::on_terminal();
-    let result = thalweg_node::replay(&config, &options, &bar);
+    let result = thalweg_replay::replay(&config, &options, &bar);
     bar.finish();
     let outcome = result.map_err(Failure::Replay)?;
     match format {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use thalweg_base::DropReason;
-use thalweg_node::summary::{INPUT_ISSUES_SHOWN_MAX, ReplaySummary};
+use thalweg_replay::summary::{INPUT_ISSUES_SHOWN_MAX, ReplaySummary};
 
 use crate::tables::{count, duration, packet_rate, share, table};
 
@@ -137,7 +137,7 @@ fn clean(message: &str) -> String {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use thalweg_node::summary::{
+    use thalweg_replay::summary::{
         ClassSummary, Colours, InputIssue, InputIssues, Latency, Named, NatSummary, PortSummary,
     };
 

@@ -3,41 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::config::RouterConfig;
-use crate::summary::ReplaySummary;
-
-/// How the stages are spread over cores; see the crate `thalweg-exec` for what each model means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Model {
-    /// One thread runs every stage on every chunk.
-    Serial,
-    /// Each worker takes a chunk through all stages.
-    #[default]
-    RunToCompletion,
-    /// Each worker owns a stage or a group of stages.
-    Pipeline,
-    /// A bounded number of chunks in flight; any free worker takes the next stage of any chunk.
-    Tokens,
-    /// Readers spread packets by shard; each worker owns some shards.
-    Farm,
-}
-
-impl Model {
-    /// Every model, the oracle first.
-    pub const ALL: [Model; 5] =
-        [Model::Serial, Model::RunToCompletion, Model::Pipeline, Model::Tokens, Model::Farm];
-
-    /// Its name on the command line and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Model::Serial => "serial",
-            Model::RunToCompletion => "run-to-completion",
-            Model::Pipeline => "pipeline",
-            Model::Tokens => "tokens",
-            Model::Farm => "farm",
-        }
-    }
-}
+use thalweg_base::CHUNK_PACKETS_DEFAULT;
+use thalweg_exec::{ModelKind, TOKENS_DEFAULT};
+use thalweg_wire::trace::FieldOrder;
 
 /// Synthetic computation after each stage, standing in for work this router does not do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,16 +46,6 @@ impl std::str::FromStr for Work {
     }
 }
 
-/// Order of the address and port fields in a text trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FieldOrder {
-    /// Port, destination address, source address, destination port, source port, protocol.
-    #[default]
-    DestinationFirst,
-    /// Port, source address, destination address, source port, destination port, protocol.
-    SourceFirst,
-}
-
 /// What to write of the packets that leave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Output {
@@ -106,7 +64,7 @@ pub struct ReplayOptions {
     /// Inputs in order; `-` is standard input.
     pub inputs: Vec<PathBuf>,
     /// Execution model.
-    pub model: Model,
+    pub model: ModelKind,
     /// Worker threads, at least 1.
     pub workers: usize,
     /// Reader threads of the farm model, at least 1.
@@ -139,11 +97,11 @@ impl Default for ReplayOptions {
     fn default() -> Self {
         Self {
             inputs: Vec::new(),
-            model: Model::default(),
+            model: ModelKind::RunToCompletion,
             workers: 1,
             readers: 1,
-            tokens: 24,
-            chunk_packets: 1600,
+            tokens: TOKENS_DEFAULT,
+            chunk_packets: CHUNK_PACKETS_DEFAULT,
             ordered: false,
             work: Work::None,
             output: Output::None,
@@ -189,8 +147,8 @@ pub enum ReplayError {
     },
     /// Options that do not fit together.
     Options(String),
-    /// This build has no engine.
-    NoEngine,
+    /// The model stopped: a fault of this program.
+    Model(thalweg_exec::ExecError),
 }
 
 impl fmt::Display for ReplayError {
@@ -202,7 +160,7 @@ impl fmt::Display for ReplayError {
             }
             ReplayError::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             ReplayError::Options(what) => f.write_str(what),
-            ReplayError::NoEngine => f.write_str("this build cannot replay: the engine is not part of it"),
+            ReplayError::Model(error) => write!(f, "the run stopped: {error}"),
         }
     }
 }
@@ -214,13 +172,4 @@ impl std::error::Error for ReplayError {
             _ => None,
         }
     }
-}
-
-/// Runs the inputs through a router with this configuration and says what happened to every packet.
-pub fn replay(
-    _config: &RouterConfig,
-    _options: &ReplayOptions,
-    _progress: &dyn ReplayProgress,
-) -> Result<ReplaySummary, ReplayError> {
-    Err(ReplayError::NoEngine)
 }
