@@ -70,6 +70,20 @@ fn pcap_bytes(len: impl Fn(u32) -> u32) -> Vec<u8> {
     bytes
 }
 
+/// The same packets of 64 bytes as enhanced packet blocks of one interface.
+fn pcapng_bytes() -> Vec<u8> {
+    let words = |out: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|w| out.extend(w.to_le_bytes()));
+    let mut bytes = Vec::new();
+    words(&mut bytes, &[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
+    words(&mut bytes, &[1, 20, 1, 0, 20]);
+    for i in 0..PACKETS as u32 {
+        words(&mut bytes, &[6, 96, 0, 0, i, 64, 64]);
+        bytes.resize(bytes.len() + 64, i as u8);
+        words(&mut bytes, &[96]);
+    }
+    bytes
+}
+
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
     DIRECTORY
@@ -79,6 +93,7 @@ fn directory() -> &'static Path {
                 std::fs::write(directory.path().join(name), bytes).expect("room for the inputs");
             };
             write("trace.txt", trace_text().as_bytes());
+            write("min.pcapng", &pcapng_bytes());
             write("min.pcap", &pcap_bytes(|_| 64));
             // A simple mix: seven minimal frames, four of 576 and one of 1,500 bytes.
             let mix = |n| {
@@ -138,6 +153,12 @@ fn trace_lines_parsed(bencher: Bencher) {
 fn pcap_64_bytes(bencher: Bencher, chunk_packets: usize) {
     file("min.pcap");
     bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("min.pcap", chunk_packets));
+}
+
+#[divan::bench(args = [1600], sample_count = 12, sample_size = 1)]
+fn pcapng_64_bytes(bencher: Bencher, chunk_packets: usize) {
+    file("min.pcapng");
+    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("min.pcapng", chunk_packets));
 }
 
 #[divan::bench(args = [1600], sample_count = 12, sample_size = 1)]

@@ -306,7 +306,7 @@ fn scan_pcap(header: &FileHeader, filling: &mut Filling, packets_max: usize, por
         }
         let bytes = &filling.builder.buffer_mut()[pos..filling.filled];
         let Some(record) = bytes.first_chunk::<{ pcap::RECORD_HEADER_LEN }>() else {
-            break Stop::Need(header_len);
+            break Stop::Need(pcap::RECORD_HEADER_LEN);
         };
         let record = match RecordHeader::parse(header, record) {
             Ok(record) => record,
