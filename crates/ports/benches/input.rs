@@ -1,11 +1,11 @@
-//! How fast input becomes chunks, on one thread, from files in the page cache. Items are packets (lines).
+//! How fast input becomes chunks, on one thread, from files in the page cache: million packets (or lines)
+//! per second of CPU time of that thread, the kernel's copying included, so that other work on the
+//! machine disturbs little.
 //!
-//! `cargo bench -p thalweg-ports --profile quick`; look at the fastest sample where other work shares the
-//! machine.
+//! `cargo bench -p thalweg-ports --profile quick --bench input [NAME]`
 
-use divan::counter::ItemsCount;
-use divan::{Bencher, black_box};
 use std::fmt::Write as _;
+use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tempfile::TempDir;
@@ -16,8 +16,45 @@ use thalweg_wire::trace::{FieldOrder, Step, next_line};
 
 const PACKETS: usize = 2_000_000;
 
+const ROUNDS: usize = 15;
+
+type Job = (String, Box<dyn Fn() -> u64>);
+
 fn main() {
-    divan::main();
+    // Cargo passes `--bench`; anything else selects by name.
+    let wanted = std::env::args().skip(1).find(|a| !a.starts_with('-')).unwrap_or_default();
+    let mut jobs: Vec<Job> = vec![("trace, parser only".into(), Box::new(parse_only))];
+    for (name, chunk_packets) in [
+        ("trace.txt", 256),
+        ("trace.txt", 1600),
+        ("trace.txt", 16_384),
+        ("min.pcap", 256),
+        ("min.pcap", 1600),
+        ("min.pcap", 16_384),
+        ("mix.pcap", 1600),
+        ("min.pcapng", 1600),
+    ] {
+        jobs.push((
+            format!("{name} to chunks of {chunk_packets}"),
+            Box::new(move || read_through(name, chunk_packets)),
+        ));
+    }
+    jobs.retain(|(name, _)| name.contains(&wanted));
+    let mut rates = vec![Vec::new(); jobs.len()];
+    directory();
+    // Round by round, so that a busy spell of the machine meets all alike.
+    for _ in 0..ROUNDS {
+        for ((_, job), rates) in jobs.iter().zip(&mut rates) {
+            let before = thread_cpu_ns();
+            let items = black_box(job());
+            rates.push(items as f64 * 1e3 / (thread_cpu_ns() - before).max(1) as f64);
+        }
+    }
+    println!("{:32} {:>8} {:>8} {:>8}  M/CPU-s", "", "median", "least", "most");
+    for ((name, _), rates) in jobs.iter().zip(&mut rates) {
+        rates.sort_by(f64::total_cmp);
+        println!("{name:32} {:8.1} {:8.1} {:8.1}", rates[ROUNDS / 2], rates[0], rates[ROUNDS - 1]);
+    }
 }
 
 /// Lines in the shape of the article's trace: six ports, 2,000 inside and 500 outside hosts, two lines
@@ -70,6 +107,20 @@ fn pcap_bytes(len: impl Fn(u32) -> u32) -> Vec<u8> {
     bytes
 }
 
+/// The same packets of 64 bytes as enhanced packet blocks of one interface.
+fn pcapng_bytes() -> Vec<u8> {
+    let words = |out: &mut Vec<u8>, words: &[u32]| words.iter().for_each(|w| out.extend(w.to_le_bytes()));
+    let mut bytes = Vec::new();
+    words(&mut bytes, &[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28]);
+    words(&mut bytes, &[1, 20, 1, 0, 20]);
+    for i in 0..PACKETS as u32 {
+        words(&mut bytes, &[6, 96, 0, 0, i, 64, 64]);
+        bytes.resize(bytes.len() + 64, i as u8);
+        words(&mut bytes, &[96]);
+    }
+    bytes
+}
+
 fn directory() -> &'static Path {
     static DIRECTORY: OnceLock<TempDir> = OnceLock::new();
     DIRECTORY
@@ -79,6 +130,7 @@ fn directory() -> &'static Path {
                 std::fs::write(directory.path().join(name), bytes).expect("room for the inputs");
             };
             write("trace.txt", trace_text().as_bytes());
+            write("min.pcapng", &pcapng_bytes());
             write("min.pcap", &pcap_bytes(|_| 64));
             // A simple mix: seven minimal frames, four of 576 and one of 1,500 bytes.
             let mix = |n| {
@@ -112,36 +164,19 @@ fn read_through(name: &str, chunk_packets: usize) -> u64 {
     source.report().packets
 }
 
-#[divan::bench(args = [256, 1600, 16_384], sample_count = 12, sample_size = 1)]
-fn trace_to_chunks(bencher: Bencher, chunk_packets: usize) {
-    file("trace.txt");
-    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("trace.txt", chunk_packets));
-}
-
 /// The parser alone, without reading, packets or chunks.
-#[divan::bench(sample_count = 12, sample_size = 1)]
-fn trace_lines_parsed(bencher: Bencher) {
+fn parse_only() -> u64 {
     let text = trace_text().as_bytes();
-    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| {
-        let (mut at, mut lines) = (0, 0u64);
-        while let (len @ 1.., step) = next_line(&text[at..], FieldOrder::DestinationFirst) {
-            if let Step::Packet(line) = black_box(step) {
-                lines += u64::from(line.application != 0);
-            }
-            at += len;
-        }
-        lines
-    });
+    let (mut at, mut lines) = (0, 0u64);
+    while let (len @ 1.., step) = next_line(&text[at..], FieldOrder::DestinationFirst) {
+        lines += u64::from(matches!(black_box(step), Step::Packet(_)));
+        at += len;
+    }
+    lines
 }
 
-#[divan::bench(args = [256, 1600, 16_384], sample_count = 12, sample_size = 1)]
-fn pcap_64_bytes(bencher: Bencher, chunk_packets: usize) {
-    file("min.pcap");
-    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("min.pcap", chunk_packets));
-}
-
-#[divan::bench(args = [1600], sample_count = 12, sample_size = 1)]
-fn pcap_mix(bencher: Bencher, chunk_packets: usize) {
-    file("mix.pcap");
-    bencher.counter(ItemsCount::new(PACKETS)).bench_local(|| read_through("mix.pcap", chunk_packets));
+/// Nanoseconds this thread has run.
+fn thread_cpu_ns() -> u64 {
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    schedstat.split_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }

@@ -17,7 +17,8 @@
 //!   are written as in RFC 4291 2.2. Both addresses are of one family.
 //! - The protocol is a name of [`crate::application`], in any letter case, or an IP protocol number.
 //!   `icmp` and `icmpv6` (1 and 58) mean the echo request of whichever family the addresses have: the
-//!   source port field is its identifier, the destination port field its sequence number.
+//!   source port field is its identifier, the destination port field its sequence number. Numbers of
+//!   IPv6 extension headers (0, 43, 44, 60) are no protocol with IPv6 addresses.
 //!
 //! # Speed
 //! [`next_line`] looks at 64 bytes at once: four bit masks (white space, line feed, dot, digit) say where
@@ -277,6 +278,10 @@ impl<'a> Fields<'a> {
         };
         if number == ip_protocol::ICMP || number == ip_protocol::ICMPV6 {
             return Ok((icmp, application::by_ip_protocol(icmp).map_or(0, |a| a.code)));
+        }
+        // An IPv6 extension header is not what a packet carries.
+        if icmp == ip_protocol::ICMPV6 && matches!(number, 0 | 43 | 44 | 60) {
+            return Err(TraceError { column, expected: Expected::Protocol });
         }
         Ok((number, code))
     }

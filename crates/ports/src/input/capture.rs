@@ -7,6 +7,12 @@
 //! `pos` is where the next record begins. A record not yet whole asks for more bytes, which are read
 //! behind `filled`, growing the slab. When the chunk is full, what lies from `pos` to `filled` is carried
 //! to the next slab.
+//!
+//! A read asks for what the chunk is expected to need, from the chunk before, and no more: then little is
+//! carried, and what the kernel has just copied is still in the second-level cache when it is scanned.
+//! Of minimal frames, chunks of 1,600 (reads of 128 KiB) go twice as fast as chunks of 16,384 (1.3 MiB):
+//! benchmark `input`, 102 against 47 million packets per CPU second on two cores of an EPYC guest.
+//! Mapping files instead was not tried: frames must lie in a slab that can be written.
 
 use super::chunks::Chunks;
 use super::report::Reporter;
@@ -306,7 +312,7 @@ fn scan_pcap(header: &FileHeader, filling: &mut Filling, packets_max: usize, por
         }
         let bytes = &filling.builder.buffer_mut()[pos..filling.filled];
         let Some(record) = bytes.first_chunk::<{ pcap::RECORD_HEADER_LEN }>() else {
-            break Stop::Need(header_len);
+            break Stop::Need(pcap::RECORD_HEADER_LEN);
         };
         let record = match RecordHeader::parse(header, record) {
             Ok(record) => record,

@@ -63,7 +63,8 @@ impl ChunkReceiver {
     }
 
     /// Waits for the reader's end and says what it saw, also if it ended with an error. Called early, it
-    /// stops the reader at its next chunk, which for a silent pipe may never come.
+    /// stops the reader at its next chunk, which for a silent pipe may never come, nor while the caller
+    /// keeps all the slabs' chunks: drop them first.
     pub fn finish(self) -> (InputReport, Result<(), InputError>) {
         drop(self.chunks);
         self.thread.join().unwrap_or_else(|_| {

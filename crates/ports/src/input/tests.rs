@@ -346,6 +346,17 @@ fn nonsense_is_named_and_nothing_is_nothing() {
 }
 
 #[test]
+fn slabs_of_inputs_without_packets_come_back() {
+    // With one slab, the second input would wait for ever if the first kept it.
+    let options = InputOptions { slabs: 1, ..InputOptions::default() };
+    let empty = FileHeader::nanoseconds(1).encode();
+    let inputs = [&empty[..], b"# nothing\n", &pcapng_of(&[], false), b"x\n", &empty[..9], b""];
+    let inputs = inputs.iter().map(|bytes| bytes_input(bytes)).collect();
+    let (seen, report, _) = drain(source(inputs, &options));
+    assert_eq!((seen.len(), report.files), (0, 6));
+}
+
+#[test]
 fn a_port_given_with_the_file_wins() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x=y.pcapng");

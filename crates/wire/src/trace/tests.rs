@@ -49,6 +49,9 @@ fn obvious(line: &[u8], order: FieldOrder) -> Option<Vec<String>> {
     if transport == 1 || transport == 58 {
         (transport, name) = if dst.contains(':') { (58, "icmpv6".into()) } else { (1, "icmp".into()) };
     }
+    if dst.contains(':') && [0, 43, 44, 60].contains(&transport) {
+        return None;
+    }
     let port = String::from_utf8_lossy(port).into_owned();
     Some(vec![
         port,
@@ -154,6 +157,7 @@ fn errors_say_where_and_what() {
         ("eth3 1.2.3.4 1.2.3.4 1 2", 25, Expected::Protocol),
         ("eth3 1.2.3.4 1.2.3.4 1 2 ftpx", 26, Expected::Protocol),
         ("eth3 1.2.3.4 1.2.3.4 1 2 256", 26, Expected::Protocol),
+        ("eth3 ::1 ::2 1 2 44", 18, Expected::Protocol),
         ("eth3 1.2.3.4 1.2.3.4 1 2 ftp x", 30, Expected::EndOfLine),
     ] {
         parse_all_ways(text.as_bytes(), FieldOrder::default());
@@ -232,6 +236,7 @@ proptest! {
         let named = application::by_code(pick);
         let mut protocol = named.map_or(protocol, |a| a.transport);
         let mut application = named.or(application::by_ip_protocol(protocol)).map_or(0, |a| a.code);
+        prop_assume!(!v6 || ![0, 43, 44, 60].contains(&protocol));
         if protocol == 1 || protocol == 58 {
             protocol = if v6 { 58 } else { 1 };
             application = application::by_ip_protocol(protocol).unwrap().code;
