@@ -149,11 +149,10 @@ impl Plan for Synthetic {
     fn merge(&self, parts: Vec<Job>) -> Job {
         let sequence = parts[0].sequence;
         let mut packets = Vec::with_capacity(parts.iter().map(|part| part.packets.len()).sum());
-        let mut parts: Vec<_> = parts.into_iter().map(|part| part.packets.into_iter().peekable()).collect();
+        let mut parts: Vec<_> = parts.into_iter().map(|part| part.packets.into_iter()).collect();
         // Each part is in order, so the next packet is at the head of one of them.
-        while let Some(part) =
-            parts.iter_mut().filter(|p| p.len() > 0).min_by_key(|p| p.peek().map(|packet| packet.position))
-        {
+        let head = |part: &std::vec::IntoIter<Packet>| part.as_slice().first().map(|packet| packet.position);
+        while let Some(part) = parts.iter_mut().filter(|p| p.len() > 0).min_by_key(|p| head(p)) {
             packets.extend(part.next());
         }
         Job { sequence, packets, by_group: Vec::new() }
