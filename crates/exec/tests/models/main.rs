@@ -1,8 +1,10 @@
-//! The execution models against a toy plan: that they all give the same answer, and how runs end.
+//! The execution models against a toy plan: that they all give the same answer, that they do overlap, and how
+//! runs end.
 
 // A test that cannot go on should say so by panicking.
 #![allow(clippy::unwrap_used)]
 
 mod ends;
+mod overlap;
 mod same_answer;
 mod toy;

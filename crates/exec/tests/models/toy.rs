@@ -62,7 +62,11 @@ pub(crate) struct Toy {
     ordered: Vec<Mutex<OrderedState>>,
     shards: Vec<Vec<Mutex<GroupState>>>,
     pub(crate) trap: Option<Trap>,
+    /// Called in every stage with stage, sequence and, where there is one, group.
+    pub(crate) hook: Option<Hook>,
 }
+
+pub(crate) type Hook = Box<dyn Fn(usize, u64, Option<usize>) + Sync>;
 
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -85,6 +89,7 @@ impl Toy {
             ordered: scopes.iter().map(|_| Mutex::default()).collect(),
             shards: scopes.iter().map(|_| (0..groups).map(|_| group()).collect()).collect(),
             trap: None,
+            hook: None,
         }
     }
 
@@ -108,6 +113,12 @@ impl Toy {
     fn shake(&self, a: u64, b: usize) {
         if self.jitter {
             shake(a.wrapping_mul(31).wrapping_add(b as u64));
+        }
+    }
+
+    fn visit(&self, stage: usize, sequence: u64, group: Option<usize>) {
+        if let Some(hook) = &self.hook {
+            hook(stage, sequence, group);
         }
     }
 
@@ -160,6 +171,7 @@ impl Plan for Toy {
         self.spring(Trap::Stage(stage, job.sequence));
         assert_eq!(self.stages[stage].scope, Scope::Batches);
         assert!(job.admitted_ns.is_some_and(|admitted| admitted <= now_ns), "the clock went back");
+        self.visit(stage, job.sequence, None);
         let end = (batch * BATCH + BATCH).min(job.packets.len());
         for packet in &mut job.packets[batch * BATCH..end] {
             packet.value = mix64(packet.value ^ stage as u64);
@@ -172,6 +184,7 @@ impl Plan for Toy {
     fn run_whole(&self, stage: usize, job: &mut Job, _: &mut Counts) {
         self.spring(Trap::Stage(stage, job.sequence));
         assert_eq!(job.packets.len(), job.size, "a stage that wants the whole job got a part");
+        self.visit(stage, job.sequence, None);
         if self.stages[stage].scope == Scope::Whole {
             job.packets.sort_by_key(|packet| packet.value % 3);
             for (position, packet) in job.packets.iter_mut().enumerate() {
@@ -195,6 +208,7 @@ impl Plan for Toy {
         self.spring(Trap::Stage(stage, job.sequence));
         assert_eq!(self.stages[stage].scope, Scope::PerShard);
         for group in groups {
+            self.visit(stage, job.sequence, Some(group));
             let mut state = self.shards[stage][group].try_lock().expect("two jobs in a group");
             assert_eq!(state.next, job.sequence, "group out of order");
             self.shake(job.sequence, stage * 1000 + group);
