@@ -340,7 +340,6 @@ fn sessions_can_be_inspected() {
         inside: host(1, 4000),
         public,
         state: SessionState::Udp,
-        age_s: 30,
         idle_s: 20,
         packets_out: 2,
         packets_in: 1,
