@@ -3,7 +3,7 @@
 //! ```text
 //!   packet from inside: hash(protocol, source, port)         --+
 //!                                                              +--> index: open addressing, 8 bytes
-//!   packet from outside: hash(protocol, destination, port)   --+    an endpoint, at most half full
+//!   packet from outside: hash(protocol, destination, port)   --+    an endpoint, two thirds full
 //!                                                                          |
 //!                                                                          v
 //!                                                            sessions: one line of 64 bytes each
@@ -14,9 +14,9 @@
 //! branches cost a quarter of the time (an array of sessions by public port, which is smaller and needs
 //! no hash, was measured and given up for that).
 //!
-//! Memory is allocated at construction and never again: 64 bytes per session, and 32 to 64 for its two
-//! places in the index (which is rounded up to a power of two): 96 to 128 bytes. Beside that, 24 KiB of
-//! port bits per public address for all shards together, and 2 KiB a shard for the wheel.
+//! Memory is allocated at construction and never again: 64 bytes per session and 24 for its two places in
+//! the index, 88 in all. Beside that, 24 KiB of port bits per public address for all shards together,
+//! and 2 KiB a shard for the wheel.
 //!
 //! # Time
 //! A session used in second `t` with a lifetime of `d` seconds lives through second `t + d`: never
@@ -154,7 +154,7 @@ impl NatShard {
             sessions: vec![Session::EMPTY; records].into_boxed_slice(),
             fresh: 0,
             free: 0,
-            index: vec![0; (records * 4).next_power_of_two()].into_boxed_slice(),
+            index: vec![0; records * 3 + 1].into_boxed_slice(),
             ports: PortPool::new(&layout, shard, config),
             wheel: vec![0; WHEEL_S as usize].into_boxed_slice(),
             counters: NatCounters::default(),
@@ -243,14 +243,13 @@ impl NatShard {
     /// Asks the cache for the session of an endpoint, by its index entry.
     #[inline(always)]
     pub(crate) fn prefetch_session(&self, hash: u64) {
-        let mask = self.index.len() - 1;
         let mut at = self.home(hash);
         while self.index[at] != 0 {
             if self.index[at] >> 32 == hash >> 32 {
                 prefetch::read(&self.sessions, self.index[at] as u32 as usize - 1);
                 return;
             }
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
     }
 
@@ -390,14 +389,25 @@ impl NatShard {
 
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & (self.index.len() - 1)
+        // The upper half as a fraction of the table: any length will do, and entries hold that half.
+        ((hash >> 32) * self.index.len() as u64 >> 32) as usize
+    }
+
+    /// The place after this one, around the end.
+    #[inline(always)]
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.index.len() { 0 } else { at + 1 }
+    }
+
+    /// Places from `from` on to `to`, around the end.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.index.len() - from }
     }
 
     #[inline(always)]
     fn find(&self, end: End, key: u64, hash: u64) -> Option<usize> {
-        let mask = self.index.len() - 1;
         let mut at = self.home(hash);
-        // At most half the index is used, so an empty place ends every search.
+        // At most two thirds of the index are used, so an empty place ends every search.
         while self.index[at] != 0 {
             if self.index[at] >> 32 == hash >> 32 {
                 let found = self.index[at] as u32 as usize - 1;
@@ -405,7 +415,7 @@ impl NatShard {
                     return Some(found);
                 }
             }
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
         None
     }
@@ -491,10 +501,9 @@ impl NatShard {
         for end in [End::Source, End::Destination] {
             let hash = self.layout.hash(session.key(end));
             debug_assert!(self.find(end, session.key(end), hash).is_none(), "endpoint mapped twice");
-            let mask = self.index.len() - 1;
             let mut place = self.home(hash);
             while self.index[place] != 0 {
-                place = (place + 1) & mask;
+                place = self.after(place);
             }
             self.index[place] = (hash >> 32) << 32 | u64::from(at + 1);
         }
@@ -547,23 +556,22 @@ impl NatShard {
     /// Takes a session out of the hash index and closes the gap, so that no search ends too early:
     /// entries behind the gap move into it unless their home lies after it.
     fn unindex(&mut self, at: usize, hash: u64) {
-        let mask = self.index.len() - 1;
         let mut gap = self.home(hash);
         while self.index[gap] as u32 as usize != at + 1 {
             if self.index[gap] == 0 {
                 debug_assert!(false, "session {at} is not in the index");
                 return;
             }
-            gap = (gap + 1) & mask;
+            gap = self.after(gap);
         }
-        let mut next = (gap + 1) & mask;
+        let mut next = self.after(gap);
         while self.index[next] != 0 {
-            let home = (self.index[next] >> 32) as usize & mask;
-            if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
+            let home = self.home(self.index[next]);
+            if self.distance(home, next) >= self.distance(gap, next) {
                 self.index[gap] = self.index[next];
                 gap = next;
             }
-            next = (next + 1) & mask;
+            next = self.after(next);
         }
         self.index[gap] = 0;
     }
