@@ -32,6 +32,16 @@ impl NatProtocol {
         }
     }
 
+    /// Its number in the IP header.
+    #[inline(always)]
+    pub fn number(self) -> u8 {
+        match self {
+            NatProtocol::Tcp => 6,
+            NatProtocol::Udp => 17,
+            NatProtocol::Icmp => 1,
+        }
+    }
+
     /// The name used in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {

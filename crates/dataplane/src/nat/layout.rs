@@ -11,10 +11,26 @@
 use super::config::{NatConfig, NatProtocol, PortSelection};
 use thalweg_base::mix64;
 
-/// An inside endpoint in one word: protocol, port, address.
+/// Which end of a packet a session is found by, and translates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum End {
+    /// The source, the inside endpoint, becomes the public one: a packet from inside.
+    Source = 0,
+    /// The destination, the public endpoint, becomes the inside one: a packet from outside.
+    Destination = 1,
+}
+
+/// An endpoint in one word: which end it is, protocol number, port, address.
 #[inline(always)]
-pub(crate) fn endpoint_key(protocol: NatProtocol, address: u32, port: u16) -> u64 {
-    (protocol as u64) << 48 | u64::from(port) << 32 | u64::from(address)
+pub(crate) fn endpoint_key(end: End, protocol: u8, address: u32, port: u16) -> u64 {
+    (end as u64) << 56 | u64::from(protocol) << 48 | u64::from(port) << 32 | u64::from(address)
+}
+
+/// The key of an inside endpoint.
+#[inline(always)]
+pub(crate) fn inside_key(protocol: NatProtocol, address: u32, port: u16) -> u64 {
+    endpoint_key(End::Source, protocol.number(), address, port)
 }
 
 /// Ports one shard owns of one parity on one address for one protocol: 32768 over the shards.
@@ -49,7 +65,7 @@ impl Layout {
             forward_shard: FixedMap::new(std::iter::empty()),
         };
         layout.forward_shard = FixedMap::new(config.forwards.iter().map(|f| {
-            let key = endpoint_key(f.protocol, u32::from(f.inside_address), f.inside_port);
+            let key = inside_key(f.protocol, u32::from(f.inside_address), f.inside_port);
             (key, u32::from(layout.port_shard(f.public_port)))
         }));
         layout
@@ -64,7 +80,7 @@ impl Layout {
     /// The shard that owns the session of an inside endpoint.
     #[inline(always)]
     pub(crate) fn session_shard(&self, protocol: NatProtocol, address: u32, port: u16) -> u16 {
-        let key = endpoint_key(protocol, address, port);
+        let key = inside_key(protocol, address, port);
         if let Some(shard) = self.forward_shard.get(key) {
             return shard as u16;
         }
@@ -121,13 +137,7 @@ impl Layout {
         ((place << (self.shard_bits + 1)) as u16) | shard << 1 | parity
     }
 
-    /// Place of a public endpoint in its shard's direct index.
-    #[inline(always)]
-    pub(crate) fn direct_place(&self, protocol: NatProtocol, address: usize, port: u16) -> usize {
-        self.lane(protocol, address, port & 1) * self.lane_ports() + self.lane_place(port)
-    }
-
-    /// Whether both ways of choosing ports want the inside port first.
+    /// Whether a session is to have its inside port if that is free.
     pub(crate) fn preserves_ports(&self) -> bool {
         self.selection == PortSelection::Preserve
     }
@@ -225,9 +235,9 @@ mod tests {
             let layout = Layout::new(&config);
             let mut seen = std::collections::HashSet::new();
             for port in 0..=u16::MAX {
-                let place = layout.direct_place(NatProtocol::Icmp, 1, port);
-                assert!(place < layout.lanes() * layout.lane_ports());
-                assert!(seen.insert((layout.port_shard(port), place)));
+                let lane = layout.lane(NatProtocol::Icmp, 1, port & 1);
+                assert!(lane < layout.lanes() && layout.lane_place(port) < layout.lane_ports());
+                assert!(seen.insert((layout.port_shard(port), lane, layout.lane_place(port))));
                 let back = layout.lane_port(layout.port_shard(port), port & 1, layout.lane_place(port));
                 assert_eq!(back, port);
             }

@@ -21,6 +21,7 @@
 //! Memory: one cache line per session, 64 bytes.
 
 use super::config::{NatProtocol, NatTimeouts};
+use super::layout::{End, endpoint_key};
 
 /// What a session is doing. The order is that of the timeout table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +55,24 @@ impl SessionState {
     /// How many states there are.
     pub(crate) const COUNT: usize = 11;
 
+    const ALL: [SessionState; Self::COUNT] = {
+        use SessionState::*;
+        [Udp, Icmp, SynSent, PickedUp, SynReceived, Established, FinOut, FinIn, Closing, Reset, Forward]
+    };
+
+    /// The state machine by state, direction and flags (FIN, SYN, RST), so that the packet path looks up
+    /// what it could only mispredict.
+    const AFTER: [[[SessionState; 8]; 2]; Self::COUNT] = {
+        let mut table = [[[SessionState::Udp; 8]; 2]; Self::COUNT];
+        let mut n = 0;
+        while n < Self::COUNT * 16 {
+            let (state, end, flags) = (n / 16, n / 8 % 2, n % 8);
+            table[state][end][flags] = Self::ALL[state].step(end == 0, TcpFlags(flags as u8));
+            n += 1;
+        }
+        table
+    };
+
     /// The name used in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -86,9 +105,13 @@ impl SessionState {
         }
     }
 
-    /// The state after a TCP segment.
-    #[inline]
-    pub(crate) fn after(self, outbound: bool, flags: TcpFlags) -> Self {
+    /// The state after a packet; only TCP sessions look at its flags.
+    #[inline(always)]
+    pub(crate) fn after(self, end: End, flags: TcpFlags) -> Self {
+        Self::AFTER[self as usize][end as usize][usize::from(flags.0 & 7)]
+    }
+
+    const fn step(self, outbound: bool, flags: TcpFlags) -> Self {
         use SessionState::*;
         let rst = flags.has(TcpFlags::RST);
         let syn = flags.has(TcpFlags::SYN);
@@ -97,7 +120,7 @@ impl SessionState {
             Udp | Icmp | Forward => self,
             SynSent if !outbound && syn && !rst => Established,
             SynReceived if outbound && syn && !rst => Established,
-            PickedUp if !outbound && !rst => Established.after(outbound, flags),
+            PickedUp if !outbound && !rst => Established.step(outbound, flags),
             SynSent | SynReceived | PickedUp => self,
             Established | FinOut | FinIn if rst => Reset,
             Established if fin && outbound => FinOut,
@@ -114,10 +137,13 @@ impl SessionState {
         }
     }
 
-    /// Whether a packet from outside keeps a session in this state alive.
-    #[inline]
-    pub(crate) fn refreshed_from_outside(self) -> bool {
-        matches!(self, SessionState::Established | SessionState::FinOut | SessionState::FinIn)
+    /// Whether a packet from outside keeps a session alive, by state; `open` is about UDP and ICMP.
+    pub(crate) fn refreshed_from_outside(open: bool) -> [bool; Self::COUNT] {
+        Self::ALL.map(|state| match state {
+            SessionState::Udp | SessionState::Icmp => open,
+            SessionState::Established | SessionState::FinOut | SessionState::FinIn => true,
+            _ => false,
+        })
     }
 }
 
@@ -132,8 +158,7 @@ impl TcpFlags {
     /// What is assumed of a segment whose flags are not at hand: a plain acknowledgement.
     pub(crate) const ACK_ONLY: TcpFlags = TcpFlags(16);
 
-    #[inline(always)]
-    fn has(self, mask: u8) -> bool {
+    const fn has(self, mask: u8) -> bool {
         self.0 & mask != 0
     }
 }
@@ -144,22 +169,20 @@ impl TcpFlags {
 pub(crate) struct Session {
     /// Last second of its life.
     pub(crate) expires_s: u32,
-    pub(crate) inside_address: u32,
-    pub(crate) inside_port: u16,
-    pub(crate) public_port: u16,
+    /// Inside and public address, by the [`End`] a packet is recognised by.
+    pub(crate) addresses: [u32; 2],
+    /// Inside and public port, likewise.
+    pub(crate) ports: [u16; 2],
     /// Index of the public address.
-    pub(crate) address: u8,
-    pub(crate) protocol: u8,
+    pub(crate) public_index: u8,
+    pub(crate) protocol: NatProtocol,
     pub(crate) state: SessionState,
     /// Whether the record holds a session.
     pub(crate) live: bool,
     /// Next in the wheel's list or in the list of free records, plus one; 0 ends it.
     pub(crate) next: u32,
-    pub(crate) created_s: u32,
-    /// Packets from inside; wraps.
-    pub(crate) packets_out: u32,
-    /// Packets from outside; wraps.
-    pub(crate) packets_in: u32,
+    /// Packets from inside and from outside; they wrap.
+    pub(crate) packets: [u32; 2],
     /// Bloom filter of the remote addresses sent to.
     pub(crate) remotes: [u64; 4],
 }
@@ -170,24 +193,23 @@ impl Session {
     /// A record without a session.
     pub(crate) const EMPTY: Session = Session {
         expires_s: 0,
-        inside_address: 0,
-        inside_port: 0,
-        public_port: 0,
-        address: 0,
-        protocol: 0,
+        addresses: [0; 2],
+        ports: [0; 2],
+        public_index: 0,
+        protocol: NatProtocol::Tcp,
         state: SessionState::Udp,
         live: false,
         next: 0,
-        created_s: 0,
-        packets_out: 0,
-        packets_in: 0,
+        packets: [0; 2],
         remotes: [0; 4],
     };
 
-    /// Its inside endpoint as one word.
+    /// The endpoint by which it is found, as one word: the inside one for a packet's source, the public
+    /// one for a destination.
     #[inline(always)]
-    pub(crate) fn key(&self) -> u64 {
-        u64::from(self.protocol) << 48 | u64::from(self.inside_port) << 32 | u64::from(self.inside_address)
+    pub(crate) fn key(&self, end: End) -> u64 {
+        let (address, port) = (self.addresses[end as usize], self.ports[end as usize]);
+        endpoint_key(end, self.protocol.number(), address, port)
     }
 
     /// Remembers a remote address by its hash.
@@ -219,7 +241,8 @@ mod tests {
     fn play(packets: &[(bool, TcpFlags)]) -> SessionState {
         let mut state = SessionState::initial(NatProtocol::Tcp, packets[0].1);
         for &(outbound, flags) in &packets[1..] {
-            state = state.after(outbound, flags);
+            let end = if outbound { End::Source } else { End::Destination };
+            state = state.after(end, flags);
         }
         state
     }

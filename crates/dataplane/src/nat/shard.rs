@@ -1,20 +1,22 @@
 //! One shard of the session table: everything NAT remembers about the endpoints and ports it owns.
 //!
 //! ```text
-//!   packet from inside                                   packet from outside
-//!   hash(protocol, address, port)                        (protocol, public address, public port)
-//!        |                                                    |
-//!        v                                                    v
-//!   index: open addressing,       sessions: one line      by_public: direct,
-//!   8 bytes, half full  ------->  of 64 bytes each <----- 4 bytes per port owned
+//!   packet from inside: hash(protocol, source, port)         --+
+//!                                                              +--> index: open addressing, 8 bytes
+//!   packet from outside: hash(protocol, destination, port)   --+    an endpoint, two thirds full
+//!                                                                          |
+//!                                                                          v
+//!                                                            sessions: one line of 64 bytes each
 //! ```
 //!
-//! Two loads that may miss per packet, each announced a few packets ahead by [`super::NatStage`].
+//! Two loads that may miss per packet, each announced a few packets ahead by [`super::NatStage`]. Both
+//! directions go through the same code on the same data: they come mixed, and telling them apart by
+//! branches cost a quarter of the time (an array of sessions by public port, which is smaller and needs
+//! no hash, was measured and given up for that).
 //!
-//! Memory is allocated at construction and never again: 64 bytes per session, 16 to 32 for its place in
-//! the index, and per public address 786 KiB for the direct index of all shards together (12 bytes for
-//! each of 65536 ports), 24 KiB of port bits. At 100,000 sessions on two addresses that is 110 bytes a
-//! session; the wheel adds 2 KiB a shard.
+//! Memory is allocated at construction and never again: 64 bytes per session and 24 for its two places in
+//! the index, 88 in all. Beside that, 24 KiB of port bits per public address for all shards together,
+//! and 2 KiB a shard for the wheel.
 //!
 //! # Time
 //! A session used in second `t` with a lifetime of `d` seconds lives through second `t + d`: never
@@ -27,10 +29,10 @@
 //! When the clock jumps, everything due is removed in one call: about 50 ns a session.
 
 use super::config::{Filtering, NatConfig, NatProtocol};
-use super::layout::{Layout, endpoint_key};
+use super::layout::{End, Layout, endpoint_key};
 use super::ports::PortPool;
 use super::prefetch;
-use super::rewrite::{self, End, Quote};
+use super::rewrite::{self, Quote};
 use super::session::{Session, SessionState, TcpFlags};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -94,8 +96,6 @@ pub struct SessionInfo {
     pub public: SocketAddrV4,
     /// What it is doing.
     pub state: SessionState,
-    /// Seconds since it was made.
-    pub age_s: u32,
     /// Seconds since it was refreshed; 0 for port forwards.
     pub idle_s: u32,
     /// Packets from inside, modulo 2^32.
@@ -111,8 +111,9 @@ pub struct NatShard {
     shard: u16,
     now_s: u32,
     filtering: Filtering,
-    inbound_refresh: bool,
     timeouts_s: [u32; SessionState::COUNT],
+    /// Whether a packet from outside keeps a session in this state alive.
+    refreshed_from_outside: [bool; SessionState::COUNT],
     /// How far ahead a session of each protocol is filed.
     horizons_s: [u32; 3],
     /// Sessions that may live, port forwards not counted.
@@ -122,14 +123,15 @@ pub struct NatShard {
     fresh: u32,
     /// First free record plus one, or 0.
     free: u32,
-    /// Upper half of the hash, then the session plus one; 0 is empty.
+    /// Each session twice, by its inside and by its public endpoint: upper half of the endpoint's hash,
+    /// then the session plus one; 0 is empty.
     index: Box<[u64]>,
-    /// The session plus one by public endpoint; 0 is none.
-    by_public: Box<[u32]>,
     ports: PortPool,
     /// First session plus one by second.
     wheel: Box<[u32]>,
     counters: NatCounters,
+    /// Packets translated, by end.
+    translated: [u64; 2],
 }
 
 impl NatShard {
@@ -145,28 +147,27 @@ impl NatShard {
             shard,
             now_s: 0,
             filtering: config.filtering,
-            inbound_refresh: config.inbound_refresh,
             timeouts_s: SessionState::timeouts(t),
+            refreshed_from_outside: SessionState::refreshed_from_outside(config.inbound_refresh),
             horizons_s: shortest.map(|s| (s + 1).min(WHEEL_S - 1)),
             sessions_max,
             sessions: vec![Session::EMPTY; records].into_boxed_slice(),
             fresh: 0,
             free: 0,
-            index: vec![0; (records * 2).next_power_of_two()].into_boxed_slice(),
-            by_public: vec![0; layout.lanes() * layout.lane_ports()].into_boxed_slice(),
+            index: vec![0; records * 3 + 1].into_boxed_slice(),
             ports: PortPool::new(&layout, shard, config),
             wheel: vec![0; WHEEL_S as usize].into_boxed_slice(),
             counters: NatCounters::default(),
+            translated: [0; 2],
             layout,
         };
         for f in forwards {
             this.insert(Session {
                 expires_s: u32::MAX,
-                inside_address: f.inside_address.into(),
-                inside_port: f.inside_port,
-                public_port: f.public_port,
-                address: f.public_address as u8,
-                protocol: f.protocol as u8,
+                addresses: [f.inside_address.into(), this.layout.addresses[f.public_address]],
+                ports: [f.inside_port, f.public_port],
+                public_index: f.public_address as u8,
+                protocol: f.protocol,
                 state: SessionState::Forward,
                 ..Session::EMPTY
             });
@@ -176,7 +177,8 @@ impl NatShard {
 
     /// What the shard has done so far.
     pub fn counters(&self) -> NatCounters {
-        self.counters
+        let [translated_out, translated_in] = self.translated;
+        NatCounters { translated_out, translated_in, ..self.counters }
     }
 
     /// Removes what has expired by `now_ns`; time never goes back.
@@ -199,14 +201,13 @@ impl NatShard {
             let left_s = s.expires_s.saturating_sub(self.now_s);
             let lifetime_s = self.timeouts_s[s.state as usize];
             show(SessionInfo {
-                protocol: NatProtocol::from_code(s.protocol),
-                inside: SocketAddrV4::new(Ipv4Addr::from(s.inside_address), s.inside_port),
-                public: SocketAddrV4::new(self.public_address(s).into(), s.public_port),
+                protocol: s.protocol,
+                inside: SocketAddrV4::new(Ipv4Addr::from(s.addresses[0]), s.ports[0]),
+                public: SocketAddrV4::new(Ipv4Addr::from(s.addresses[1]), s.ports[1]),
                 state: s.state,
-                age_s: if forward { 0 } else { self.now_s.saturating_sub(s.created_s) },
                 idle_s: if forward { 0 } else { lifetime_s.saturating_sub(left_s) },
-                packets_out: s.packets_out,
-                packets_in: s.packets_in,
+                packets_out: s.packets[0],
+                packets_in: s.packets[1],
             });
         }
     }
@@ -215,153 +216,118 @@ impl NatShard {
     /// Makes a session if there is none. Drops the packet if it cannot be translated.
     pub fn translate_out(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
         self.advance(now_ns);
-        let hash = self.outbound_hash(packet, l3);
-        self.outbound(packet, l3, hash);
+        let hash = self.endpoint_hash(End::Source, packet, l3);
+        self.translate(End::Source, packet, l3, hash);
     }
 
     /// Translates the destination of a packet labelled `NAT_IN` for this shard; `l3` is its IPv4 packet.
     /// Drops the packet if nobody owns its destination or its sender is not admitted.
     pub fn translate_in(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
         self.advance(now_ns);
-        self.inbound(packet, l3);
+        let hash = self.endpoint_hash(End::Destination, packet, l3);
+        self.translate(End::Destination, packet, l3, hash);
     }
 
-    /// Hash of a packet's inside endpoint when it comes from inside; anything for packets without one.
+    /// Hash of the endpoint a packet's session is found by; anything for packets without one.
     #[inline(always)]
-    pub(crate) fn outbound_hash(&self, packet: &Packet, l3: &[u8]) -> u64 {
-        match (NatProtocol::from_ip(packet.protocol), rewrite::addresses(l3)) {
-            (Some(protocol), Some((source, _))) => {
-                self.layout.hash(endpoint_key(protocol, source, packet.src_port))
-            }
-            _ => 0,
-        }
+    pub(crate) fn endpoint_hash(&self, end: End, packet: &Packet, l3: &[u8]) -> u64 {
+        self.layout.hash(packet_key(end, packet, l3))
     }
 
-    /// Place of a packet's public endpoint in the direct index when it comes from outside.
-    #[inline(always)]
-    pub(crate) fn inbound_place(&self, packet: &Packet, l3: &[u8]) -> Option<usize> {
-        let protocol = NatProtocol::from_ip(packet.protocol)?;
-        let (_, destination) = rewrite::addresses(l3)?;
-        let address = self.layout.public_index(destination)?;
-        Some(self.layout.direct_place(protocol, address as usize, packet.dst_port))
-    }
-
-    /// Asks the cache for the index line of an inside endpoint.
+    /// Asks the cache for the index line of an endpoint.
     #[inline(always)]
     pub(crate) fn prefetch_index(&self, hash: u64) {
         prefetch::read(&self.index, self.home(hash));
     }
 
-    /// Asks the cache for the session of an inside endpoint, by its index entry.
+    /// Asks the cache for the session of an endpoint, by its index entry.
     #[inline(always)]
-    pub(crate) fn prefetch_by_hash(&self, hash: u64) {
-        let mask = self.index.len() - 1;
+    pub(crate) fn prefetch_session(&self, hash: u64) {
         let mut at = self.home(hash);
         while self.index[at] != 0 {
             if self.index[at] >> 32 == hash >> 32 {
                 prefetch::read(&self.sessions, self.index[at] as u32 as usize - 1);
                 return;
             }
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
     }
 
-    /// Asks the cache for the direct index entry of a public endpoint.
+    /// Translates one end of a packet, once time has been advanced and the endpoint hashed. Written so
+    /// that nothing but errors branches on the direction or the protocol.
     #[inline(always)]
-    pub(crate) fn prefetch_direct(&self, place: usize) {
-        prefetch::read(&self.by_public, place);
-    }
-
-    /// Asks the cache for the session of a public endpoint, by its direct index entry.
-    #[inline(always)]
-    pub(crate) fn prefetch_by_place(&self, place: usize) {
-        if let Some(at) = self.by_public.get(place).and_then(|&entry| entry.checked_sub(1)) {
-            prefetch::read(&self.sessions, at as usize);
-        }
-    }
-
-    /// `translate_out` once time has been advanced and the hash computed.
-    #[inline(always)]
-    pub(crate) fn outbound(&mut self, packet: &mut Packet, l3: &mut [u8], hash: u64) {
+    pub(crate) fn translate(&mut self, end: End, packet: &mut Packet, l3: &mut [u8], hash: u64) {
         if !packet.flags.has(PacketFlags::HAS_PORTS) {
-            return self.error_outbound(packet, l3);
+            return self.translate_error(end, packet, l3);
         }
         let l3 = at_hand(packet, l3);
-        let (Some(protocol), Some((source, destination))) =
-            (NatProtocol::from_ip(packet.protocol), rewrite::addresses(l3))
-        else {
+        let Some((source, destination)) = rewrite::addresses(l3) else {
             return packet.drop_for(DropReason::NatProtocol);
         };
         let l4 = transport(packet);
-        let key = endpoint_key(protocol, source, packet.src_port);
-        let flags = tcp_flags(protocol, l3, l4);
-        let at = match self.find(key, hash) {
+        let flags = l4.and_then(|l4| l3.get(l4 + 13)).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte));
+        let at = match self.find(end, packet_key(end, packet, l3), hash) {
             Some(at) => at,
-            None => match self.create(protocol, source, packet.src_port, hash, flags) {
+            None => match self.find_none(end, packet, source, hash, flags) {
                 Ok(at) => at,
                 Err(reason) => return packet.drop_for(reason),
             },
         };
-        if self.filtering == Filtering::AddressDependent {
-            self.sessions[at].admit(self.layout.hash(u64::from(destination)));
-        }
-        let session = &mut self.sessions[at];
-        session.packets_out = session.packets_out.wrapping_add(1);
-        if protocol == NatProtocol::Tcp {
-            session.state = session.state.after(true, flags);
-        }
-        session.expires_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
-        let port = session.public_port;
-        let address = self.layout.addresses[usize::from(session.address)];
-        rewrite::rewrite_packet(l3, l4, protocol, End::Source, address, port);
-        packet.src_port = port;
-        if protocol == NatProtocol::Icmp {
-            packet.dst_port = port;
-        }
-        packet.flags.set(PacketFlags::TRANSLATED);
-        self.counters.translated_out += 1;
-    }
-
-    /// `translate_in` once time has been advanced.
-    #[inline(always)]
-    pub(crate) fn inbound(&mut self, packet: &mut Packet, l3: &mut [u8]) {
-        if !packet.flags.has(PacketFlags::HAS_PORTS) {
-            return self.error_inbound(packet, l3);
-        }
-        let l3 = at_hand(packet, l3);
-        let (Some(protocol), Some((source, destination))) =
-            (NatProtocol::from_ip(packet.protocol), rewrite::addresses(l3))
-        else {
-            return packet.drop_for(DropReason::NatProtocol);
-        };
-        let Some(at) = self.find_public(protocol, destination, packet.dst_port) else {
-            self.counters.no_mapping += 1;
-            return packet.drop_for(DropReason::NatNoMapping);
-        };
-        if !self.admits(at, source) {
-            self.counters.filtered += 1;
+        if self.filtering == Filtering::AddressDependent && !self.filter(end, at, source, destination) {
             return packet.drop_for(DropReason::NatFiltered);
         }
-        let l4 = transport(packet);
         let session = &mut self.sessions[at];
-        session.packets_in = session.packets_in.wrapping_add(1);
-        let mut refresh = self.inbound_refresh;
-        if protocol == NatProtocol::Tcp {
-            let before = session.state;
-            session.state = before.after(false, tcp_flags(protocol, l3, l4));
-            refresh = session.state != before || session.state.refreshed_from_outside();
+        let before = session.state;
+        let state = before.after(end, flags);
+        session.state = state;
+        session.packets[end as usize] = session.packets[end as usize].wrapping_add(1);
+        if end == End::Source || state != before || self.refreshed_from_outside[state as usize] {
+            session.expires_s = self.now_s.saturating_add(self.timeouts_s[state as usize]);
         }
-        if refresh {
-            session.expires_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
-        }
-        let (address, port) = (session.inside_address, session.inside_port);
-        rewrite::rewrite_packet(l3, l4, protocol, End::Destination, address, port);
-        packet.dst_port = port;
-        if protocol == NatProtocol::Icmp {
-            packet.src_port = port;
-        }
+        let (address, port) = (session.addresses[1 - end as usize], session.ports[1 - end as usize]);
+        rewrite::rewrite_packet(l3, l4, packet.protocol, end, address, port);
+        // The identifier of an ICMP echo stands in both places.
+        let echo = packet.protocol == NatProtocol::Icmp.number();
+        packet.src_port = if end == End::Source || echo { port } else { packet.src_port };
+        packet.dst_port = if end == End::Destination || echo { port } else { packet.dst_port };
         packet.flags.set(PacketFlags::TRANSLATED);
-        self.counters.translated_in += 1;
+        self.translated[end as usize] += 1;
+    }
+
+    /// What to do about a packet without a session: from inside it makes one, from outside it is refused.
+    #[cold]
+    fn find_none(
+        &mut self,
+        end: End,
+        packet: &Packet,
+        source: u32,
+        hash: u64,
+        flags: TcpFlags,
+    ) -> Result<usize, DropReason> {
+        if end == End::Destination {
+            debug_assert_eq!(
+                self.layout.port_shard(packet.dst_port),
+                self.shard,
+                "labelled for another shard"
+            );
+            self.counters.no_mapping += 1;
+            return Err(DropReason::NatNoMapping);
+        }
+        let protocol = NatProtocol::from_ip(packet.protocol).ok_or(DropReason::NatProtocol)?;
+        self.create(protocol, source, packet.src_port, hash, flags)
+    }
+
+    /// Address-dependent filtering: remembers whom a packet goes to, or asks whether it may come from
+    /// where it does.
+    fn filter(&mut self, end: End, at: usize, source: u32, destination: u32) -> bool {
+        if end == End::Source {
+            let remote = self.layout.hash(u64::from(destination));
+            self.sessions[at].admit(remote);
+            return true;
+        }
+        let admitted = self.admits(at, source);
+        self.counters.filtered += u64::from(!admitted);
+        admitted
     }
 
     /// Counts a hairpin; called by the stage for the second half of one.
@@ -369,58 +335,48 @@ impl NatShard {
         self.counters.hairpins += 1;
     }
 
-    /// An ICMP error from inside, about a packet that had come in: what it quotes was sent *to* the
-    /// inside endpoint. It leaves under the endpoint's public address, whoever reported it (RFC 5508
-    /// REQ-5), and does not touch the session's life (REQ-7).
+    /// Translates an ICMP error and the packet it quotes, which had gone the other way; the session's
+    /// life is not touched (RFC 5508 REQ-10).
+    ///
+    /// From inside: what is quoted was sent *to* the inside endpoint. The error leaves under that
+    /// endpoint's public address, whoever reported it. From outside: what is quoted was sent *from* the
+    /// public endpoint. The error's sender may be any router on the way; under address-dependent
+    /// filtering, the quoted destination must be one the session has sent to.
     #[cold]
-    fn error_outbound(&mut self, packet: &mut Packet, l3: &mut [u8]) {
+    fn translate_error(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
         let whole = is_whole(packet, l3);
         let l3 = at_hand(packet, l3);
         let found = self.quote(packet, l3, whole).and_then(|quote| {
-            let key = endpoint_key(quote.protocol, quote.destination, quote.destination_port);
-            Some((self.find(key, self.layout.hash(key))?, quote))
+            let (address, port) = match end {
+                End::Source => (quote.destination, quote.destination_port),
+                End::Destination => (quote.source, quote.source_port),
+            };
+            let key = endpoint_key(end, quote.protocol.number(), address, port);
+            let at = self.find(end, key, self.layout.hash(key))?;
+            (end == End::Source || self.admits(at, quote.destination)).then_some((at, quote))
         });
         let Some((at, quote)) = found else {
             self.counters.icmp_errors_rejected += 1;
             return packet.drop_for(DropReason::NatIcmp);
         };
-        let session = &self.sessions[at];
-        let (address, port) = (self.public_address(session), session.public_port);
-        rewrite::rewrite_error(l3, &quote, End::Source, End::Destination, address, port);
+        let (session, other) = (&self.sessions[at], 1 - end as usize);
+        let (address, port) = (session.addresses[other], session.ports[other]);
+        match end {
+            End::Source => {
+                rewrite::rewrite_error(l3, &quote, end, End::Destination, address, port);
+                self.counters.icmp_errors_out += 1;
+            }
+            End::Destination => {
+                rewrite::rewrite_error(l3, &quote, end, End::Source, address, port);
+                self.counters.icmp_errors_in += 1;
+            }
+        }
         packet.flags.set(PacketFlags::TRANSLATED);
-        self.counters.icmp_errors_out += 1;
-    }
-
-    /// An ICMP error from outside, about a packet that had gone out: what it quotes was sent *from* the
-    /// public endpoint. Its sender may be any router on the way; under address-dependent filtering, the
-    /// quoted destination must be one the session has sent to.
-    #[cold]
-    fn error_inbound(&mut self, packet: &mut Packet, l3: &mut [u8]) {
-        let whole = is_whole(packet, l3);
-        let l3 = at_hand(packet, l3);
-        let found = self.quote(packet, l3, whole).and_then(|quote| {
-            let at = self.find_public(quote.protocol, quote.source, quote.source_port)?;
-            self.admits(at, quote.destination).then_some((at, quote))
-        });
-        let Some((at, quote)) = found else {
-            self.counters.icmp_errors_rejected += 1;
-            return packet.drop_for(DropReason::NatIcmp);
-        };
-        let session = &self.sessions[at];
-        let (address, port) = (session.inside_address, session.inside_port);
-        rewrite::rewrite_error(l3, &quote, End::Destination, End::Source, address, port);
-        packet.flags.set(PacketFlags::TRANSLATED);
-        self.counters.icmp_errors_in += 1;
     }
 
     fn quote(&self, packet: &Packet, l3: &[u8], whole: bool) -> Option<Quote> {
         let quote = Quote::parse(l3, transport(packet)?)?;
         quote.checksums_hold(l3, whole).then_some(quote)
-    }
-
-    #[inline(always)]
-    fn public_address(&self, session: &Session) -> u32 {
-        self.layout.addresses[usize::from(session.address)]
     }
 
     #[inline(always)]
@@ -433,36 +389,38 @@ impl NatShard {
 
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
-        (hash >> 32) as usize & (self.index.len() - 1)
+        // The upper half as a fraction of the table: any length will do, and entries hold that half.
+        ((hash >> 32) * self.index.len() as u64 >> 32) as usize
+    }
+
+    /// The place after this one, around the end.
+    #[inline(always)]
+    fn after(&self, at: usize) -> usize {
+        if at + 1 == self.index.len() { 0 } else { at + 1 }
+    }
+
+    /// Places from `from` on to `to`, around the end.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.index.len() - from }
     }
 
     #[inline(always)]
-    fn find(&self, key: u64, hash: u64) -> Option<usize> {
-        let mask = self.index.len() - 1;
+    fn find(&self, end: End, key: u64, hash: u64) -> Option<usize> {
         let mut at = self.home(hash);
-        // At most half the index is used, so an empty place ends every search.
+        // At most two thirds of the index are used, so an empty place ends every search.
         while self.index[at] != 0 {
             if self.index[at] >> 32 == hash >> 32 {
                 let found = self.index[at] as u32 as usize - 1;
-                if self.sessions[found].key() == key {
+                if self.sessions[found].key(end) == key {
                     return Some(found);
                 }
             }
-            at = (at + 1) & mask;
+            at = self.after(at);
         }
         None
     }
 
-    #[inline(always)]
-    fn find_public(&self, protocol: NatProtocol, address: u32, port: u16) -> Option<usize> {
-        debug_assert_eq!(self.layout.port_shard(port), self.shard, "packet labelled for another shard");
-        let address = self.layout.public_index(address)?;
-        let place = self.layout.direct_place(protocol, address as usize, port);
-        self.by_public[place].checked_sub(1).map(|at| at as usize)
-    }
-
     /// Makes a session for an inside endpoint that has none.
-    #[cold]
     fn create(
         &mut self,
         protocol: NatProtocol,
@@ -488,13 +446,11 @@ impl NatShard {
         let state = SessionState::initial(protocol, flags);
         let at = self.insert(Session {
             expires_s: self.now_s + self.timeouts_s[state as usize],
-            inside_address,
-            inside_port,
-            public_port,
-            address: address as u8,
-            protocol: protocol as u8,
+            addresses: [inside_address, self.layout.addresses[address]],
+            ports: [inside_port, public_port],
+            public_index: address as u8,
+            protocol,
             state,
-            created_s: self.now_s,
             ..Session::EMPTY
         });
         self.file(at);
@@ -542,29 +498,23 @@ impl NatShard {
             self.fresh += 1;
             self.fresh - 1
         };
-        let hash = self.layout.hash(session.key());
-        let mask = self.index.len() - 1;
-        let mut place = self.home(hash);
-        while self.index[place] != 0 {
-            place = (place + 1) & mask;
+        for end in [End::Source, End::Destination] {
+            let hash = self.layout.hash(session.key(end));
+            debug_assert!(self.find(end, session.key(end), hash).is_none(), "endpoint mapped twice");
+            let mut place = self.home(hash);
+            while self.index[place] != 0 {
+                place = self.after(place);
+            }
+            self.index[place] = (hash >> 32) << 32 | u64::from(at + 1);
         }
-        self.index[place] = (hash >> 32) << 32 | u64::from(at + 1);
-        let direct = self.direct_place(&session);
-        debug_assert_eq!(self.by_public[direct], 0, "public port given twice");
-        self.by_public[direct] = at + 1;
         self.sessions[at as usize] = Session { live: true, next: 0, ..session };
         at as usize
-    }
-
-    fn direct_place(&self, session: &Session) -> usize {
-        let protocol = NatProtocol::from_code(session.protocol);
-        self.layout.direct_place(protocol, usize::from(session.address), session.public_port)
     }
 
     /// Files a session under the second it has to be looked at: its end, or sooner.
     fn file(&mut self, at: usize) {
         let session = &mut self.sessions[at];
-        let horizon_s = self.now_s + self.horizons_s[usize::from(session.protocol)];
+        let horizon_s = self.now_s + self.horizons_s[session.protocol as usize];
         let bucket = &mut self.wheel[(session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S) as usize];
         session.next = *bucket;
         *bucket = at as u32 + 1;
@@ -591,12 +541,12 @@ impl NatShard {
 
     fn remove(&mut self, at: usize) {
         let session = self.sessions[at];
-        self.unindex(at, self.layout.hash(session.key()));
-        let direct = self.direct_place(&session);
-        self.by_public[direct] = 0;
-        let protocol = NatProtocol::from_code(session.protocol);
-        let lane = self.layout.lane(protocol, usize::from(session.address), session.public_port & 1);
-        self.ports.release(lane, self.layout.lane_place(session.public_port));
+        for end in [End::Source, End::Destination] {
+            self.unindex(at, self.layout.hash(session.key(end)));
+        }
+        let port = session.ports[1];
+        let lane = self.layout.lane(session.protocol, usize::from(session.public_index), port & 1);
+        self.ports.release(lane, self.layout.lane_place(port));
         self.sessions[at] = Session { next: self.free, ..Session::EMPTY };
         self.free = at as u32 + 1;
         self.counters.sessions_active -= 1;
@@ -606,23 +556,22 @@ impl NatShard {
     /// Takes a session out of the hash index and closes the gap, so that no search ends too early:
     /// entries behind the gap move into it unless their home lies after it.
     fn unindex(&mut self, at: usize, hash: u64) {
-        let mask = self.index.len() - 1;
         let mut gap = self.home(hash);
         while self.index[gap] as u32 as usize != at + 1 {
             if self.index[gap] == 0 {
                 debug_assert!(false, "session {at} is not in the index");
                 return;
             }
-            gap = (gap + 1) & mask;
+            gap = self.after(gap);
         }
-        let mut next = (gap + 1) & mask;
+        let mut next = self.after(gap);
         while self.index[next] != 0 {
-            let home = (self.index[next] >> 32) as usize & mask;
-            if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
+            let home = self.home(self.index[next]);
+            if self.distance(home, next) >= self.distance(gap, next) {
                 self.index[gap] = self.index[next];
                 gap = next;
             }
-            next = (next + 1) & mask;
+            next = self.after(next);
         }
         self.index[gap] = 0;
     }
@@ -647,10 +596,12 @@ fn is_whole(packet: &Packet, l3: &[u8]) -> bool {
     l3.len() >= packet.ip_len as usize && !packet.flags.has(PacketFlags::FRAGMENT)
 }
 
+/// The endpoint a packet's session is found by.
 #[inline(always)]
-fn tcp_flags(protocol: NatProtocol, l3: &[u8], l4: Option<usize>) -> TcpFlags {
-    match (protocol, l4) {
-        (NatProtocol::Tcp, Some(l4)) => l3.get(l4 + 13).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte)),
-        _ => TcpFlags::ACK_ONLY,
-    }
+fn packet_key(end: End, packet: &Packet, l3: &[u8]) -> u64 {
+    let (source, destination) = rewrite::addresses(l3).unwrap_or((0, 0));
+    let inbound = end == End::Destination;
+    let address = if inbound { destination } else { source };
+    let port = if inbound { packet.dst_port } else { packet.src_port };
+    endpoint_key(end, packet.protocol, address, port)
 }

@@ -206,7 +206,9 @@ fn rfc5382_req5_tcp_timeouts() {
         }
         (router, public)
     };
-    let cases: [(&[(bool, u8)], u64, SessionState); 6] = [
+    // Direction and flags of what follows the SYN, then lifetime and state.
+    type Case = (&'static [(bool, u8)], u64, SessionState);
+    let cases: [Case; 6] = [
         (&[], 240, SessionState::SynSent),
         (&[(false, SYN_ACK), (true, ACK)], 7440, SessionState::Established),
         (&[(false, SYN_ACK), (true, FIN)], 7440, SessionState::FinOut),
@@ -340,7 +342,6 @@ fn sessions_can_be_inspected() {
         inside: host(1, 4000),
         public,
         state: SessionState::Udp,
-        age_s: 30,
         idle_s: 20,
         packets_out: 2,
         packets_in: 1,

@@ -3,7 +3,7 @@
 //! and the hash that names a session's shard, paired address and first port to try.
 
 use super::*;
-use crate::nat::layout::{Layout, endpoint_key};
+use crate::nat::layout::{End, Layout, inside_key};
 use crate::nat::session::TcpFlags;
 use crate::nat::testing::{config, fuzz_one, icmp, udp};
 use crate::nat::{
@@ -72,7 +72,7 @@ impl Twin {
             self.create(from, flags, now_s)?;
         }
         let at = self.sessions.iter().position(|s| s.inside == from).unwrap();
-        let state = self.sessions[at].state.after(true, TcpFlags(flags));
+        let state = self.sessions[at].state.after(End::Source, TcpFlags(flags));
         let expires_s = now_s + self.lifetime_s(state);
         let session = &mut self.sessions[at];
         session.remotes.insert(to);
@@ -94,7 +94,7 @@ impl Twin {
         let first = match self.config.port_selection {
             PortSelection::Preserve => u32::from(endpoint.port()) / pairs_of_all_shards,
             PortSelection::Hash => {
-                let hash = self.layout.hash(endpoint_key(protocol, address, endpoint.port()));
+                let hash = self.layout.hash(inside_key(protocol, address, endpoint.port()));
                 ((hash >> 8) % (65536 / u64::from(pairs_of_all_shards))) as u32
             }
         };
@@ -140,9 +140,12 @@ impl Twin {
             return Err(DropReason::NatFiltered);
         }
         let before = self.sessions[at].state;
-        let state = before.after(false, TcpFlags(flags));
+        let state = before.after(End::Destination, TcpFlags(flags));
         let refresh = match to.0 {
-            NatProtocol::Tcp => state != before || state.refreshed_from_outside(),
+            NatProtocol::Tcp => {
+                use SessionState::*;
+                state != before || [Established, FinOut, FinIn].contains(&state)
+            }
             _ => self.config.inbound_refresh,
         };
         if refresh {
