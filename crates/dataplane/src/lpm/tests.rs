@@ -81,7 +81,7 @@ fn probes<A: Workload>(prefixes: impl Iterator<Item = Prefix<A>>) -> Vec<A> {
 fn prefix<A: Address>() -> impl Strategy<Value = Prefix<A>> {
     let starts = [0, u128::MAX, 0x2001_0db8 << 96 | 0xffff, 0x2001_0db8_1234_5678 << 64, 0xc0a8_0100];
     let lengths = prop_oneof![0..=A::BITS, 14..=A::BITS, Just(0), Just(A::BITS), 19..=33_u8];
-    (0..starts.len(), any::<u16>(), 0..A::BITS, lengths).prop_map(|(start, noise, at, length)| {
+    (0..starts.len(), any::<u16>(), 0..A::BITS, lengths).prop_map(move |(start, noise, at, length)| {
         let address = A::from_u128(starts[start] ^ u128::from(noise) << at);
         Prefix::new(address, length.min(A::BITS)).unwrap()
     })
