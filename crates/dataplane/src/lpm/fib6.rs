@@ -79,17 +79,8 @@ pub struct Fib6 {
     kernel: Kernel,
 }
 
-/// Lines that a subtree of some height takes up, or the space kept for it.
-#[inline(always)]
-fn subtree_lines(height: u32, wide: bool) -> u32 {
-    let pitch = 1 + u32::from(wide);
-    match height {
-        0 => pitch,
-        1 => 1 + 32 * pitch,
-        2 => 33 + 1024 * pitch,
-        _ => 1057 + 32768 * pitch,
-    }
-}
+/// Lines between the subtrees of a tree, by its slot's bits 30..28: twice the height, and wide or not.
+const DISTANCE: [u32; 8] = [0, 0, 1, 2, 1 + 32, 1 + 32 * 2, 33 + 1024, 33 + 1024 * 2];
 
 #[inline(always)]
 fn height_of(slot: u32) -> u32 {
@@ -136,48 +127,53 @@ impl Fib6 {
     /// branches: a lane is always written, the length grows if it stays.
     #[inline(always)]
     fn lanes<C: Compare>(&self, addresses: &[u128], next_hops: &mut [NextHopId]) {
-        let mut lane_of = [0_u8; LANES];
-        let mut slots = [0_u32; LANES];
+        let mut work = Work { lane_of: [0; LANES + 16], slots: [0; LANES + 16] };
+        let live = self.direct_steps(addresses, next_hops, &mut work);
+        self.trees::<C>(addresses, next_hops, &mut work, live);
+    }
+
+    /// The part of [`Self::lanes`] behind the direct arrays.
+    #[inline(always)]
+    fn trees<C: Compare>(
+        &self,
+        addresses: &[u128],
+        next_hops: &mut [NextHopId],
+        work: &mut Work,
+        live: usize,
+    ) {
+        if live > 0 {
+            let any = self.tree_steps::<C>(addresses, next_hops, work, live);
+            if any & DEEPER != 0 {
+                self.deeper_lanes(addresses, next_hops);
+            }
+        }
+    }
+
+    /// Root and middle: answers, and in `work` the lanes whose slot names a tree. Gives their number.
+    #[inline(always)]
+    fn direct_steps(&self, addresses: &[u128], next_hops: &mut [NextHopId], work: &mut Work) -> usize {
         let mut live = 0;
         for (lane, (&address, next_hop)) in addresses.iter().zip(next_hops.iter_mut()).enumerate() {
             let high = (address >> 64) as u64;
             let slot = self.root.at((high >> (64 - ROOT_BITS)) as usize).load(Ordering::Acquire);
             *next_hop = slot as u16;
-            lane_of[live % LANES] = lane as u8;
-            slots[live % LANES] = slot;
+            work.put(live, lane as u8, slot);
             live += (slot >> 31) as usize;
         }
-        let live = self.middle_step(addresses, next_hops, &mut lane_of, &mut slots, live);
-        let any = self.tree_steps::<C>(addresses, next_hops, &mut lane_of, &mut slots, live);
-        if any & DEEPER != 0 {
-            self.deeper_lanes(addresses, next_hops);
-        }
-    }
-
-    /// From the lanes whose root slot names a block to those whose middle slot names a tree.
-    #[inline(always)]
-    fn middle_step(
-        &self,
-        addresses: &[u128],
-        next_hops: &mut [NextHopId],
-        lane_of: &mut [u8; LANES],
-        slots: &mut [u32; LANES],
-        live: usize,
-    ) -> usize {
         let mut left = 0;
         for index in 0..live.min(LANES) {
-            let lane = usize::from(lane_of[index]) % LANES;
+            let lane = usize::from(work.lane_of[index]);
             let (Some(&address), Some(next_hop)) = (addresses.get(lane), next_hops.get_mut(lane)) else {
                 continue;
             };
             let high = (address >> 64) as u64;
-            let slot = self.middle.at(middle_index(slots[index], high)).load(Ordering::Acquire);
+            let slot = self.middle.at(middle_index(work.slots[index], high)).load(Ordering::Acquire);
             *next_hop = slot as u16;
-            lane_of[left % LANES] = lane as u8;
-            slots[left % LANES] = slot;
+            work.put(left, lane as u8, slot);
             left += (slot >> 31) as usize;
-            // For a next hop this fetches a line nobody needs, of the first few.
-            prefetch(self.lines.at((slot & LINE) as usize * 8));
+            // For a next hop this fetches line 0, for nothing.
+            let line = if slot & CHILD != 0 { slot & LINE } else { 0 };
+            prefetch(self.lines.at(line as usize * 8));
         }
         left
     }
@@ -189,10 +185,10 @@ impl Fib6 {
         &self,
         addresses: &[u128],
         next_hops: &mut [NextHopId],
-        lane_of: &mut [u8; LANES],
-        slots: &mut [u32; LANES],
+        work: &mut Work,
         live: usize,
     ) -> NextHopId {
+        let Work { lane_of, slots } = work;
         let live = live.min(LANES);
         // The positions in `lane_of` of those that have splitters left.
         let mut tall = [0_u8; LANES];
@@ -231,9 +227,8 @@ impl Fib6 {
     #[inline(always)]
     fn split<C: Compare>(&self, slot: u32, x: u16) -> u32 {
         let child = C::less_of_32(self.line(slot & LINE), x);
-        let height = height_of(slot) - 1;
-        let child_at = (slot & LINE) + 1 + child * subtree_lines(height, slot & WIDE != 0);
-        CHILD | height << HEIGHT_SHIFT | slot & WIDE | child_at & LINE
+        let child_at = (slot & LINE) + 1 + child * DISTANCE[(slot >> 28 & 7) as usize];
+        (slot & !LINE) - (1 << HEIGHT_SHIFT) | child_at & LINE
     }
 
     /// The answer in a bottom line.
@@ -291,6 +286,22 @@ impl Fib6 {
     #[inline(always)]
     fn line(&self, line: u32) -> Line<'_> {
         Line { lines: &self.lines, first: line as usize * 8 }
+    }
+}
+
+/// The lanes of a batch that still have a tree to go down, and its slots. Room behind the last lane is
+/// for vector stores.
+struct Work {
+    lane_of: [u8; LANES + 16],
+    slots: [u32; LANES + 16],
+}
+
+impl Work {
+    /// Writes an entry; `index` is below [`LANES`].
+    #[inline(always)]
+    fn put(&mut self, index: usize, lane: u8, slot: u32) {
+        self.lane_of[index % LANES] = lane;
+        self.slots[index % LANES] = slot;
     }
 }
 

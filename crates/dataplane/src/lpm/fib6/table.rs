@@ -260,7 +260,7 @@ impl Fib6Table {
             return self.write_bottom(line, runs, deeper, tree);
         }
         let mut keys = [u16::MAX; FAN_OUT];
-        let distance = subtree_lines(height - 1, !deeper.is_empty());
+        let distance = distance(height, !deeper.is_empty());
         for (part, at) in runs.chunks(runs_at(height - 1)).zip(0..) {
             if at > 0 {
                 keys[at - 1] = (part[0].0 - 1) as u16;
@@ -339,14 +339,19 @@ fn runs_at(height: u32) -> usize {
     BOTTOM_RUNS * FAN_OUT.pow(height)
 }
 
+/// See [`DISTANCE`].
+fn distance(height: u32, wide: bool) -> u32 {
+    DISTANCE[(height << 1 | u32::from(wide)) as usize]
+}
+
 /// Lines from a tree's first to its last in use.
 fn lines_needed(height: u32, wide: bool, runs: usize) -> u32 {
     if height == 0 {
-        return subtree_lines(0, wide);
+        return 1 + u32::from(wide);
     }
     let per_child = runs_at(height - 1);
     let last = (runs - 1) / per_child;
-    let distance = subtree_lines(height - 1, wide);
+    let distance = distance(height, wide);
     1 + last as u32 * distance + lines_needed(height - 1, wide, runs - last * per_child)
 }
 

@@ -4,10 +4,12 @@
 //! repeated), for which Rust's own vector loads have no defined meaning.
 #![allow(unsafe_code)] // target features and vector loads, paid for by `benches/lpm.rs`
 
-use super::{Compare, Fib6, Line};
+use super::{Compare, Fib6, LANES, LINE, Line, MIDDLE_LOG2, Work};
 use crate::lpm::NextHopId;
+use crate::lpm::arena::prefetch;
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 /// The caller checked that the processor has AVX2, BMI2 and POPCNT.
 pub(super) fn lanes_avx2(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
@@ -21,12 +23,126 @@ pub(super) fn lanes_avx2(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHo
 
 /// The caller checked that the processor has AVX-512 F, BW and VL besides.
 pub(super) fn lanes_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
-    fn run(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
-        fib.lanes::<Avx512>(addresses, next_hops);
-    }
     // SAFETY: `lookup_batch_with` comes here only if `Kernel::Avx512` is supported.
-    unsafe { run(fib, addresses, next_hops) }
+    unsafe { run_avx512(fib, addresses, next_hops) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
+fn run_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
+    match (<&[u128; LANES]>::try_from(addresses), <&mut [NextHopId; LANES]>::try_from(&mut *next_hops)) {
+        (Ok(full), Ok(out)) => {
+            let mut work = MaybeUninit::<Work>::uninit();
+            // SAFETY: `Work` is integers, and `direct_steps` writes each entry that is read later.
+            let work = unsafe { &mut *work.as_mut_ptr() };
+            let live = direct_steps(fib, full, out, work);
+            fib.trees::<Avx512>(addresses, next_hops, work, live);
+        }
+        _ => fib.lanes::<Avx512>(addresses, next_hops),
+    }
+}
+
+/// [`Fib6::direct_steps`] for a full batch: eight roots at a time, then sixteen middle slots.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
+fn direct_steps(
+    fib: &Fib6,
+    addresses: &[u128; LANES],
+    next_hops: &mut [NextHopId; LANES],
+    work: &mut Work,
+) -> usize {
+    let mut slots = [0_u32; LANES];
+    let mut middle = [0_u32; LANES];
+    let high_words = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+    for group in 0..LANES / 8 {
+        // SAFETY: the eight addresses are 128 bytes of the array; root indices have 20 bits; the
+        // stores are 32 bytes at most 56 words into arrays of 64.
+        unsafe {
+            let from = addresses.as_ptr().add(group * 8).cast::<i64>();
+            let (low, up) = (_mm512_loadu_si512(from.cast()), _mm512_loadu_si512(from.add(8).cast()));
+            let high = _mm512_permutex2var_epi64(low, high_words, up);
+            let slot = gather_root(fib.root.as_ptr().cast(), _mm512_srli_epi64::<44>(high));
+            let bits = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(high));
+            let index = _mm256_or_si256(
+                _mm256_slli_epi32::<12>(slot),
+                _mm256_and_si256(bits, _mm256_set1_epi32(0xfff)),
+            );
+            _mm256_storeu_si256(slots.as_mut_ptr().add(group * 8).cast(), slot);
+            _mm256_storeu_si256(middle.as_mut_ptr().add(group * 8).cast(), index);
+        }
+    }
+    let mut live = 0;
+    for group in 0..LANES / 16 {
+        // SAFETY: loads and stores are 64 bytes at most 48 words into arrays of 64, of `work` at most
+        // 64 entries into arrays of 80: `live` counts lanes before this group. Middle indices are cut
+        // to the region's 26 bits, as `Region::at` does.
+        unsafe {
+            let mut slot = _mm512_loadu_si512(slots.as_ptr().add(group * 16).cast());
+            let blocks = _mm512_movepi32_mask(slot);
+            if blocks != 0 {
+                let index = _mm512_loadu_si512(middle.as_ptr().add(group * 16).cast());
+                let index = _mm512_and_si512(index, _mm512_set1_epi32((1 << MIDDLE_LOG2) - 1));
+                slot = gather_middle(slot, blocks, fib.middle.as_ptr().cast(), index);
+                let trees = _mm512_movepi32_mask(slot);
+                let first = _mm_set1_epi8(group as i8 * 16);
+                let lanes =
+                    _mm_add_epi8(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), first);
+                let lanes = _mm512_maskz_compress_epi32(trees, _mm512_cvtepu8_epi32(lanes));
+                _mm_storeu_si128(work.lane_of.as_mut_ptr().add(live).cast(), _mm512_cvtepi32_epi8(lanes));
+                let kept = _mm512_maskz_compress_epi32(trees, slot);
+                _mm512_storeu_si512(work.slots.as_mut_ptr().add(live).cast(), kept);
+                live += trees.count_ones() as usize;
+            }
+            _mm256_storeu_si256(next_hops.as_mut_ptr().add(group * 16).cast(), _mm512_cvtepi32_epi16(slot));
+        }
+    }
+    for &slot in &work.slots[..live] {
+        prefetch(fib.lines.at((slot & LINE) as usize * 8));
+    }
+    live
+}
+
+/// `root[index]` for eight indices.
+///
+/// # Safety
+/// All indices lie in the memory at `root`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vl")]
+unsafe fn gather_root(root: *const u32, index: __m512i) -> __m256i {
+    let mut found = _mm256_setzero_si256();
+    // SAFETY: as the caller promises; the mask register is changed, memory only read.
+    unsafe {
+        asm!(
+            "kxnorw {mask}, {mask}, {mask}",
+            "vpgatherqd {found}{{{mask}}}, [{root} + {index}*4]",
+            mask = out(kreg) _,
+            found = inout(ymm_reg) found,
+            root = in(reg) root,
+            index = in(zmm_reg) index,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    found
+}
+
+/// `middle[index]` where `which` has a bit, else what `slot` was.
+///
+/// # Safety
+/// All indices with a bit in `which` lie in the memory at `middle`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+unsafe fn gather_middle(mut slot: __m512i, which: u16, middle: *const u32, index: __m512i) -> __m512i {
+    // SAFETY: as the caller promises; the mask register is changed, memory only read.
+    unsafe {
+        asm!(
+            "vpgatherdd {slot}{{{mask}}}, [{middle} + {index}*4]",
+            mask = inout(kreg) which => _,
+            slot = inout(zmm_reg) slot,
+            middle = in(reg) middle,
+            index = in(zmm_reg) index,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    slot
 }
 
 /// Used only inside `lanes_avx2`.
