@@ -137,6 +137,7 @@ fn speed(family: &str, rows: &[&LpmRow]) -> BarChart {
         title: format!("{family} look-ups"),
         values: Axis::new("million look-ups per second", Unit::Plain, Scale::Linear),
         series: ways,
+        ordered: false,
         mark_name: None,
         groups,
     }
@@ -154,6 +155,7 @@ fn memory(family: &str, rows: &[&LpmRow]) -> BarChart {
         title: format!("{family} memory"),
         values: Axis::new("memory", Unit::Bytes, Scale::Linear),
         series: vec!["memory".to_owned()],
+        ordered: false,
         mark_name: None,
         groups,
     }

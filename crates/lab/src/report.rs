@@ -191,16 +191,17 @@ fn html_table(table: &Table) -> String {
 const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark}
 body{margin:0;background:#fff;color:#24292f;font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
-main{max-width:760px;margin:0 auto;padding:2.5rem 1.25rem 4rem}
+main{max-width:960px;margin:0 auto;padding:2.5rem 1.25rem 4rem}
 h1{font-size:1.75rem;line-height:1.2;margin:0 0 .5rem}
 h2{font-size:1.2rem;margin:2.5rem 0 .75rem;padding-top:1rem;border-top:1px solid #e3e7eb}
 .lead{color:#59636e;font-size:1.05rem;margin:0 0 1.5rem}
-figure{margin:1.5rem 0}
+figure{margin:1.5rem 0;max-width:720px}
+p,li{max-width:720px}
 figcaption,caption{color:#59636e;font-size:.875rem;text-align:left}
 caption{padding:0 0 .5rem}
 .wide{overflow-x:auto;margin:1.25rem 0}
-table{border-collapse:collapse;font-size:.875rem;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .6rem;text-align:left;border-bottom:1px solid #e3e7eb;white-space:nowrap}
+table{border-collapse:collapse;font-size:.8125rem;width:100%;font-variant-numeric:tabular-nums}
+th,td{padding:.28rem .5rem;text-align:left;border-bottom:1px solid #e3e7eb;white-space:nowrap}
 th{font-weight:600;border-bottom:1px solid #8c959f}
 .number{text-align:right}
 tbody tr:hover{background:#f4f6f8}

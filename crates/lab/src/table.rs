@@ -1,6 +1,6 @@
 //! One table, two outputs: the terminal and the report.
 
-use comfy_table::{CellAlignment, presets};
+use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use std::fmt;
 
 /// How a column's cells stand.
@@ -50,7 +50,7 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')));
         table.set_header(self.columns.iter().map(|(name, _)| name));
         for row in &self.rows {
             table.add_row(row);

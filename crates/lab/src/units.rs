@@ -41,6 +41,19 @@ impl Unit {
     }
 }
 
+/// A whole number with its thousands apart: `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
 fn rounded(value: f64) -> f64 {
     if value == 0.0 {
         return 0.0;
@@ -82,6 +95,12 @@ mod tests {
         assert_eq!(Unit::Nanoseconds.format(12_540.0), "12.5 µs");
         assert_eq!(Unit::Nanoseconds.format(0.5), "0.500 ns");
         assert_eq!(Unit::Bytes.format(43_210_000.0), "43.2 MB");
+    }
+
+    #[test]
+    fn thousands_stand_apart() {
+        let written: Vec<String> = [0, 999, 1000, 123_456, 1_234_567].map(grouped).to_vec();
+        assert_eq!(written, ["0", "999", "1,000", "123,456", "1,234,567"]);
     }
 
     #[test]

@@ -5,14 +5,15 @@ use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series
 use crate::report::{Origin, Report};
 use crate::stats::Summary;
 use crate::table::{Align, Table};
-use crate::units::Unit;
+use crate::units::{Unit, grouped};
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
 
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
     let caption = format!(
         "{} packets, median of {} runs; spread is largest minus smallest over median",
-        outcome.packets, outcome.runs
+        grouped(outcome.packets),
+        outcome.runs
     );
     let mut table = Table::new(
         caption,
@@ -77,14 +78,14 @@ pub fn plots(outcome: &Outcome) -> Vec<(String, String)> {
         }
         if chunks.len() > 1 {
             plots.push((
-                throughput(&here, &with).svg(),
+                throughput(cells, &here, &with).svg(),
                 "Median packets per second of each model with its largest number of workers. Error bars: slowest \
                  and fastest run."
                     .to_owned(),
             ));
         }
         plots.push((
-            latency(&here.iter().filter(at_chunk).copied().collect::<Vec<_>>(), &with).svg(),
+            latency(cells, &here.iter().filter(at_chunk).copied().collect::<Vec<_>>(), &with).svg(),
             format!(
                 "How long a packet is in the router, from the model's taking on its chunk to the sink; chunks of \
                  {chunk}, median of the runs. Logarithmic axis: compare where bars end, not how long they are."
@@ -111,7 +112,11 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
         "Two cells whose ranges overlap are not told apart by these measurements.".to_owned(),
         "CPU/packet is processor time of all threads, reader and sink included: a model can be faster and cost more."
             .to_owned(),
-        format!("All {} runs took the same {} packets.", outcome.cells.len() * outcome.runs, outcome.packets),
+        format!(
+            "All {} runs took the same {} packets.",
+            outcome.cells.len() * outcome.runs,
+            grouped(outcome.packets)
+        ),
     ]);
     report
 }
@@ -127,7 +132,8 @@ fn distinct<T: PartialEq>(cells: &[CellResult], value: impl Fn(&Cell) -> T) -> V
     found
 }
 
-fn models<'a>(cells: &[&'a CellResult]) -> Vec<&'a str> {
+/// Models in the order they were first run; the place of one is its colour in every plot.
+fn all_models(cells: &[CellResult]) -> Vec<&str> {
     let mut found: Vec<&str> = Vec::new();
     for cell in cells {
         if !found.contains(&cell.cell.model.as_str()) {
@@ -144,7 +150,7 @@ fn point(x: usize, y: &Summary, factor: f64) -> Point {
 /// `None` if there is nothing but the serial model, or no serial model.
 fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<LineChart> {
     let mut series = Vec::new();
-    for model in models(here).into_iter().filter(|m| *m != SERIAL) {
+    for (colour, model) in all_models(all).into_iter().enumerate().filter(|(_, m)| *m != SERIAL) {
         let of_model = here.iter().filter(|r| r.cell.model == model);
         let mut points: Vec<Point> = of_model
             .filter_map(|r| {
@@ -154,7 +160,7 @@ fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<Line
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         if !points.is_empty() {
-            series.push(Series { name: model.to_owned(), kind: SeriesKind::Measured, points });
+            series.push(Series { name: model.to_owned(), kind: SeriesKind::Measured(colour), points });
         }
     }
     let mut workers: Vec<f64> = series.iter().flat_map(|s| s.points.iter().map(|p| p.x)).collect();
@@ -173,9 +179,9 @@ fn speed_up(all: &[CellResult], here: &[&CellResult], with: &str) -> Option<Line
     })
 }
 
-fn throughput(here: &[&CellResult], with: &str) -> LineChart {
+fn throughput(all: &[CellResult], here: &[&CellResult], with: &str) -> LineChart {
     let mut series = Vec::new();
-    for model in models(here) {
+    for (colour, model) in all_models(all).into_iter().enumerate() {
         let of_model = || here.iter().filter(|r| r.cell.model == model);
         let workers = of_model().map(|r| r.cell.workers).max().unwrap_or(1);
         let mut points: Vec<Point> = of_model()
@@ -184,7 +190,7 @@ fn throughput(here: &[&CellResult], with: &str) -> LineChart {
             .collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         let name = if model == SERIAL { model.to_owned() } else { format!("{model} ({workers})") };
-        series.push(Series { name, kind: SeriesKind::Measured, points });
+        series.push(Series { name, kind: SeriesKind::Measured(colour), points });
     }
     LineChart {
         title: format!("Throughput by chunk size, {with}"),
@@ -194,12 +200,12 @@ fn throughput(here: &[&CellResult], with: &str) -> LineChart {
     }
 }
 
-fn latency(here: &[&CellResult], with: &str) -> BarChart {
+fn latency(all: &[CellResult], here: &[&CellResult], with: &str) -> BarChart {
     let mut workers: Vec<usize> = here.iter().map(|r| r.cell.workers).collect();
     workers.sort_unstable();
     workers.dedup();
     let name = |w: &usize| if *w == 1 { "1 worker".to_owned() } else { format!("{w} workers") };
-    let groups = models(here).into_iter().map(|model| {
+    let groups = all_models(all).into_iter().map(|model| {
         let of_model = here.iter().filter(|r| r.cell.model == model);
         let mut bars: Vec<Bar> = of_model
             .map(|r| Bar {
@@ -217,6 +223,7 @@ fn latency(here: &[&CellResult], with: &str) -> BarChart {
         values: Axis::new("residence time", Unit::Nanoseconds, Scale::Log),
         groups: groups.collect(),
         series: workers.iter().map(name).collect(),
+        ordered: true,
         mark_name: Some("99th percentile".to_owned()),
     }
 }

@@ -1,7 +1,7 @@
 //! Horizontal bar charts: groups of bars with a range, and a marker further out.
 
 use super::axis::{Axis, Fitted};
-use super::svg::{Anchor, Key, PALETTE_LEN, Svg, WIDTH, legend, text_width};
+use super::svg::{Anchor, Key, Svg, WIDTH, colour_class, legend, text_width};
 
 /// One bar.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ pub struct BarChart {
     pub values: Axis,
     /// Names of what the colours stand for. With one, there is no legend for it.
     pub series: Vec<String>,
+    /// Whether the series have an order (1, 2, 4 workers): then they are shades of one hue.
+    pub ordered: bool,
     /// What the marker stands for.
     pub mark_name: Option<String>,
     /// The bars.
@@ -102,12 +104,12 @@ impl BarChart {
             return;
         }
         let from = x(axis.low().max(0.0));
-        let colour = bar.series % PALETTE_LEN;
+        let colour = colour_class(bar.series, self.ordered);
         let middle = y + BAR / 2.0;
         let series = self.series.get(bar.series).map_or("", String::as_str);
         let title = format!("{} {series}: {}", group.label, self.value_label(bar));
         let mut end = x(bar.value);
-        svg.rect(&format!("bar s{colour}"), (from, y), (end - from, BAR), &title);
+        svg.rect(&format!("bar {colour}"), (from, y), (end - from, BAR), &title);
         if let Some((low, high)) = bar.range {
             svg.line("range", (x(low), middle), (x(high), middle));
             for edge in [x(low), x(high)] {
@@ -116,10 +118,10 @@ impl BarChart {
             end = end.max(x(high));
         }
         if let Some(mark) = bar.mark.filter(|m| axis.shows(*m)) {
-            svg.line(&format!("tail s{colour}"), (end, middle), (x(mark), middle));
+            svg.line(&format!("tail {colour}"), (end, middle), (x(mark), middle));
             let name = self.mark_name.as_deref().unwrap_or("mark");
             // The diamond, whatever the colour: it is the one shape the legend explains.
-            svg.raw(&format!("<g class=\"s{colour}\">"));
+            svg.raw(&format!("<g class=\"{colour}\">"));
             svg.diamond((x(mark), middle), &format!("{title}, {name}"));
             svg.raw("</g>");
             end = end.max(x(mark) + 5.0);
@@ -138,7 +140,7 @@ impl BarChart {
     fn legend_entries(&self) -> Vec<(Key, &str)> {
         let named = if self.series.len() > 1 || self.mark_name.is_some() { &self.series[..] } else { &[] };
         let mut entries: Vec<(Key, &str)> =
-            named.iter().enumerate().map(|(i, name)| (Key::Swatch(i), name.as_str())).collect();
+            named.iter().enumerate().map(|(i, name)| (Key::Swatch(i, self.ordered), name.as_str())).collect();
         entries.extend(self.mark_name.iter().map(|name| (Key::Diamond, name.as_str())));
         entries
     }
@@ -155,6 +157,7 @@ mod tests {
             title: "Residence time".into(),
             values: Axis::new("time", Unit::Nanoseconds, Scale::Log),
             series: vec!["1 worker".into(), "2 <workers>".into()],
+            ordered: true,
             mark_name: Some("99th percentile".into()),
             groups: vec![BarGroup { label: "farm".into(), bars }],
         };

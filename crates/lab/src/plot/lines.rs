@@ -1,7 +1,7 @@
 //! Line charts: one line per series, with markers and error bars.
 
 use super::axis::{Axis, Fitted};
-use super::svg::{Anchor, Key, PALETTE_LEN, Svg, WIDTH, legend, text_width};
+use super::svg::{Anchor, Key, Svg, WIDTH, colour_class, legend, text_width};
 
 /// One measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,8 +17,8 @@ pub struct Point {
 /// What a series is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeriesKind {
-    /// Measurements: coloured, with markers.
-    Measured,
+    /// Measurements, with the colour and marker of this index: the same thing has the same one in every plot.
+    Measured(usize),
     /// Something to compare with: grey and dashed, without markers.
     Reference,
 }
@@ -43,7 +43,7 @@ pub struct LineChart {
     pub x: Axis,
     /// The axis along the side.
     pub y: Axis,
-    /// The lines. Measured ones take the palette's colours in order.
+    /// The lines.
     pub series: Vec<Series>,
 }
 
@@ -65,7 +65,7 @@ impl LineChart {
         };
         let entries: Vec<(Key, &str)> =
             self.keys().zip(self.series.iter().map(|s| s.name.as_str())).collect();
-        let top = 40.0 + legend(&mut svg, 16.0, 38.0, &entries) + 24.0;
+        let top = 40.0 + legend(&mut svg, 16.0, 38.0, &entries) + 34.0;
 
         let ticks = y.stacked_ticks();
         let widest = ticks.iter().map(|(_, label)| text_width(label)).fold(0.0, f64::max);
@@ -91,27 +91,27 @@ impl LineChart {
         svg.text("muted", (middle, frame.bottom + 42.0), Anchor::Middle, &self.x.label);
 
         // References lie behind, and what is measured lies on top of them.
-        let by_kind = |wanted| self.series.iter().zip(self.keys()).filter(move |(s, _)| s.kind == wanted);
-        for (series, _) in by_kind(SeriesKind::Reference) {
+        for series in self.series.iter().filter(|s| s.kind == SeriesKind::Reference) {
             svg.polyline("curve reference", &frame.points(&x, &y, series, 0.0));
         }
-        let measured = by_kind(SeriesKind::Measured).count();
-        for (nth, (series, _)) in by_kind(SeriesKind::Measured).enumerate() {
+        let measured = || {
+            self.series.iter().filter_map(|s| match s.kind {
+                SeriesKind::Measured(colour) => Some((s, colour)),
+                SeriesKind::Reference => None,
+            })
+        };
+        let middle = (measured().count() as f64 - 1.0) / 2.0;
+        for (nth, (series, colour)) in measured().enumerate() {
             // Error bars of different series at one x would hide each other: each series steps aside.
-            let aside = (nth as f64 - (measured as f64 - 1.0) / 2.0) * 4.0;
-            self.draw(&mut svg, &frame, (&x, &y), series, nth, aside);
+            self.draw(&mut svg, &frame, (&x, &y), series, colour, (nth as f64 - middle) * 4.0);
         }
         svg.finish(&self.title, frame.bottom + 56.0)
     }
 
     fn keys(&self) -> impl Iterator<Item = Key> + '_ {
-        let mut next = 0;
-        self.series.iter().map(move |series| match series.kind {
+        self.series.iter().map(|series| match series.kind {
             SeriesKind::Reference => Key::Reference,
-            SeriesKind::Measured => {
-                next += 1;
-                Key::Line(next - 1)
-            }
+            SeriesKind::Measured(colour) => Key::Line(colour),
         })
     }
 
@@ -121,17 +121,17 @@ impl LineChart {
         frame: &Frame,
         axes: (&Fitted, &Fitted),
         series: &Series,
-        nth: usize,
+        colour: usize,
         aside: f64,
     ) {
         let (x, y) = axes;
-        let colour = nth % PALETTE_LEN;
-        svg.polyline(&format!("curve s{colour}"), &frame.points(x, y, series, aside));
+        let class = format!("curve {}", colour_class(colour, false));
+        svg.polyline(&class, &frame.points(x, y, series, aside));
         let shown = || series.points.iter().filter(|p| x.shows(p.x) && y.shows(p.y));
         for point in shown() {
             let Some((low, high)) = point.range else { continue };
             let (at, low, high) = (frame.x(x, point.x) + aside, frame.y(y, low), frame.y(y, high));
-            let class = format!("whisker s{colour}");
+            let class = format!("whisker {}", colour_class(colour, false));
             svg.line(&class, (at, low), (at, high));
             svg.line(&class, (at - 4.0, low), (at + 4.0, low));
             svg.line(&class, (at - 4.0, high), (at + 4.0, high));
@@ -146,7 +146,7 @@ impl LineChart {
             if let Some((low, high)) = point.range {
                 title.push_str(&format!(" ({} to {})", self.y.unit.format(low), self.y.unit.format(high)));
             }
-            svg.marker(nth, (frame.x(x, point.x) + aside, frame.y(y, point.y)), &title);
+            svg.marker(colour, (frame.x(x, point.x) + aside, frame.y(y, point.y)), &title);
         }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
             y: Axis::new("times serial", Unit::Plain, Scale::Linear),
             series: vec![
                 Series { name: "ideal".into(), kind: SeriesKind::Reference, points: points.to_vec() },
-                Series { name: "farm".into(), kind: SeriesKind::Measured, points: points.to_vec() },
+                Series { name: "farm".into(), kind: SeriesKind::Measured(0), points: points.to_vec() },
             ],
         }
     }

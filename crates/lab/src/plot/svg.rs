@@ -6,6 +6,15 @@ use std::fmt::Write;
 /// Series colours there are; a plot with more series begins again with the first.
 pub const PALETTE_LEN: usize = 7;
 
+/// Shades there are for series that have an order; a plot with more ends with the last.
+const SHADES_LEN: usize = 5;
+
+/// The class that gives series `index` its colour: one of the palette, or, where the series have an order (1, 2,
+/// 4 workers), a shade of one hue.
+pub(super) fn colour_class(index: usize, ordered: bool) -> String {
+    if ordered { format!("q{}", index.min(SHADES_LEN - 1)) } else { format!("s{}", index % PALETTE_LEN) }
+}
+
 /// Width of every plot. Reports scale it to the page.
 pub(super) const WIDTH: f64 = 720.0;
 
@@ -27,6 +36,8 @@ pub const STYLE: &str = "\
 .tw-plot .tail{stroke:currentColor;stroke-width:1.5;stroke-dasharray:2 3}
 .tw-plot .s0{color:#0072b2}.tw-plot .s1{color:#d55e00}.tw-plot .s2{color:#009e73}.tw-plot .s3{color:#b35a8c}
 .tw-plot .s4{color:#c98a00}.tw-plot .s5{color:#3f9fd6}.tw-plot .s6{color:#444c56}
+.tw-plot .q0{color:#9ecbe6}.tw-plot .q1{color:#5aa7d6}.tw-plot .q2{color:#2a7fb8}.tw-plot .q3{color:#0b5a94}
+.tw-plot .q4{color:#07365c}
 @media (prefers-color-scheme:dark){
 .tw-plot{color:#e6edf3}
 .tw-plot text{fill:#e6edf3}
@@ -39,6 +50,8 @@ pub const STYLE: &str = "\
 .tw-plot .range{stroke:#e6edf3}
 .tw-plot .s0{color:#3d9be0}.tw-plot .s1{color:#ee7733}.tw-plot .s2{color:#1fbf92}.tw-plot .s3{color:#dc8fbd}
 .tw-plot .s4{color:#e6a91a}.tw-plot .s5{color:#7cc7f0}.tw-plot .s6{color:#b1bac4}
+.tw-plot .q0{color:#1f5f8f}.tw-plot .q1{color:#2f83bf}.tw-plot .q2{color:#56a8dc}.tw-plot .q3{color:#8ecaf0}
+.tw-plot .q4{color:#cbe7fa}
 }
 ";
 
@@ -166,7 +179,7 @@ pub(super) fn text_width(text: &str) -> f64 {
 pub(super) enum Key {
     Line(usize),
     Reference,
-    Swatch(usize),
+    Swatch(usize, bool),
     Diamond,
 }
 
@@ -189,8 +202,9 @@ pub(super) fn legend(svg: &mut Svg, left: f64, top: f64, entries: &[(Key, &str)]
                 svg.marker(*series, (x + 12.0, y), name);
             }
             Key::Reference => svg.line("curve reference", (x, y), (x + 24.0, y)),
-            Key::Swatch(series) => {
-                svg.rect(&format!("bar s{}", series % PALETTE_LEN), (x + 6.0, y - 6.0), (14.0, 12.0), name);
+            Key::Swatch(series, ordered) => {
+                let class = format!("bar {}", colour_class(*series, *ordered));
+                svg.rect(&class, (x + 6.0, y - 6.0), (14.0, 12.0), name);
             }
             Key::Diamond => svg.diamond((x + 12.0, y), name),
         }

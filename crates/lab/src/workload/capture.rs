@@ -83,7 +83,7 @@ mod tests {
         std::fs::write(&path, capture(20)).unwrap();
         let mut tcpdump = Command::new("tcpdump");
         let Ok(output) = tcpdump.args(["-nvv", "-r"]).arg(&path).stdin(Stdio::null()).output() else {
-            eprintln!("SKIPPED: tcpdump is not installed");
+            let _ = writeln!(io::stderr(), "SKIPPED: tcpdump is not installed");
             return;
         };
         let text = String::from_utf8_lossy(&output.stdout);

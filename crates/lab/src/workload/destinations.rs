@@ -125,7 +125,7 @@ impl<'a, P: Prefix> Destinations<'a, P> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write};
     use std::path::PathBuf;
 
     #[test]
@@ -190,7 +190,8 @@ mod tests {
         let shared = shared.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
         let path = shared.join("data/prefixes/full-table-prefixes.txt.gz");
         let Ok(file) = std::fs::File::open(&path) else {
-            eprintln!("SKIPPED: the full table is not at {}", path.display());
+            // Past the test runner's capture, which would swallow `eprintln!`.
+            let _ = writeln!(std::io::stderr(), "SKIPPED: the full table is not at {}", path.display());
             return None;
         };
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
