@@ -198,6 +198,8 @@ const LISTS_MAX: usize = 64;
 
 impl std::fmt::Debug for SlabPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SlabPool").field("capacity_bytes", &self.shared.capacity_bytes).finish_non_exhaustive()
+        f.debug_struct("SlabPool")
+            .field("capacity_bytes", &self.shared.capacity_bytes)
+            .finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use flate2::read::MultiGzDecoder;
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::Ipv4Net;
 use std::io::Read;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};

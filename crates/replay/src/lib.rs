@@ -210,8 +210,8 @@ fn timed_run(
     options: &ReplayOptions,
 ) -> Result<(RunReport<Scratch>, Duration), ReplayError> {
     let started = Instant::now();
-    let report = thalweg_exec::run(plan, source, sink, &model_options(options))
-        .map_err(ReplayError::Model)?;
+    let report =
+        thalweg_exec::run(plan, source, sink, &model_options(options)).map_err(ReplayError::Model)?;
     Ok((report, started.elapsed()))
 }
 

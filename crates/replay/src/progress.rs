@@ -1,9 +1,9 @@
 //! Telling how far a run has come, without the run knowing.
 
+use crate::ReplayProgress;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
-use crate::ReplayProgress;
 use thalweg_ports::Progress;
 
 /// How often to look.

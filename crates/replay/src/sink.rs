@@ -1,12 +1,12 @@
 //! Where processed chunks go.
 
+use crate::{Output, ReplayError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::Chunk;
 use thalweg_exec::Sink;
 use thalweg_node::config::RouterConfig;
-use crate::{Output, ReplayError};
 use thalweg_ports::{OutputError, PacketOut, PortCaptures, PortNames, TraceOutput};
 use thalweg_wire::trace::FieldOrder;
 

@@ -1,14 +1,14 @@
 //! From the books of all workers to the summary a person or a machine reads.
 
+use crate::summary::{
+    ClassSummary, Colours, InputIssue, InputIssues, Latency, NatSummary, PortSummary, ReplaySummary,
+};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use thalweg_base::DropReason;
 use thalweg_dataplane::account::{Account, ClassCounts, PortCounts};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::RouterPlan;
-use crate::summary::{
-    ClassSummary, Colours, InputIssue, InputIssues, Latency, NatSummary, PortSummary, ReplaySummary,
-};
 use thalweg_ports::{InputReport, Issue, Place};
 
 /// Fills in everything that follows from the packets.

@@ -1,0 +1,116 @@
+//! Real captures through the example router, under every model: no panic, every packet accounted for,
+//! and the same files out, byte for byte.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use thalweg_node::config::RouterConfig;
+use thalweg_replay::{ModelKind, Output, ReplayOptions, ReplaySummary, replay};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The folder of test data beside the repository, if this checkout has one.
+fn shared_captures() -> Option<PathBuf> {
+    let shared = std::env::var_os("THALWEG_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
+    let folder = shared.join("data/pcap");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let mut loud = std::io::stderr();
+    let _ = writeln!(loud, "SKIPPED: no captures at {}; only the examples are replayed", folder.display());
+    None
+}
+
+fn captures() -> Vec<PathBuf> {
+    let mut found = vec![
+        root().join("examples/small-office/office.pcapng"),
+        root().join("examples/small-office/trace.txt"),
+    ];
+    let mut folders: Vec<PathBuf> = shared_captures().into_iter().collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path = entry.unwrap().path();
+            let name = path.to_string_lossy();
+            if path.is_dir() {
+                folders.push(path);
+            } else if name.contains(".pcap") && !name.ends_with(".out") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A run's answer: what must not depend on the model.
+#[derive(PartialEq, Debug)]
+struct Answer {
+    counts: String,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize) -> (ReplaySummary, Answer) {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ReplayOptions {
+        inputs: vec![input.to_path_buf()],
+        model,
+        workers,
+        readers: 2,
+        tokens: 5,
+        // Small chunks, so that even short captures have several in flight.
+        chunk_packets: 50,
+        ordered: true,
+        output: Output::Captures(folder.path().to_path_buf()),
+        ..ReplayOptions::default()
+    };
+    let summary =
+        replay(config, &options, &()).unwrap_or_else(|e| panic!("{} {model}: {e}", input.display()));
+    assert!(summary.is_conserved(), "{} {model}: {summary:?}", input.display());
+    let mut files = BTreeMap::new();
+    for path in &summary.outputs {
+        let name = Path::new(path).file_name().unwrap().to_string_lossy().into_owned();
+        files.insert(name, std::fs::read(path).unwrap());
+    }
+    let classes: Vec<_> = summary
+        .classes
+        .iter()
+        .map(|(n, c)| (n.to_string(), c.packets, c.bytes, c.dropped, c.colours))
+        .collect();
+    let counts = format!(
+        "{} in {} out, {:?}, {:?}, {classes:?}, {:?}, {:?}",
+        summary.packets_in,
+        summary.packets_out,
+        summary.dropped,
+        summary.ports,
+        summary.nat,
+        summary.input_issues,
+    );
+    (summary, Answer { counts, files })
+}
+
+#[test]
+fn every_capture_is_accounted_for_and_every_model_agrees() {
+    let config = RouterConfig::load(&root().join("examples/small-office/router.toml"))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let mut packets_in = 0;
+    let mut packets_out = 0;
+    let inputs = captures();
+    for input in &inputs {
+        let (summary, serial) = answer(&config, input, ModelKind::Serial, 1);
+        packets_in += summary.packets_in;
+        packets_out += summary.packets_out;
+        for (model, workers) in [
+            (ModelKind::RunToCompletion, 2),
+            (ModelKind::Pipeline, 3),
+            (ModelKind::Tokens, 2),
+            (ModelKind::Farm, 3),
+        ] {
+            let (_, other) = answer(&config, input, model, workers);
+            assert_eq!(other.counts, serial.counts, "{} {model}", input.display());
+            assert!(other.files == serial.files, "{} {model}: the files differ", input.display());
+        }
+    }
+    assert!(packets_in > 900 && packets_out * 2 > 900, "the examples alone have more");
+}
