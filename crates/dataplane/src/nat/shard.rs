@@ -390,7 +390,7 @@ impl NatShard {
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
         // The upper half as a fraction of the table: any length will do, and entries hold that half.
-        ((hash >> 32) * self.index.len() as u64 >> 32) as usize
+        (((hash >> 32) * self.index.len() as u64) >> 32) as usize
     }
 
     /// The place after this one, around the end.
