@@ -90,7 +90,7 @@ pub struct NatTimeouts {
     pub tcp_established_s: u32,
     /// TCP connections that are opening, closing or were reset; RFC 5382 REQ-5 wants at least 240.
     pub tcp_transitory_s: u32,
-    /// ICMP echo; RFC 5508 REQ-1 wants at least 60.
+    /// ICMP echo; RFC 5508 REQ-2 wants at least 60.
     pub icmp_s: u32,
 }
 

@@ -336,7 +336,7 @@ impl NatShard {
     }
 
     /// Translates an ICMP error and the packet it quotes, which had gone the other way; the session's
-    /// life is not touched (RFC 5508 REQ-10).
+    /// life is not touched (RFC 5508 REQ-6, RFC 5382 REQ-10).
     ///
     /// From inside: what is quoted was sent *to* the inside endpoint. The error leaves under that
     /// endpoint's public address, whoever reported it. From outside: what is quoted was sent *from* the
@@ -390,7 +390,7 @@ impl NatShard {
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
         // The upper half as a fraction of the table: any length will do, and entries hold that half.
-        ((hash >> 32) * self.index.len() as u64 >> 32) as usize
+        (((hash >> 32) * self.index.len() as u64) >> 32) as usize
     }
 
     /// The place after this one, around the end.

@@ -14,7 +14,7 @@ fn quoted(error: &[u8]) -> &[u8] {
 }
 
 #[test]
-fn rfc5508_req1_echo_identifiers_are_mapped_and_live_60_s() {
+fn rfc5508_req1_and_2_echo_identifiers_are_mapped_and_live_60_s() {
     let mut router = Router::new(&config(1));
     let first = router.open(Icmp, host(1, 4321), remote(1, 0)).unwrap();
     let second = router.open(Icmp, host(2, 4321), remote(1, 0)).unwrap();
@@ -126,7 +126,7 @@ fn errors_about_nothing_known_are_dropped_and_refresh_nothing() {
         router.wait_s(100);
         let _ = router.arrive(&about(&left));
     }
-    assert_eq!(router.nat.counters().sessions_active, 0, "REQ-10: errors do not keep a session alive");
+    assert_eq!(router.nat.counters().sessions_active, 0, "REQ-6: errors do not keep a session alive");
 }
 
 #[test]

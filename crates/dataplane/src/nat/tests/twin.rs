@@ -312,7 +312,7 @@ fn compare_inbound(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn translates_as_the_twin_does(config in small_config(), events in proptest::collection::vec(event(), 1..300)) {
