@@ -228,7 +228,7 @@ impl Fib6 {
     fn split<C: Compare>(&self, slot: u32, x: u16) -> u32 {
         let child = C::less_of_32(self.line(slot & LINE), x);
         let child_at = (slot & LINE) + 1 + child * DISTANCE[(slot >> 28 & 7) as usize];
-        (slot & !LINE) - (1 << HEIGHT_SHIFT) | child_at & LINE
+        ((slot & !LINE) - (1 << HEIGHT_SHIFT)) | (child_at & LINE)
     }
 
     /// The answer in a bottom line.

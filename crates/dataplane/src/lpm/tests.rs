@@ -239,7 +239,7 @@ fn readers_see_before_or_after<T: Table>(routes: Vec<(Prefix<T::Address>, NextHo
 where
     T::Address: Workload,
 {
-    let stays = |index: usize| index % 3 == 0;
+    let stays = |index: usize| index.is_multiple_of(3);
     let kept = routes.iter().enumerate().filter(|&(index, _)| stays(index)).map(|(_, &route)| route);
     let mut writer = Writer::<T>::from_routes(kept).unwrap();
     let mut addresses = probes(routes.iter().map(|&(prefix, _)| prefix));
