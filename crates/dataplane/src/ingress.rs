@@ -15,6 +15,7 @@
 //! Missing: IPv4 options are passed through unexamined; tunnels are not looked into.
 
 use ipnet::IpNet;
+use std::hint::select_unpredictable;
 use std::net::IpAddr;
 use thalweg_base::{
     Batch, DropReason, LinkType, NO_PORT, Packet, PacketFlags, UNKNOWN_PORT, mix64, symmetric_flow_hash,
@@ -384,7 +385,7 @@ fn transport(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<(), DropRe
     };
     let tcp_len = usize::from(start[12] >> 4) * 4;
     let udp_len = usize::from(be16(start, 4));
-    let (least, claimed) = if tcp { (20, tcp_len) } else { (8, udp_len) };
+    let (least, claimed) = select_unpredictable(tcp, (20, tcp_len), (8, udp_len));
     if (claimed < least) | (claimed > len) {
         return Err(DropReason::TransportTruncated);
     }

@@ -18,6 +18,7 @@
 use super::config::{NatConfig, NatConfigError, NatProtocol};
 use super::layout::Layout;
 use super::rewrite::{self, Quote};
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
 
@@ -90,18 +91,18 @@ impl Labeller {
         if labels == 0 {
             return;
         }
-        let protocol = NatProtocol::from_ip(packet.protocol);
-        let (true, Some(protocol), true) =
-            (packet.flags.has(PacketFlags::HAS_PORTS), protocol, labels != HAIRPIN)
-        else {
+        let ports = packet.flags.has(PacketFlags::HAS_PORTS) && NatProtocol::translates(packet.protocol);
+        if !ports || labels == HAIRPIN {
             return self.label_carefully(packet, l3, source, destination, labels);
-        };
+        }
         packet.flags.set(labels);
-        // All ones for a packet from inside, else zero: picks its source port, or the destination port.
-        let out = u16::from(labels & PacketFlags::NAT_OUT != 0).wrapping_neg();
-        let port = (packet.src_port & out) | (packet.dst_port & !out);
+        let outbound = labels & PacketFlags::NAT_OUT != 0;
+        let port = select_unpredictable(outbound, packet.src_port, packet.dst_port);
         packet.shard = self.layout.port_shard(port);
-        if !self.layout.shard_is_port_shard() && labels == PacketFlags::NAT_OUT {
+        if self.layout.shard_is_port_shard() || !outbound {
+            return;
+        }
+        if let Some(protocol) = NatProtocol::from_ip(packet.protocol) {
             packet.shard = self.layout.session_shard(protocol, source, packet.src_port);
         }
     }
