@@ -27,9 +27,9 @@ use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
 
-/// Groups that per-shard stages are cut into. More groups let more workers into the stage at once; each
-/// costs a turn per chunk. Shards are 64 unless configured, so a group is usually four of them.
-const SHARD_GROUPS_MAX: usize = 16;
+/// Groups of shards per worker. Workers follow one another through the groups, so there must be more than
+/// there are workers; but each costs a turn and a walk of its own per chunk.
+const GROUPS_PER_WORKER: usize = 2;
 /// Shards of a router without NAT, where they only spread flows over a farm's workers.
 const SHARDS_WITHOUT_NAT: u16 = 64;
 
@@ -151,8 +151,15 @@ impl RouterPlan {
             classes: parts.classes,
             work_queens: parts.work_queens,
             shards,
-            groups: usize::from(shards).min(SHARD_GROUPS_MAX),
+            groups: 1,
         }
+    }
+
+    /// Cuts the shards into groups for so many workers. What the router does to packets does not depend
+    /// on it: a group is only what a worker takes at a time.
+    pub fn for_workers(mut self, workers: usize) -> Self {
+        self.groups = workers.saturating_mul(GROUPS_PER_WORKER).clamp(1, usize::from(self.shards));
+        self
     }
 
     /// Packets by colour of each class that has a policer.

@@ -92,7 +92,8 @@ fn build(config: &RouterConfig, options: &ReplayOptions) -> Result<RouterPlan, R
         Work::None => None,
         Work::Queens(n) => Some(u32::from(n)),
     };
-    RouterPlan::from_config(config, queens).map_err(|e| ReplayError::Options(e.to_string()))
+    let plan = RouterPlan::from_config(config, queens).map_err(|e| ReplayError::Options(e.to_string()))?;
+    Ok(plan.for_workers(options.workers))
 }
 
 /// Ports as files name them.
