@@ -220,6 +220,13 @@ impl Chunk {
     /// Positions a packet can have.
     const POSITIONS: usize = u16::MAX as usize + 1;
 
+    /// Gives up the descriptors and keeps the bytes: for a sink that has seen the packets but must not free
+    /// their memory yet.
+    pub fn forget_packets(&mut self) {
+        self.live = 0;
+        self.packets = Vec::new();
+    }
+
     /// Splits the chunk by owner. The parts share the slab; together they hold every packet once.
     pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
         let live = self.live;

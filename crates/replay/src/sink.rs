@@ -20,12 +20,14 @@ impl Sink<Chunk> for DropSink {
     fn accept(&mut self, _chunk: Chunk) {}
 }
 
-/// Output `none` of preloaded input: chunks are kept, so that freeing them is not part of the run.
+/// Output `none` of preloaded input: the bytes are kept, so that freeing them is not part of the run. The
+/// descriptors are not, so that a farm finds memory for its parts as it would without preloading.
 #[derive(Default)]
 pub(crate) struct KeepSink(Vec<Chunk>);
 
 impl Sink<Chunk> for KeepSink {
-    fn accept(&mut self, chunk: Chunk) {
+    fn accept(&mut self, mut chunk: Chunk) {
+        chunk.forget_packets();
         self.0.push(chunk);
     }
 }
