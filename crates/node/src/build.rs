@@ -169,6 +169,7 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
             config::Filtering::AddressDependent => nat::Filtering::AddressDependent,
         },
         hairpin: nat.hairpin,
+        inbound_refresh: nat.inbound_refresh,
         timeouts: nat::NatTimeouts {
             udp_s: nat.timeouts.udp_s,
             tcp_established_s: nat.timeouts.tcp_established_s,
