@@ -147,8 +147,11 @@ fn run(folder: &Path, config: &RouterConfig, model: ModelKind, workers: usize) -
     let summary = match replay(config, &options, &()) {
         Ok(summary) => summary,
         Err(error) => {
-            let folder = format!("{}/", folder.display());
-            return format!("error: {}\n", error.to_string().replace(&folder, ""));
+            let mut text = format!("error: {error}\n");
+            for folder in [folder, scratch.path()] {
+                text = text.replace(&format!("{}/", folder.display()), "");
+            }
+            return text;
         }
     };
     assert!(summary.is_conserved(), "{}: {summary:?}", folder.display());

@@ -19,12 +19,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use thalweg_wire::checksum::{finish, pseudo_ipv4, sum};
 
 /// A packet as a capture holds it.
-pub struct Built {
-    pub time_ns: u64,
-    pub port: String,
-    pub link_code: u32,
-    pub frame: Vec<u8>,
-    pub wire_len: u32,
+pub(crate) struct Built {
+    pub(crate) time_ns: u64,
+    pub(crate) port: String,
+    pub(crate) link_code: u32,
+    pub(crate) frame: Vec<u8>,
+    pub(crate) wire_len: u32,
 }
 
 struct Words<'a> {
@@ -59,7 +59,7 @@ impl<'a> Words<'a> {
 }
 
 /// Builds the packet of a line.
-pub fn line(line: &str) -> Built {
+pub(crate) fn line(line: &str) -> Built {
     let mut words = Words { words: line.split_whitespace().peekable(), line };
     let time: f64 = words.number();
     let place = words.next();
@@ -252,7 +252,7 @@ fn upper(words: &mut Words<'_>, v6: bool, pseudo: &dyn Fn(u8, u16) -> u32) -> (u
 }
 
 /// The packets as a pcapng file, with an interface for each port and kind of link.
-pub fn pcapng(packets: &[Built]) -> Vec<u8> {
+pub(crate) fn pcapng(packets: &[Built]) -> Vec<u8> {
     let block = |kind: u32, body: &[u8]| {
         let mut body = body.to_vec();
         body.resize(body.len().next_multiple_of(4), 0);

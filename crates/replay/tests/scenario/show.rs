@@ -19,7 +19,7 @@ fn ones(bytes: &[u8]) -> u32 {
 }
 
 /// An Ethernet frame. `cut` says that the capture does not hold all of it.
-pub fn frame(frame: &[u8], cut: bool) -> String {
+pub(crate) fn frame(frame: &[u8], cut: bool) -> String {
     let mac = |m: &[u8]| m.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
     let mut text = format!("{} > {} ", mac(&frame[6..12]), mac(&frame[..6]));
     match be16(frame, 12) {
