@@ -136,27 +136,28 @@ impl Chunk {
     }
 
     /// Puts the packets in order of service: by `rank`, lower first and arrival order within a rank;
-    /// `None` takes a packet out of service. `ranks` is how many ranks there are.
+    /// `None` takes a packet out of service. `ranks` is how many ranks there are, 254 at most.
     pub fn schedule(&mut self, ranks: usize, rank: impl Fn(&Packet) -> Option<usize>) {
-        let out = ranks; // the bucket behind all ranks
-        let bucket = |p: &Packet| rank(p).map_or(out, |r| r.min(ranks - 1));
-        let mut counts = vec![0u16; ranks + 2];
+        assert!((1..255).contains(&ranks), "more ranks than classes");
+        let mut starts = [0u16; 256];
         let mut sorted = true;
         let mut last = 0;
-        for p in &self.packets {
-            let b = bucket(p);
-            counts[b + 1] += 1;
-            sorted &= b >= last;
-            last = b;
+        for p in &mut self.packets {
+            // The bucket behind all ranks is for what is out of service. It waits in `position`.
+            let bucket = rank(p).map_or(ranks, |r| r.min(ranks - 1));
+            p.position = bucket as u16;
+            starts[bucket + 1] += 1;
+            sorted &= bucket >= last;
+            last = bucket;
         }
         for b in 0..=ranks {
-            counts[b + 1] += counts[b];
+            starts[b + 1] += starts[b];
         }
-        self.live = usize::from(counts[ranks]);
+        self.live = usize::from(starts[ranks]);
         for p in &mut self.packets {
-            let b = bucket(p);
-            p.position = counts[b];
-            counts[b] += 1;
+            let next = &mut starts[usize::from(p.position)];
+            p.position = *next;
+            *next += 1;
         }
         if !sorted {
             self.settle();
@@ -182,15 +183,39 @@ impl Chunk {
         self.settle();
     }
 
-    /// Moves every packet to its position: one swap per packet at most, by following cycles.
+    /// Moves every packet to its position, into a second list: each is read and written once, where
+    /// swapping in place would do both twice. Panics unless the positions are a permutation.
     fn settle(&mut self) {
-        for i in 0..self.packets.len() {
-            while usize::from(self.packets[i].position) != i {
-                let target = usize::from(self.packets[i].position);
-                self.packets.swap(i, target);
+        let count = self.packets.len();
+        let mut sorted = self.slab.home().map(SlabPool::take_list).unwrap_or_default();
+        sorted.reserve(count);
+        let mut taken = [0u64; Self::POSITIONS / 64];
+        for p in &self.packets {
+            let (position, bit) = (usize::from(p.position), 1u64 << (p.position % 64));
+            assert!(position < count && taken[position / 64] & bit == 0, "not a permutation");
+            taken[position / 64] |= bit;
+        }
+        // SAFETY: the positions are each of 0..count once, as just checked, and `sorted` has room for
+        // them. Every packet is moved: the old list forgets them all before the new one owns any, and
+        // nothing between can panic.
+        unsafe {
+            self.packets.set_len(0);
+            let from = self.packets.as_ptr();
+            let to = sorted.as_mut_ptr();
+            for i in 0..count {
+                let position = usize::from((*from.add(i)).position);
+                std::ptr::copy_nonoverlapping(from.add(i), to.add(position), 1);
             }
+            sorted.set_len(count);
+        }
+        let old = std::mem::replace(&mut self.packets, sorted);
+        if let Some(home) = self.slab.home() {
+            home.put_list(old);
         }
     }
+
+    /// Positions a packet can have.
+    const POSITIONS: usize = u16::MAX as usize + 1;
 
     /// Splits the chunk by owner. The parts share the slab; together they hold every packet once.
     pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {

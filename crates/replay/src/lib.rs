@@ -60,6 +60,7 @@ pub fn replay(
     let account = plan.merged_account(run.scratches.iter());
     let mut summary = summarize::summary(config, &plan, &account);
     summary.elapsed_s = run.elapsed.as_secs_f64();
+    summary.cpu_s = run.cpu.as_secs_f64();
     summary.packets_per_second = account.packets_in as f64 / summary.elapsed_s.max(1e-9);
     summary.model = options.model.name().to_string();
     summary.workers = run.workers;
@@ -72,6 +73,7 @@ pub fn replay(
 struct Run {
     scratches: Vec<Scratch>,
     elapsed: Duration,
+    cpu: Duration,
     workers: usize,
     input: InputReport,
     outputs: Vec<String>,
@@ -80,7 +82,8 @@ struct Run {
 impl Run {
     fn new(report: RunReport<Scratch>, elapsed: Duration, input: InputReport, outputs: Vec<String>) -> Self {
         let workers = report.threads.iter().filter(|t| t.role == "worker").count();
-        Self { scratches: report.scratches, elapsed, workers, input, outputs }
+        let cpu = report.threads.iter().map(|t| t.cpu).sum();
+        Self { scratches: report.scratches, elapsed, cpu, workers, input, outputs }
     }
 }
 

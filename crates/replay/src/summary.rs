@@ -25,6 +25,8 @@ pub struct ReplaySummary {
     pub elapsed_s: f64,
     /// `packets_in / elapsed_s`.
     pub packets_per_second: f64,
+    /// Processor time of all threads that ran stages; reading and writing files is not in it.
+    pub cpu_s: f64,
     /// Execution model.
     pub model: String,
     /// Worker threads.

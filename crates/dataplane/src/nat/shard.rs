@@ -154,9 +154,9 @@ impl NatShard {
             sessions: vec![Session::EMPTY; records].into_boxed_slice(),
             fresh: 0,
             free: 0,
-            index: vec![0; records * 3 + 1].into_boxed_slice(),
+            index: touched(records * 3 + 1),
             ports: PortPool::new(&layout, shard, config),
-            wheel: vec![0; WHEEL_S as usize].into_boxed_slice(),
+            wheel: touched(WHEEL_S as usize),
             counters: NatCounters::default(),
             translated: [0; 2],
             layout,
@@ -575,6 +575,17 @@ impl NatShard {
         }
         self.index[gap] = 0;
     }
+}
+
+/// Zeroes in memory that is really there: a page that the kernel hands out only when a session first needs
+/// it would cost that packet as much as a hundred others.
+fn touched<T: Copy + Default>(len: usize) -> Box<[T]> {
+    const PAGE_BYTES: usize = 4096;
+    let mut table = vec![T::default(); len].into_boxed_slice();
+    for entry in table.iter_mut().step_by((PAGE_BYTES / size_of::<T>()).max(1)) {
+        *std::hint::black_box(entry) = T::default();
+    }
+    table
 }
 
 /// The IPv4 packet without what follows it in the frame.
