@@ -31,7 +31,7 @@ fn captures() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = shared_captures().into_iter().collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
-            let path = entry.unwrap().path();
+            let path = entry.expect("a folder entry").path();
             let name = path.to_string_lossy();
             if path.is_dir() {
                 folders.push(path);
@@ -52,7 +52,7 @@ struct Answer {
 }
 
 fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize) -> (ReplaySummary, Answer) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a scratch folder");
     let options = ReplayOptions {
         inputs: vec![input.to_path_buf()],
         model,
@@ -70,8 +70,8 @@ fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize)
     assert!(summary.is_conserved(), "{} {model}: {summary:?}", input.display());
     let mut files = BTreeMap::new();
     for path in &summary.outputs {
-        let name = Path::new(path).file_name().unwrap().to_string_lossy().into_owned();
-        files.insert(name, std::fs::read(path).unwrap());
+        let name = Path::new(path).file_name().expect("a file name").to_string_lossy().into_owned();
+        files.insert(name, std::fs::read(path).expect("the router wrote it"));
     }
     let classes: Vec<_> = summary
         .classes

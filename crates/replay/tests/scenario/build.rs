@@ -45,7 +45,11 @@ impl<'a> Words<'a> {
     fn hex(&mut self) -> Vec<u8> {
         let word = self.next();
         let digits: Vec<u8> = word.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
-        assert!(digits.len() == word.len() && word.len() % 2 == 0, "`{word}` is not hex in: {}", self.line);
+        assert!(
+            digits.len() == word.len() && word.len().is_multiple_of(2),
+            "`{word}` is not hex in: {}",
+            self.line
+        );
         digits.chunks(2).map(|d| d[0] << 4 | d[1]).collect()
     }
 
@@ -183,7 +187,7 @@ fn ip6(words: &mut Words<'_>, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8
     let mut chain = payload;
     for (kind, content) in extensions.into_iter().rev() {
         let len = 2 + content.len();
-        assert!(len % 8 == 0, "an extension header is a multiple of 8 bytes: {}", words.line);
+        assert!(len.is_multiple_of(8), "an extension header is a multiple of 8 bytes: {}", words.line);
         let units = if kind == 44 { 0 } else { (len / 8 - 1) as u8 };
         chain = [&[next, units][..], &content, &chain].concat();
         next = kind;
