@@ -2,7 +2,6 @@
 //! and the same files out, byte for byte.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use thalweg_node::config::RouterConfig;
 use thalweg_replay::{ModelKind, Output, ReplayOptions, ReplaySummary, replay};
@@ -11,24 +10,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The folder of test data beside the repository, if this checkout has one.
-fn shared_captures() -> Option<PathBuf> {
-    let shared = std::env::var_os("THALWEG_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
-    let folder = shared.join("data/pcap");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let mut loud = std::io::stderr();
-    let _ = writeln!(loud, "SKIPPED: no captures at {}; only the examples are replayed", folder.display());
-    None
-}
-
 fn captures() -> Vec<PathBuf> {
     let mut found = vec![
         root().join("examples/small-office/office.pcapng"),
         root().join("examples/small-office/trace.txt"),
     ];
-    let mut folders: Vec<PathBuf> = shared_captures().into_iter().collect();
+    let mut folders: Vec<PathBuf> = thalweg_testdata::shared("pcap").into_iter().collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
             let path = entry.expect("a folder entry").path();

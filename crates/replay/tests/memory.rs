@@ -56,9 +56,7 @@ fn a_file_larger_than_the_bound_streams_within_it() {
         assert_eq!((summary.packets_in, summary.packets_out), (PACKETS, PACKETS), "{model}");
         match peak_kb() {
             Some(peak_kb) => assert!(peak_kb < BOUND_KB, "{model}: {peak_kb} kB resident at the peak"),
-            None => {
-                let _ = writeln!(std::io::stderr(), "SKIPPED: no VmHWM in /proc/self/status to judge by");
-            }
+            None => thalweg_testdata::skipped("no VmHWM in /proc/self/status to judge by"),
         }
     }
 }
