@@ -122,7 +122,7 @@ fn unchanged_but_for_translation(before: &[u8], after: &[u8]) {
 
 fuzz_target!(|input: &[u8]| {
     let mut config = config(2);
-    (config.shards, config.sessions_max) = (SHARDS, 64);
+    (config.shards, config.sessions_max, config.port_range) = (SHARDS, 64, 5000..=5127);
     config.forwards = vec![PortForward {
         protocol: NatProtocol::Udp,
         public_address: 1,
