@@ -51,9 +51,9 @@ impl PortGuess {
                 IpNet::V6(n) => guess.v6.push((n.network().into(), n.netmask().into(), port)),
             }
         }
-        // Longest first, so that nested networks resolve as routing would.
-        guess.v4.sort_by_key(|&(_, mask, _)| std::cmp::Reverse(mask));
-        guess.v6.sort_by_key(|&(_, mask, _)| std::cmp::Reverse(mask));
+        // Longest last: the last match wins, so nested networks resolve as routing would.
+        guess.v4.sort_by_key(|&(_, mask, _)| mask);
+        guess.v6.sort_by_key(|&(_, mask, _)| mask);
         guess
     }
 
@@ -65,14 +65,22 @@ impl PortGuess {
         }
     }
 
-    #[inline]
+    // Both look at every network: there are few, and which one matches cannot be predicted.
+
+    #[inline(always)]
     fn port_for_v4(&self, source: u32) -> Option<u16> {
-        self.v4.iter().find(|(net, mask, _)| source & mask == *net).map(|t| t.2).or(self.fallback)
+        let step = |found, &(net, mask, port): &(u32, u32, u16)| {
+            if source & mask == net { Some(port) } else { found }
+        };
+        self.v4.iter().fold(self.fallback, step)
     }
 
-    #[inline]
+    #[inline(always)]
     fn port_for_v6(&self, source: u128) -> Option<u16> {
-        self.v6.iter().find(|(net, mask, _)| source & mask == *net).map(|t| t.2).or(self.fallback)
+        let step = |found, &(net, mask, port): &(u128, u128, u16)| {
+            if source & mask == net { Some(port) } else { found }
+        };
+        self.v6.iter().fold(self.fallback, step)
     }
 }
 
@@ -261,12 +269,16 @@ fn ethernet_beyond(mut ethertype: u16, frame: &[u8], mut offset: usize) -> Resul
 /// is all ones in any order if it is in one (RFC 1071 2.B).
 #[inline(always)]
 fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
-    let mut sum = 0u64;
-    for word in header.chunks_exact(4).chain(options.chunks_exact(4)) {
-        sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    let word = |at: usize| {
+        u64::from(u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
+    };
+    let mut sum = word(0) + word(4) + word(8) + word(12) + word(16);
+    if !options.is_empty() {
+        for word in options.chunks_exact(4) {
+            sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        }
     }
     sum = (sum & 0xffff_ffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum == 0xffff

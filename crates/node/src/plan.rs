@@ -90,6 +90,8 @@ pub struct Scratch {
     /// Sum of all synthetic results, so that none can be left out.
     pub queens_sum: u64,
     members: Vec<(u16, u16)>,
+    /// Where a chunk's descriptors are sorted into; they change places with what is here.
+    spare: Vec<Packet>,
 }
 
 /// The router, ready to be run by a model.
@@ -226,7 +228,7 @@ impl RouterPlan {
             let crosses = self.label(&mut chunk.whole().0, |p| p.flags.has(PacketFlags::LATER_FRAGMENT));
             chunk.crosses_shards |= crosses;
         }
-        self.scheduler.process(chunk);
+        self.scheduler.process(chunk, &mut scratch.spare);
         scratch.account.book_dropped(&chunk.packets()[chunk.live_len()..]);
     }
 
@@ -264,7 +266,12 @@ impl Plan for RouterPlan {
     }
 
     fn scratch(&self) -> Scratch {
-        Scratch { account: Account::new(self.ports, self.classes), queens_sum: 0, members: Vec::new() }
+        Scratch {
+            account: Account::new(self.ports, self.classes),
+            queens_sum: 0,
+            members: Vec::new(),
+            spare: Vec::new(),
+        }
     }
 
     fn sequence(&self, job: &Chunk) -> u64 {

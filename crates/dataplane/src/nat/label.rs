@@ -97,12 +97,13 @@ impl Labeller {
             return self.label_carefully(packet, l3, source, destination, labels);
         };
         packet.flags.set(labels);
-        packet.shard = if labels == PacketFlags::NAT_OUT && !self.layout.shard_is_port_shard() {
-            self.layout.session_shard(protocol, source, packet.src_port)
-        } else {
-            let port = if labels == PacketFlags::NAT_OUT { packet.src_port } else { packet.dst_port };
-            self.layout.port_shard(port)
-        };
+        // All ones for a packet from inside, else zero: picks its source port, or the destination port.
+        let out = u16::from(labels & PacketFlags::NAT_OUT != 0).wrapping_neg();
+        let port = (packet.src_port & out) | (packet.dst_port & !out);
+        packet.shard = self.layout.port_shard(port);
+        if !self.layout.shard_is_port_shard() && labels == PacketFlags::NAT_OUT {
+            packet.shard = self.layout.session_shard(protocol, source, packet.src_port);
+        }
     }
 
     /// Labels hairpins, packets without ports and packets of other protocols.

@@ -240,9 +240,10 @@ impl NatShard {
         prefetch::read(&self.index, self.home(hash));
     }
 
-    /// Asks the cache for the session of an endpoint, by its index entry.
+    /// Asks the cache for the session of a packet's endpoint, by its index entry; if there is none, for
+    /// what making one will touch.
     #[inline(always)]
-    pub(crate) fn prefetch_session(&self, hash: u64) {
+    pub(crate) fn prefetch_session(&self, packet: &Packet, hash: u64) {
         let mut at = self.home(hash);
         while self.index[at] != 0 {
             if self.index[at] >> 32 == hash >> 32 {
@@ -250,6 +251,25 @@ impl NatShard {
                 return;
             }
             at = self.after(at);
+        }
+        self.prefetch_creation(packet);
+    }
+
+    /// The record that will be taken, its place in the wheel, and the index line of the public endpoint
+    /// it will get if its port is free: four lines that a new session would else wait for in turn.
+    fn prefetch_creation(&self, packet: &Packet) {
+        let (true, Some(protocol)) =
+            (packet.flags.has(PacketFlags::NAT_OUT), NatProtocol::from_ip(packet.protocol))
+        else {
+            return;
+        };
+        let record = self.free.checked_sub(1).unwrap_or(self.fresh);
+        prefetch::read(&self.sessions, record as usize);
+        let second = self.now_s.wrapping_add(self.horizons_s[protocol as usize]) % WHEEL_S;
+        prefetch::read(&self.wheel, second as usize);
+        if let ([address], true) = (&self.layout.addresses[..], self.layout.preserves_ports()) {
+            let key = endpoint_key(End::Destination, packet.protocol, *address, packet.src_port);
+            self.prefetch_index(self.layout.hash(key));
         }
     }
 
