@@ -11,14 +11,13 @@ use std::path::{Path, PathBuf};
 pub fn shared(path: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let root = std::env::var_os("THALWEG_SHARED").map_or_else(beside, PathBuf::from);
+    find(&root, path).map_err(|why| skipped(&why)).ok()
+}
+
+fn find(root: &Path, path: &str) -> Result<PathBuf, String> {
     let path = root.join("data").join(path);
-    match std::fs::canonicalize(&path) {
-        Ok(path) => Some(path),
-        Err(error) => {
-            skipped(&format!("{}: {error}; set THALWEG_SHARED", path.display()));
-            None
-        }
-    }
+    let missing = |error| format!("{}: {error}; set THALWEG_SHARED", path.display());
+    std::fs::canonicalize(&path).map_err(missing)
 }
 
 /// Says that a comparison is left out, and why, where the test runner cannot swallow it.
@@ -29,8 +28,11 @@ pub fn skipped(why: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     #[test]
-    fn what_is_not_there_is_none() {
-        assert_eq!(super::shared("no/such/file"), None);
+    fn what_is_not_there_is_named() {
+        let why = super::find(Path::new("no/such"), "pcap").expect_err("nothing is there");
+        assert!(why.starts_with("no/such/data/pcap: ") && why.ends_with("; set THALWEG_SHARED"), "{why}");
     }
 }
