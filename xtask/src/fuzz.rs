@@ -50,10 +50,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
     for (number, target) in (1..).zip(&targets) {
         println!("==> {number}/{} {target}, {} s", targets.len(), options.seconds);
+        // What is found goes to the first folder, the seeds are read from the second: they stay few.
+        let found = root.join("fuzz/target/corpus").join(target);
+        std::fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
         let status = cargo()
             .current_dir(root)
             .env("RUSTC_BOOTSTRAP", "1")
-            .args(["fuzz", "run", target, "--"])
+            .args(["fuzz", "run", target])
+            .arg(found)
+            .arg(root.join("fuzz/corpus").join(target))
+            .arg("--")
             .arg(format!("-max_total_time={}", options.seconds))
             .status()
             .map_err(|error| format!("cargo did not start: {error}"))?;

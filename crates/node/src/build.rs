@@ -160,21 +160,11 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
         port_range: nat.ports.first..=nat.ports.last,
         shards: nat.shards,
         sessions_max: nat.sessions_max,
-        port_selection: match nat.port_selection {
-            config::PortSelection::Preserve => nat::PortSelection::Preserve,
-            config::PortSelection::Hash => nat::PortSelection::Hash,
-        },
-        filtering: match nat.filtering {
-            config::Filtering::EndpointIndependent => nat::Filtering::EndpointIndependent,
-            config::Filtering::AddressDependent => nat::Filtering::AddressDependent,
-        },
+        port_selection: nat.port_selection,
+        filtering: nat.filtering,
         hairpin: nat.hairpin,
-        timeouts: nat::NatTimeouts {
-            udp_s: nat.timeouts.udp_s,
-            tcp_established_s: nat.timeouts.tcp_established_s,
-            tcp_transitory_s: nat.timeouts.tcp_transitory_s,
-            icmp_s: nat.timeouts.icmp_s,
-        },
+        inbound_refresh: nat.inbound_refresh,
+        timeouts: nat.timeouts,
         forwards,
         ..nat::NatConfig::default()
     };

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use thalweg_node::config::{
     Filtering, ForwardProtocol, Meter, NatTimeouts, NextHop, PortRange, PortSelection, RedAction,
@@ -208,23 +208,9 @@ fn classes_keep_their_order_and_default_is_always_there() {
     assert_eq!((bulk.meter, bulk.red), (meter, RedAction::Drop));
 }
 
-/// Where the real tables lie, if they are here.
-fn shared(path: &str) -> Option<PathBuf> {
-    let root = match std::env::var_os("THALWEG_SHARED") {
-        Some(root) => PathBuf::from(root),
-        None => PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-    };
-    let path = root.join("data").join(path);
-    if path.exists() {
-        return Some(std::fs::canonicalize(path).expect("a path"));
-    }
-    eprintln!("SKIPPED: {} is not here (set THALWEG_SHARED)", path.display());
-    None
-}
-
 #[test]
 fn the_full_table_loads() {
-    let Some(path) = shared("prefixes/full-table-prefixes.txt.gz") else { return };
+    let Some(path) = thalweg_testdata::shared("prefixes/full-table-prefixes.txt.gz") else { return };
     let config = accepted(
         &format!(
             "[routing]\nfiles = [{:?}]\ndefault_next_hops = [\"203.0.113.1\", \"203.0.113.3\", \"2001:db8:1::9\"]\n",

@@ -13,16 +13,7 @@ use std::path::{Path, PathBuf};
 use thalweg_ports::{FileSource, InputOptions, InputReport, InputSpec, PortNames, decompressed};
 
 fn captures() -> Option<PathBuf> {
-    let shared = std::env::var_os("THALWEG_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let captures = shared.join("data/pcap");
-    if !captures.is_dir() {
-        eprintln!("SKIPPED: no captures in {}", captures.display());
-        return None;
-    }
-    Some(captures)
+    thalweg_testdata::shared("pcap")
 }
 
 type Packet = (Vec<u8>, u32, u64);

@@ -2,7 +2,6 @@
 //! and the same files out, byte for byte.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use thalweg_node::config::RouterConfig;
 use thalweg_replay::{ModelKind, Output, ReplayOptions, ReplaySummary, replay};
@@ -11,27 +10,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The folder of test data beside the repository, if this checkout has one.
-fn shared_captures() -> Option<PathBuf> {
-    let shared = std::env::var_os("THALWEG_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
-    let folder = shared.join("data/pcap");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let mut loud = std::io::stderr();
-    let _ = writeln!(loud, "SKIPPED: no captures at {}; only the examples are replayed", folder.display());
-    None
-}
-
 fn captures() -> Vec<PathBuf> {
     let mut found = vec![
         root().join("examples/small-office/office.pcapng"),
         root().join("examples/small-office/trace.txt"),
     ];
-    let mut folders: Vec<PathBuf> = shared_captures().into_iter().collect();
+    let mut folders: Vec<PathBuf> = thalweg_testdata::shared("pcap").into_iter().collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
-            let path = entry.unwrap().path();
+            let path = entry.expect("a folder entry").path();
             let name = path.to_string_lossy();
             if path.is_dir() {
                 folders.push(path);
@@ -52,7 +39,7 @@ struct Answer {
 }
 
 fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize) -> (ReplaySummary, Answer) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a scratch folder");
     let options = ReplayOptions {
         inputs: vec![input.to_path_buf()],
         model,
@@ -70,8 +57,8 @@ fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize)
     assert!(summary.is_conserved(), "{} {model}: {summary:?}", input.display());
     let mut files = BTreeMap::new();
     for path in &summary.outputs {
-        let name = Path::new(path).file_name().unwrap().to_string_lossy().into_owned();
-        files.insert(name, std::fs::read(path).unwrap());
+        let name = Path::new(path).file_name().expect("a file name").to_string_lossy().into_owned();
+        files.insert(name, std::fs::read(path).expect("the router wrote it"));
     }
     let classes: Vec<_> = summary
         .classes

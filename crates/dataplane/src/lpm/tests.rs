@@ -8,7 +8,6 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::XorShift64Star;
 
@@ -326,15 +325,8 @@ fn fib6_readers_see_before_or_after() {
 
 /// The full table, if this machine has it.
 fn full_table() -> Option<Routes> {
-    let shared = std::env::var_os("THALWEG_SHARED").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared")),
-        PathBuf::from,
-    );
-    let path = shared.join("data/prefixes/full-table-prefixes.txt.gz");
-    let Ok(file) = std::fs::File::open(&path) else {
-        eprintln!("SKIPPED: no full table at {}; set THALWEG_SHARED", path.display());
-        return None;
-    };
+    let path = thalweg_testdata::shared("prefixes/full-table-prefixes.txt.gz")?;
+    let file = std::fs::File::open(&path).unwrap();
     let mut text = String::new();
     MultiGzDecoder::new(file).read_to_string(&mut text).unwrap();
     let routes = Routes::from_text(&text);

@@ -68,19 +68,21 @@ impl NatProtocol {
 }
 
 /// How a new session's public port is chosen, which also decides how sessions spread over shards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortSelection {
     /// The inside port if it is free (RFC 4787 section 4.2.1), else one of the same shard. Sessions that
     /// share an inside port share a shard, so a network where everyone uses one port wants `Hash`.
+    #[default]
     Preserve,
     /// A port that follows from a keyed hash of the inside endpoint; spreads any traffic evenly.
     Hash,
 }
 
 /// Which outside senders a session admits (RFC 4787 section 5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Filtering {
     /// Anyone who knows the public port: what peer-to-peer programs and games want.
+    #[default]
     EndpointIndependent,
     /// Addresses that the inside endpoint has sent to, by any port of theirs. Kept as a 256-bit Bloom
     /// filter per session: it never refuses such an address, and admits another with the probability

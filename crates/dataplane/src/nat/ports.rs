@@ -22,15 +22,23 @@ impl PortPool {
             counts: vec![0; layout.lanes()].into_boxed_slice(),
             lane_words,
         };
-        for protocol in NatProtocol::ALL {
-            for address in 0..layout.addresses.len() {
-                for parity in 0..2 {
+        // The lanes of one parity begin alike, so one is drawn up and the others are copies of it.
+        let (first, last) =
+            (layout.lane_place(*config.port_range.start()), layout.lane_place(*config.port_range.end()));
+        for parity in 0..2 {
+            let mut words = vec![0u64; lane_words];
+            let mut count = 0;
+            for place in first..=last {
+                if config.port_range.contains(&layout.lane_port(shard, parity, place)) {
+                    words[place / 64] |= 1 << (place % 64);
+                    count += 1;
+                }
+            }
+            for protocol in NatProtocol::ALL {
+                for address in 0..layout.addresses.len() {
                     let lane = layout.lane(protocol, address, parity);
-                    for place in 0..layout.lane_ports() {
-                        if config.port_range.contains(&layout.lane_port(shard, parity, place)) {
-                            pool.release(lane, place);
-                        }
-                    }
+                    pool.free[lane * lane_words..][..lane_words].copy_from_slice(&words);
+                    pool.counts[lane] = count;
                 }
             }
         }

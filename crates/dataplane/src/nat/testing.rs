@@ -228,7 +228,7 @@ pub fn fuzz_one(data: &[u8]) {
     let Some((&choices, mut data)) = data.split_first() else { return };
     let mut config = config(2);
     config.shards = 1 << (choices & 3);
-    config.sessions_max = 16;
+    (config.sessions_max, config.port_range) = (16, 5300..=5555);
     config.inbound_refresh = choices & 4 != 0;
     if choices & 8 != 0 {
         config.port_selection = PortSelection::Hash;

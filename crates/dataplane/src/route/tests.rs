@@ -73,9 +73,9 @@ fn the_longest_match_decides_and_the_frame_is_rewritten() {
     ]);
     let outs: Vec<u16> = c.packets().iter().map(|p| p.port_out).collect();
     assert_eq!(outs, [1, 2, 2]);
-    for i in 0..2 {
+    for (i, &port) in outs.iter().take(2).enumerate() {
         let frame = c.egress_frame(i);
-        let port = outs[i] as u8;
+        let port = port as u8;
         assert_eq!(frame[..14], [2, 0, 0, 0, 9, port, 2, 0, 0, 0, 1, port, 8, 0]);
         assert_eq!(frame.len(), 14 + 35);
         assert_eq!(frame[22], 63);
@@ -119,9 +119,9 @@ fn the_checksum_holds_for_every_value_it_can_have() {
             .map(|id| Frame::raw(with_ipv4_field(udp([198, 51, 100, 1], 9, 64), 4, &id.to_be_bytes())))
             .collect();
         let c = run(frames);
-        for i in 0..ids.len() {
+        for (i, id) in ids.iter().enumerate() {
             let header = &c.egress_frame(i)[14..34];
-            assert_eq!(checksum::fold(checksum::sum(header, 0)), 0xffff, "id {}", ids[i]);
+            assert_eq!(checksum::fold(checksum::sum(header, 0)), 0xffff, "id {id}");
         }
     }
 }

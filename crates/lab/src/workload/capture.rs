@@ -2,42 +2,27 @@
 
 use super::frames::{FIRST_ARRIVAL_NS, FRAME_BYTES, FrameSource};
 use std::io::{self, BufWriter, Write};
+use thalweg_wire::pcap::{FILE_HEADER_LEN, FileHeader, RECORD_HEADER_LEN, RecordHeader};
 
-const MAGIC_NANOSECONDS: u32 = 0xa1b2_3c4d;
-const SNAP_BYTES: u32 = 65_535;
 const LINK_ETHERNET: u32 = 1;
-const NS_PER_S: u64 = 1_000_000_000;
-
-/// Bytes of the file header.
-const FILE_HEADER: u64 = 24;
-/// Bytes of a record header.
-const RECORD_HEADER: u64 = 16;
 
 /// Size of the file for so many packets.
 pub fn file_bytes(packets: u64) -> u64 {
-    FILE_HEADER + packets * (RECORD_HEADER + FRAME_BYTES as u64)
+    FILE_HEADER_LEN as u64 + packets * (RECORD_HEADER_LEN + FRAME_BYTES) as u64
 }
 
 /// Writes the next `packets` frames of `source`, `gap_ns` apart. The port a frame arrives on is not part of the
 /// format.
 pub fn write(out: impl Write, source: &mut impl FrameSource, packets: u64, gap_ns: u64) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 18, out);
-    out.write_all(&MAGIC_NANOSECONDS.to_le_bytes())?;
-    out.write_all(&[2, 0, 4, 0])?; // version 2.4
-    out.write_all(&[0; 8])?; // time zone and accuracy, which no one uses
-    out.write_all(&SNAP_BYTES.to_le_bytes())?;
-    out.write_all(&LINK_ETHERNET.to_le_bytes())?;
+    let header = FileHeader::nanoseconds(LINK_ETHERNET);
+    out.write_all(&header.encode())?;
     let mut frame = [0; FRAME_BYTES];
-    let mut record = [0; RECORD_HEADER as usize];
+    let len = FRAME_BYTES as u32;
     for number in 0..packets {
-        let arrival_ns = FIRST_ARRIVAL_NS + number * gap_ns;
         source.next_frame(&mut frame);
-        // The format's 32 bits of seconds last until 2106.
-        record[0..4].copy_from_slice(&((arrival_ns / NS_PER_S) as u32).to_le_bytes());
-        record[4..8].copy_from_slice(&((arrival_ns % NS_PER_S) as u32).to_le_bytes());
-        record[8..12].copy_from_slice(&(FRAME_BYTES as u32).to_le_bytes());
-        record[12..16].copy_from_slice(&(FRAME_BYTES as u32).to_le_bytes());
-        out.write_all(&record)?;
+        let record = RecordHeader::new(&header, FIRST_ARRIVAL_NS + number * gap_ns, len, len);
+        out.write_all(&record.encode(&header))?;
         out.write_all(&frame)?;
     }
     out.flush()
@@ -83,7 +68,7 @@ mod tests {
         std::fs::write(&path, capture(20)).unwrap();
         let mut tcpdump = Command::new("tcpdump");
         let Ok(output) = tcpdump.args(["-nvv", "-r"]).arg(&path).stdin(Stdio::null()).output() else {
-            let _ = writeln!(io::stderr(), "SKIPPED: tcpdump is not installed");
+            thalweg_testdata::skipped("tcpdump is not installed");
             return;
         };
         let text = String::from_utf8_lossy(&output.stdout);

@@ -125,8 +125,7 @@ impl<'a, P: Prefix> Destinations<'a, P> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::io::{BufRead, BufReader, Write};
-    use std::path::PathBuf;
+    use std::io::{BufRead, BufReader};
 
     #[test]
     fn zipf_repeats_the_first_addresses_most() {
@@ -186,14 +185,8 @@ mod tests {
     }
 
     fn full_table() -> Option<(Vec<Ipv4Net>, Vec<Ipv6Net>)> {
-        let shared = std::env::var_os("THALWEG_SHARED").map(PathBuf::from);
-        let shared = shared.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared").into());
-        let path = shared.join("data/prefixes/full-table-prefixes.txt.gz");
-        let Ok(file) = std::fs::File::open(&path) else {
-            // Past the test runner's capture, which would swallow `eprintln!`.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: the full table is not at {}", path.display());
-            return None;
-        };
+        let path = thalweg_testdata::shared("prefixes/full-table-prefixes.txt.gz")?;
+        let file = std::fs::File::open(&path).unwrap();
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for line in BufReader::new(flate2::read::GzDecoder::new(file)).lines() {
             let line = line.unwrap();

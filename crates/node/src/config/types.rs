@@ -10,6 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 use super::Diagnostic;
+pub use thalweg_dataplane::nat::{Filtering, NatTimeouts, PortSelection};
 
 /// Place of a port in [`RouterConfig::ports`].
 pub type PortIndex = u16;
@@ -188,45 +189,6 @@ impl std::fmt::Display for PortRange {
         } else {
             write!(f, "{}-{}", self.first, self.last)
         }
-    }
-}
-
-/// How NAT chooses the public port of a new session (RFC 4787 section 4.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PortSelection {
-    /// The inside port if it is free, else another.
-    #[default]
-    Preserve,
-    /// Any port of the session's shard, by hash.
-    Hash,
-}
-
-/// Which outside senders may use a session (RFC 4787 section 5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Filtering {
-    /// Anyone.
-    #[default]
-    EndpointIndependent,
-    /// Addresses the inside host has sent to.
-    AddressDependent,
-}
-
-/// Seconds of idleness after which a session ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NatTimeouts {
-    /// UDP; RFC 4787 asks for at least 120 and recommends 300.
-    pub udp_s: u32,
-    /// Established TCP; RFC 5382 asks for at least 7440 (2 hours and 4 minutes).
-    pub tcp_established_s: u32,
-    /// TCP being opened or closed; RFC 5382 asks for at least 240.
-    pub tcp_transitory_s: u32,
-    /// ICMP queries; RFC 5508 asks for at least 60.
-    pub icmp_s: u32,
-}
-
-impl Default for NatTimeouts {
-    fn default() -> Self {
-        Self { udp_s: 300, tcp_established_s: 7440, tcp_transitory_s: 240, icmp_s: 60 }
     }
 }
 

@@ -1,0 +1,38 @@
+//! Where tests find real data: captures, tables, messages that are too large to be part of the repository.
+//!
+//! The data lies in `data/` of the folder that `THALWEG_SHARED` names, else of `../shared` beside the
+//! repository. A test that misses it says so, past the test runner's capture, and goes without; `.ci/run`
+//! lists those lines.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The path of a file or folder of test data, if it is here. `path` is relative to the data's root.
+pub fn shared(path: &str) -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let root = std::env::var_os("THALWEG_SHARED").map_or_else(beside, PathBuf::from);
+    find(&root, path).map_err(|why| skipped(&why)).ok()
+}
+
+fn find(root: &Path, path: &str) -> Result<PathBuf, String> {
+    let path = root.join("data").join(path);
+    let missing = |error| format!("{}: {error}; set THALWEG_SHARED", path.display());
+    std::fs::canonicalize(&path).map_err(missing)
+}
+
+/// Says that a comparison is left out, and why, where the test runner cannot swallow it.
+pub fn skipped(why: &str) {
+    // Nothing can be done if even this fails.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let why = super::find(Path::new("no/such"), "pcap").expect_err("nothing is there");
+        assert!(why.starts_with("no/such/data/pcap: ") && why.ends_with("; set THALWEG_SHARED"), "{why}");
+    }
+}
