@@ -23,6 +23,8 @@ pub struct ReplaySummary {
     pub dropped: BTreeMap<String, u64>,
     /// Wall-clock time from the first packet read to the last one accounted for.
     pub elapsed_s: f64,
+    /// Processor time of the model's threads, seconds; the reader's own is not in it.
+    pub cpu_s: f64,
     /// `packets_in / elapsed_s`.
     pub packets_per_second: f64,
     /// Execution model.

@@ -10,11 +10,7 @@ use thalweg_base::CHUNK_PACKETS_DEFAULT;
 
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
-    let caption = format!(
-        "{} packets, median of {} runs; spread is largest minus smallest over median",
-        grouped(outcome.packets),
-        outcome.runs
-    );
+    let caption = format!("Median of {} runs; spread is largest minus smallest over median", outcome.runs);
     let mut table = Table::new(
         caption,
         [
@@ -22,6 +18,7 @@ pub fn table(outcome: &Outcome) -> Table {
             ("chunk", Align::Right),
             ("model", Align::Left),
             ("workers", Align::Right),
+            ("packets", Align::Right),
             ("packets/s", Align::Right),
             ("spread", Align::Right),
             ("speed-up", Align::Right),
@@ -40,6 +37,7 @@ pub fn table(outcome: &Outcome) -> Table {
             cell.chunk_packets.to_string(),
             cell.model.clone(),
             cell.workers.to_string(),
+            grouped(result.packets),
             Unit::Count.format(result.packets_per_second.median),
             percent(result.packets_per_second.spread()),
             or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
@@ -112,11 +110,9 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
         "Two cells whose ranges overlap are not told apart by these measurements.".to_owned(),
         "CPU/packet is processor time of all threads, reader and sink included: a model can be faster and cost more."
             .to_owned(),
-        format!(
-            "All {} runs took the same {} packets.",
-            outcome.cells.len() * outcome.runs,
-            grouped(outcome.packets)
-        ),
+        "Runs with the same chunk size and work took the same packets and gave the same answer: as many packets \
+         forwarded, and dropped for each reason, in total, by port and by class."
+            .to_owned(),
     ]);
     report
 }

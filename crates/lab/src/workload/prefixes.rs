@@ -1,0 +1,106 @@
+//! A made-up table of routes, for when no real one is at hand.
+//!
+//! As many prefixes of each length as the Internet's table has, in proportion, but spread evenly over the unicast
+//! space. A real table is clustered: prefixes lie inside and beside each other, and large parts of the space
+//! are empty. So look-ups of random addresses hit less often here, and look-up structures are larger than on
+//! a real table with as many prefixes. Reports say which of the two they used.
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use thalweg_base::XorShift64Star;
+
+/// Prefix length and how many in a thousand have it. Rounded from public tables of 2024.
+const LENGTHS_V4: [(u8, u32); 12] = [
+    (24, 600),
+    (23, 96),
+    (22, 112),
+    (21, 52),
+    (20, 44),
+    (19, 30),
+    (18, 18),
+    (17, 12),
+    (16, 18),
+    (15, 6),
+    (14, 6),
+    (12, 6),
+];
+const LENGTHS_V6: [(u8, u32); 9] =
+    [(48, 480), (32, 120), (44, 100), (40, 90), (36, 60), (46, 50), (47, 40), (42, 30), (29, 30)];
+
+/// First octets that no public route has: this network, private, loopback.
+const OCTETS_UNUSED: [u8; 3] = [0, 10, 127];
+/// First octet of multicast; nothing from here on is unicast.
+const OCTETS_END: u32 = 224;
+
+/// `count` different IPv4 prefixes.
+pub fn v4(count: usize, seed: u64) -> Vec<Ipv4Net> {
+    let mut rng = XorShift64Star::new(seed);
+    let mut found = Vec::with_capacity(count);
+    let mut known = HashSet::with_capacity(count);
+    while found.len() < count {
+        let length = draw_length(&LENGTHS_V4, &mut rng);
+        let octet = rng.below(OCTETS_END) as u8;
+        let address = u32::from(octet) << 24 | rng.next_u64() as u32 >> 8;
+        let net = Ipv4Net::new(Ipv4Addr::from(address), length).map(|net| net.trunc());
+        if let (Ok(net), false) = (net, OCTETS_UNUSED.contains(&octet))
+            && known.insert(net)
+        {
+            found.push(net);
+        }
+    }
+    found
+}
+
+/// `count` different IPv6 prefixes in `2000::/3`.
+pub fn v6(count: usize, seed: u64) -> Vec<Ipv6Net> {
+    let mut rng = XorShift64Star::new(seed);
+    let mut found = Vec::with_capacity(count);
+    let mut known = HashSet::with_capacity(count);
+    while found.len() < count {
+        let length = draw_length(&LENGTHS_V6, &mut rng);
+        let high = (rng.next_u64() >> 3) | 0x2000_0000_0000_0000;
+        let net = Ipv6Net::new(Ipv6Addr::from(u128::from(high) << 64), length).map(|net| net.trunc());
+        if let Ok(net) = net
+            && known.insert(net)
+        {
+            found.push(net);
+        }
+    }
+    found
+}
+
+fn draw_length(lengths: &[(u8, u32)], rng: &mut XorShift64Star) -> u8 {
+    let mut draw = rng.below(lengths.iter().map(|(_, share)| share).sum());
+    for &(length, share) in lengths {
+        if draw < share {
+            return length;
+        }
+        draw -= share;
+    }
+    lengths[0].0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_different_unicast_and_the_same_each_time() {
+        let made = v4(5_000, 1);
+        assert_eq!(made, v4(5_000, 1));
+        assert_ne!(made, v4(5_000, 2));
+        assert_eq!(made.iter().collect::<HashSet<_>>().len(), 5_000);
+        for net in &made {
+            let octet = net.network().octets()[0];
+            assert!(octet < 224 && !OCTETS_UNUSED.contains(&octet), "{net}");
+            assert_eq!(*net, net.trunc());
+        }
+        let longest = made.iter().filter(|net| net.prefix_len() == 24).count();
+        assert!((2_800..3_200).contains(&longest), "{longest} of 5,000 should be about three in five");
+        let made = v6(2_000, 1);
+        assert_eq!(made.iter().collect::<HashSet<_>>().len(), 2_000);
+        let global: Ipv6Net = "2000::/3".parse().unwrap();
+        assert!(made.iter().all(|net| global.contains(net)));
+    }
+}
