@@ -1,9 +1,9 @@
 //! A made-up table of routes, for when no real one is at hand.
 //!
-//! As many prefixes of each length as the Internet's table has, in proportion, but spread evenly over the unicast
-//! space. A real table is clustered: prefixes lie inside and beside each other, and large parts of the space
-//! are empty. So look-ups of random addresses hit less often here, and look-up structures are larger than on
-//! a real table with as many prefixes. Reports say which of the two they used.
+//! As many prefixes of each length as the Internet's table has, in proportion. IPv4 prefixes are spread evenly over
+//! the unicast space, IPv6 ones over 640 blocks in it, as if there were that many registries' customers.
+//! A real table is more uneven than both: prefixes lie inside and beside each other. So look-up structures
+//! come out another size than with as many real prefixes. Reports say which of the two they used.
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::collections::HashSet;
@@ -27,6 +27,9 @@ const LENGTHS_V4: [(u8, u32); 12] = [
 ];
 const LENGTHS_V6: [(u8, u32); 9] =
     [(48, 480), (32, 120), (44, 100), (40, 90), (36, 60), (46, 50), (47, 40), (42, 30), (29, 30)];
+
+/// Blocks of length /20 that IPv6 prefixes lie in; a full table of 2024 has about as many.
+const BLOCKS_V6: u32 = 640;
 
 /// First octets that no public route has: this network, private, loopback.
 const OCTETS_UNUSED: [u8; 3] = [0, 10, 127];
@@ -52,14 +55,16 @@ pub fn v4(count: usize, seed: u64) -> Vec<Ipv4Net> {
     found
 }
 
-/// `count` different IPv6 prefixes in `2000::/3`.
+/// `count` different IPv6 prefixes in `2000::/3`; at most a few million, or blocks run full.
 pub fn v6(count: usize, seed: u64) -> Vec<Ipv6Net> {
     let mut rng = XorShift64Star::new(seed);
     let mut found = Vec::with_capacity(count);
     let mut known = HashSet::with_capacity(count);
+    let blocks: Vec<u64> = (0..BLOCKS_V6).map(|_| rng.next_u64() >> 44 & 0x1_ffff | 0x2_0000).collect();
     while found.len() < count {
         let length = draw_length(&LENGTHS_V6, &mut rng);
-        let high = (rng.next_u64() >> 3) | 0x2000_0000_0000_0000;
+        let block = blocks[rng.below(BLOCKS_V6) as usize];
+        let high = block << 44 | rng.next_u64() >> 20;
         let net = Ipv6Net::new(Ipv6Addr::from(u128::from(high) << 64), length).map(|net| net.trunc());
         if let Ok(net) = net
             && known.insert(net)
