@@ -80,7 +80,7 @@ fn show(
     let page = report.write(folder, results).map_err(failed)?;
     match format {
         Format::Human => print(&format!(
-            "{table}\n\nwrote {}\nwrote {}\n",
+            "{table}\nwrote {}\nwrote {}\n",
             page.display(),
             folder.join("results.json").display()
         )),

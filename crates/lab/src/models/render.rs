@@ -10,7 +10,11 @@ use thalweg_base::CHUNK_PACKETS_DEFAULT;
 
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
-    let caption = format!("Median of {} runs; spread is largest minus smallest over median", outcome.runs);
+    let caption = format!(
+        "Median of {} runs of {} packets; spread: (largest - smallest) / median",
+        outcome.runs,
+        packets(&outcome.cells)
+    );
     let mut table = Table::new(
         caption,
         [
@@ -18,12 +22,11 @@ pub fn table(outcome: &Outcome) -> Table {
             ("chunk", Align::Right),
             ("model", Align::Left),
             ("workers", Align::Right),
-            ("packets", Align::Right),
-            ("packets/s", Align::Right),
+            ("pps", Align::Right),
             ("spread", Align::Right),
             ("speed-up", Align::Right),
             ("efficiency", Align::Right),
-            ("CPU/packet", Align::Right),
+            ("CPU/pkt", Align::Right),
             ("p50", Align::Right),
             ("p99", Align::Right),
         ],
@@ -37,7 +40,6 @@ pub fn table(outcome: &Outcome) -> Table {
             cell.chunk_packets.to_string(),
             cell.model.clone(),
             cell.workers.to_string(),
-            grouped(result.packets),
             Unit::Count.format(result.packets_per_second.median),
             percent(result.packets_per_second.spread()),
             or_dash(result.speed_up.map(|s| format!("{s:.2}"))),
@@ -48,6 +50,19 @@ pub fn table(outcome: &Outcome) -> Table {
         ]);
     }
     table
+}
+
+/// Packets of a run, for each work: a run takes whole chunks, so their size has a say.
+fn packets(cells: &[CellResult]) -> String {
+    let works = distinct(cells, |c| c.work.clone());
+    let of = |work: &String| {
+        let all = || cells.iter().filter(|r| r.cell.work == *work).map(|r| r.packets);
+        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        let range =
+            if least == most { grouped(least) } else { format!("{} to {}", grouped(least), grouped(most)) };
+        if works.len() == 1 { range } else { format!("{range} with {work}") }
+    };
+    works.iter().map(of).collect::<Vec<_>>().join(", ")
 }
 
 /// Plots with a caption each: per work setting, speed-up by workers, throughput by chunk size (if there are
@@ -108,8 +123,7 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
          so that a disturbance touches all cells alike."
             .to_owned(),
         "Two cells whose ranges overlap are not told apart by these measurements.".to_owned(),
-        "CPU/packet is processor time of all threads, reader and sink included: a model can be faster and cost more."
-            .to_owned(),
+        "CPU/pkt is processor time of all threads of the model: a model can be faster and cost more.".to_owned(),
         "Runs with the same chunk size and work took the same packets and gave the same answer: as many packets \
          forwarded, and dropped for each reason, in total, by port and by class."
             .to_owned(),

@@ -52,7 +52,7 @@ const NAT_CONFIG: &str = r#"# Made by `thalweg lab`: many hosts behind four addr
 
 [ports.wan]
 mac = "02:00:00:00:00:01"
-addresses = ["203.0.113.2/28"]
+addresses = ["203.0.113.2/28", "203.0.113.3/28", "203.0.113.4/28", "203.0.113.5/28"]
 default_mac = "02:00:00:00:01:01"
 
 [ports.lan]

@@ -31,8 +31,8 @@ const LENGTHS_V6: [(u8, u32); 9] =
 /// Blocks of length /20 that IPv6 prefixes lie in; a full table of 2024 has about as many.
 const BLOCKS_V6: u32 = 640;
 
-/// First octets that no public route has: this network, private, loopback.
-const OCTETS_UNUSED: [u8; 3] = [0, 10, 127];
+/// First octets of addresses that are not forwarded (this network, loopback, link-local) or private.
+const OCTETS_UNUSED: [u8; 4] = [0, 10, 127, 169];
 /// First octet of multicast; nothing from here on is unicast.
 const OCTETS_END: u32 = 224;
 
