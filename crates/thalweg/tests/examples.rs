@@ -93,16 +93,18 @@ fn article_trace() {
 fn full_table_forwards_by_its_prefixes() {
     let folder = tempfile::tempdir().expect("a folder");
     let trace = folder.path().join("trace.txt");
-    // Longest match: 198.18.0.0/15, /16 and 198.18.128.0/17 have different next hops; 8.8.8.8 has none.
-    let text = "eth0 198.19.0.1 192.0.2.77 53 4000 dns\neth0 198.18.1.1 192.0.2.77 53 4000 dns\n\
-                eth0 198.18.200.1 192.0.2.77 53 4000 dns\neth0 8.8.8.8 192.0.2.77 53 4000 dns\n";
+    // Longest match: the first four prefixes of the file, each with its own next hop; then the blackhole
+    // within a /26, and an address that no prefix has.
+    let destinations =
+        ["198.19.200.1", "198.18.1.1", "198.18.200.1", "198.19.0.1", "203.0.113.255", "8.8.8.8"];
+    let text: String = destinations.iter().map(|to| format!("eth0 {to} 192.0.2.77 53 4000 dns\n")).collect();
     std::fs::write(&trace, text).expect("writing");
     let input = format!("core={}", trace.display());
     let summary = replay(&input, "full-table", &[]);
-    assert_eq!(counts(&summary), (4, 3));
-    assert_eq!(summary["dropped"], serde_json::json!({ "no-route": 1 }));
+    assert_eq!(counts(&summary), (6, 4));
+    assert_eq!(summary["dropped"], serde_json::json!({ "no-route": 1, "blackhole": 1 }));
     assert_eq!(summary["ports"]["core"]["packets_out"], 2, "the first two next hops of the list");
-    assert_eq!(summary["ports"]["edge"]["packets_out"], 1, "the third");
+    assert_eq!(summary["ports"]["edge"]["packets_out"], 2, "the other two");
     assert_eq!(summary["nat"], serde_json::Value::Null);
 }
 
