@@ -77,6 +77,11 @@ impl Report {
         Self { title: title.into(), lead: lead.into(), origin, blocks: Vec::new() }
     }
 
+    /// What was found or asked.
+    pub fn lead(&self) -> &str {
+        &self.lead
+    }
+
     /// Begins a section.
     pub fn heading(&mut self, text: impl Into<String>) {
         self.blocks.push(Block::Heading(text.into()));

@@ -60,11 +60,12 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg replay office.pcapng -c router.toml                        what happens to every packet
-  thalweg replay office.pcapng -c router.toml --output out           one capture per egress port in out/
-  zcat day.pcap.gz | thalweg replay - -c router.toml               from standard input
-  thalweg replay trace.txt -c router.toml --model farm --readers 1 --workers 2 --work queens:8
-  thalweg replay trace.txt -c router.toml --field-order src-first  traces with the source first")]
+  thalweg replay office.pcapng -c router.toml                      what happens to every packet
+  thalweg replay office.pcapng -c router.toml --output out         and a capture per port in out/
+  thalweg replay wan=a.pcap lan=b.pcap.gz -c router.toml           where packets arrive
+  ssh host tcpdump -w - | thalweg replay - -c router.toml          from standard input
+  thalweg replay trace.txt -c router.toml --field-order src-first  traces with the source first
+  thalweg replay trace.txt -c router.toml --model farm --readers 1 --workers 2 --work queens:8")]
 pub(crate) struct ReplayArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
@@ -259,7 +260,7 @@ pub(crate) enum Experiment {
 #[command(after_help = "\
 Examples:
   thalweg lab models                                          the article's trace, made here
-  thalweg lab models --generate flood -c router.toml          64-byte packets over the routes you have
+  thalweg lab models --generate flood -c router.toml          64-byte packets over your routes
   thalweg lab models trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report
   thalweg lab models --quick                                  under a minute, to see that it works")]
 pub(crate) struct LabModelsArgs {
@@ -312,7 +313,7 @@ pub(crate) struct LabModelsArgs {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Seed of what is made and of the order of runs
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) seed: u64,
 }
 
@@ -355,7 +356,7 @@ pub(crate) struct LabLpmArgs {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Seed of the made-up table
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) seed: u64,
 }
 

@@ -80,12 +80,31 @@ fn show(
     let page = report.write(folder, results).map_err(failed)?;
     match format {
         Format::Human => print(&format!(
-            "{table}\nwrote {}\nwrote {}\n",
+            "{table}\n{}\n\nwrote {}\nwrote {}\n",
+            wrapped(report.lead(), 100),
             page.display(),
             folder.join("results.json").display()
         )),
         Format::Json => print(&report.json(results).map_err(failed)?),
     }
+}
+
+/// Words in lines of at most `width` characters.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let more = word.chars().count();
+        if length > 0 && length + 1 + more > width {
+            lines.push('\n');
+            length = 0;
+        } else if length > 0 {
+            lines.push(' ');
+            length += 1;
+        }
+        lines += word;
+        length += more;
+    }
+    lines
 }
 
 /// The command line as it was typed, for the report; the program by its name.

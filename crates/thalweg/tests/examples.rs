@@ -151,3 +151,21 @@ fn tables_fit_a_hundred_columns() {
         }
     }
 }
+
+/// The README shows what its command prints; all of it but times must still be true.
+#[test]
+fn the_readme_shows_this_output() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("the README");
+    let command =
+        readme.lines().find_map(|line| line.strip_prefix("cargo run --release -p thalweg -- replay "));
+    let arguments: Vec<&str> = command.expect("a replay command").split_whitespace().collect();
+    let output = thalweg(&[&["replay"], &arguments[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let timeless = |line: &&str| !["pps", " s", " ms", " µs", " ns"].iter().any(|unit| line.contains(unit));
+    let mut compared = 0;
+    for line in text.lines().filter(timeless).filter(|line| line.chars().any(char::is_alphabetic)) {
+        assert!(readme.contains(line), "the README lacks: {line}");
+        compared += 1;
+    }
+    assert!(compared > 10, "{compared} lines of\n{text}");
+}

@@ -11,7 +11,7 @@ use thalweg_base::CHUNK_PACKETS_DEFAULT;
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
     let caption = format!(
-        "Median of {} runs of {} packets; spread: (largest - smallest) / median",
+        "Median of {} runs of {}; spread: (largest - smallest) / median",
         outcome.runs,
         packets(&outcome.cells)
     );
@@ -60,9 +60,13 @@ fn packets(cells: &[CellResult]) -> String {
         let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
         let range =
             if least == most { grouped(least) } else { format!("{} to {}", grouped(least), grouped(most)) };
-        if works.len() == 1 { range } else { format!("{range} with {work}") }
+        if works.len() == 1 {
+            range
+        } else {
+            if work == "none" { range } else { format!("{range} with {work}") }
+        }
     };
-    works.iter().map(of).collect::<Vec<_>>().join(", ")
+    works.iter().map(of).collect::<Vec<_>>().join(", ") + " packets"
 }
 
 /// Plots with a caption each: per work setting, speed-up by workers, throughput by chunk size (if there are

@@ -147,7 +147,8 @@ pub fn generate(kind: Generated, packets: u64, seed: u64, folder: &Path) -> Resu
     let config = folder.join("router.toml");
     match kind {
         Generated::Flood => {
-            let routes = prefixes::v4(FLOOD_ROUTES, seed);
+            // Another series than the one that addresses are drawn from.
+            let routes = prefixes::v4(FLOOD_ROUTES, seed ^ 0x7ab1e);
             write_file(&folder.join("prefixes.txt"), |out| {
                 routes.iter().try_for_each(|net| writeln!(out, "{net}"))
             })?;

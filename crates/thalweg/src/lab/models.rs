@@ -321,7 +321,25 @@ fn lead(outcome: &Outcome) -> String {
             best.cell.model, best.cell.workers, best.cell.chunk_packets
         );
     }
-    text
+    text + &disturbance(outcome)
+}
+
+/// Runs of one cell differ by this much of their median, in half of the cells, when the machine has other things
+/// to do.
+const SPREAD_DISTURBED: f64 = 0.25;
+
+/// A warning if the numbers are not worth much.
+fn disturbance(outcome: &Outcome) -> String {
+    let mut spreads: Vec<f64> = outcome.cells.iter().map(|r| r.packets_per_second.spread()).collect();
+    spreads.sort_by(f64::total_cmp);
+    match spreads.get(spreads.len() / 2) {
+        Some(&spread) if spread > SPREAD_DISTURBED => format!(
+            " But the machine was disturbed: in half of the cells, runs differ by {:.0} % of their median or \
+             more. Measure again when it is quiet.",
+            spread * 100.0
+        ),
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]
