@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use thalweg_node::config::RouterConfig;
-use thalweg_replay::{ModelKind, Output, ReplayOptions, ReplaySummary, replay};
+use thalweg_replay::{ModelKind, Output, Prepared, ReplayOptions, ReplaySummary, replay};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -31,7 +31,7 @@ fn captures() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = shared_captures().into_iter().collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
-            let path = entry.unwrap().path();
+            let path = entry.expect("an entry").path();
             let name = path.to_string_lossy();
             if path.is_dir() {
                 folders.push(path);
@@ -52,7 +52,7 @@ struct Answer {
 }
 
 fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize) -> (ReplaySummary, Answer) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let options = ReplayOptions {
         inputs: vec![input.to_path_buf()],
         model,
@@ -70,8 +70,8 @@ fn answer(config: &RouterConfig, input: &Path, model: ModelKind, workers: usize)
     assert!(summary.is_conserved(), "{} {model}: {summary:?}", input.display());
     let mut files = BTreeMap::new();
     for path in &summary.outputs {
-        let name = Path::new(path).file_name().unwrap().to_string_lossy().into_owned();
-        files.insert(name, std::fs::read(path).unwrap());
+        let name = Path::new(path).file_name().expect("a file").to_string_lossy().into_owned();
+        files.insert(name, std::fs::read(path).expect("what was written"));
     }
     let classes: Vec<_> = summary
         .classes
@@ -113,4 +113,28 @@ fn every_capture_is_accounted_for_and_every_model_agrees() {
         }
     }
     assert!(packets_in > 900 && packets_out * 2 > 900, "the examples alone have more");
+}
+
+/// Tables are shared, memory of packets is not: the tenth replay gives what the first gave.
+#[test]
+fn replays_of_one_router_do_not_know_of_each_other() {
+    let config = RouterConfig::load(&root().join("examples/small-office/router.toml")).expect("valid");
+    let options = ReplayOptions {
+        inputs: vec![root().join("examples/small-office/trace.txt")],
+        preload: true,
+        ..ReplayOptions::default()
+    };
+    let prepared = Prepared::new(&config).expect("a router");
+    let counts = |summary: &ReplaySummary| (summary.dropped.clone(), summary.nat, summary.bytes_out);
+    let alone = counts(&replay(&config, &options, &()).expect("a replay"));
+    for model in ModelKind::ALL {
+        let options = ReplayOptions {
+            model,
+            workers: if model == ModelKind::Serial { 1 } else { 2 },
+            ..options.clone()
+        };
+        let summary = prepared.replay(&options, &()).expect("a replay");
+        assert_eq!(counts(&summary), alone, "{model}");
+        assert_eq!(summary.packets_in, 384);
+    }
 }
