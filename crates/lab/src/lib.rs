@@ -7,9 +7,9 @@
 //! ([`plot`]) into one HTML file that names machine, commit, input and command, and writes the same numbers
 //! as `results.json`; the tables also go to the terminal.
 //!
-//! The laboratory measures what it is handed: experiments take a closure that runs one cell, and rows that
-//! others have measured. So it depends on no execution model and no look-up structure, and it can be tested
-//! with made-up numbers.
+//! Experiments and what shows them are apart: [`models::run`] takes a closure that runs one cell, tables and
+//! reports take rows that somebody has measured. So both can be tested with made-up numbers. Only
+//! [`lpm::bench`] and [`workload::generate`] know the router.
 //!
 //! Invariants: a number is never shown without its spread where there is one; a report needs nothing but
 //! itself (no script, font or picture from elsewhere); text from outside is escaped.

@@ -1,7 +1,9 @@
 //! The experiment on longest-prefix match: measurements made elsewhere, shown as table and report.
 //!
-//! The rows come from whoever measures (our own structures, or another program's on the same addresses); this
-//! module only shows them. The workload they must have used is that of [`crate::workload::destinations`].
+//! The rows come from whoever measures: [`bench`] our own structures, or another program on the same addresses.
+//! This module only shows them. The workload they must have used is that of [`crate::workload::destinations`].
+
+pub mod bench;
 
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
 use crate::report::{Origin, Report};

@@ -77,6 +77,11 @@ impl Report {
         Self { title: title.into(), lead: lead.into(), origin, blocks: Vec::new() }
     }
 
+    /// What was found or asked.
+    pub fn lead(&self) -> &str {
+        &self.lead
+    }
+
     /// Begins a section.
     pub fn heading(&mut self, text: impl Into<String>) {
         self.blocks.push(Block::Heading(text.into()));
@@ -138,9 +143,8 @@ impl Report {
         )
     }
 
-    /// Writes `report.html` and `results.json` into `folder`, making it if need be. `results` are the
-    /// experiment's own numbers; they stand in the JSON beside title and origin. Gives the page's path.
-    pub fn write(&self, folder: &Path, results: &impl Serialize) -> Result<PathBuf, ReportError> {
+    /// The numbers: the experiment's own `results` beside title and origin.
+    pub fn json(&self, results: &impl Serialize) -> Result<String, ReportError> {
         #[derive(Serialize)]
         struct Document<'a, R> {
             title: &'a str,
@@ -150,6 +154,12 @@ impl Report {
         let document = Document { title: &self.title, origin: &self.origin, results };
         let mut json = serde_json::to_string_pretty(&document).map_err(ReportError::Results)?;
         json.push('\n');
+        Ok(json)
+    }
+
+    /// Writes `report.html` and `results.json` into `folder`, making it if need be. Gives the page's path.
+    pub fn write(&self, folder: &Path, results: &impl Serialize) -> Result<PathBuf, ReportError> {
+        let json = self.json(results)?;
         std::fs::create_dir_all(folder)
             .map_err(|source| ReportError::File { path: folder.to_path_buf(), source })?;
         put(&folder.join("results.json"), &json)?;

@@ -56,13 +56,17 @@ impl fmt::Display for Table {
             table.add_row(row);
         }
         for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
+            column.set_padding((0, 0)); // eleven columns in a hundred characters
             column.set_cell_alignment(match align {
                 Align::Left => CellAlignment::Left,
                 Align::Right => CellAlignment::Right,
             });
         }
         writeln!(f, "{}", self.caption)?;
-        write!(f, "{table}")
+        for line in table.to_string().lines() {
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
     }
 }
 

@@ -6,6 +6,8 @@
 //! - [`nat`]: sessions behind a translator, opened, then used both ways.
 //! - [`frames`]: what the last two have in common, and how frames become chunks in memory.
 //! - [`capture`]: frames into a capture file of any size, in constant memory.
+//! - [`prefixes`]: a made-up table of routes, where no real one is at hand.
+//! - [`generate`]: input file and configuration of a whole experiment, from its name.
 //!
 //! Missing: IPv6 frames, mixed frame sizes, bursts. Real captures bring those.
 
@@ -13,5 +15,7 @@ pub mod capture;
 pub mod destinations;
 pub mod flood;
 pub mod frames;
+pub mod generate;
 pub mod nat;
+pub mod prefixes;
 pub mod trace;

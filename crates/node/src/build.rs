@@ -14,7 +14,7 @@ use std::sync::Arc;
 use thalweg_base::DropReason;
 use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::ingress::{Ingress, PortGuess};
-use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer, LpmError};
+use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
 use thalweg_dataplane::nat::{self, Labeller, NatStage};
 use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
@@ -51,17 +51,87 @@ impl std::error::Error for BuildError {}
 impl RouterPlan {
     /// The router of a configuration, with N-queens work after each stage if asked for.
     pub fn from_config(config: &RouterConfig, work_queens: Option<u32>) -> Result<Self, BuildError> {
+        Self::with_routes(config, &Routes::build(config)?, work_queens)
+    }
+
+    /// The same with look-up tables that were built before, from the same configuration.
+    pub fn with_routes(
+        config: &RouterConfig,
+        routes: &Routes,
+        work_queens: Option<u32>,
+    ) -> Result<Self, BuildError> {
         Ok(RouterPlan::new(RouterParts {
             ingress: Ingress { drop_martians: config.validate.martians, port_guess: port_guess(config) },
             classifier: classifier(&config.qos),
             police: Police::new(&config.qos.classes.iter().map(policer).collect::<Vec<_>>()),
             scheduler: Scheduler::new(&config.qos.classes.iter().map(service).collect::<Vec<_>>()),
             nat: config.nat.as_ref().map(|n| build_nat(n, config)).transpose()?,
-            router: router(config)?,
+            router: routes.router(),
             ports: config.ports.len(),
             classes: config.qos.classes.len(),
             work_queens,
         }))
+    }
+}
+
+/// The look-up tables of a configuration, and what its routes lead to. They remember nothing of packets, so
+/// any number of routers can share one: a full table takes longer to build than most replays take.
+#[derive(Clone)]
+pub struct Routes {
+    fib4: Arc<Fib4>,
+    fib6: Arc<Fib6>,
+    next_hops: NextHops,
+}
+
+impl Routes {
+    /// Builds the tables of this configuration.
+    pub fn build(config: &RouterConfig) -> Result<Self, BuildError> {
+        let macs: HashMap<(u16, IpAddr), config::MacAddress> =
+            config.neighbours.iter().map(|n| ((n.port, n.address), n.mac)).collect();
+        let mut groups = Groups::default();
+        let mut ids = Vec::with_capacity(config.routing.targets.len());
+        for target in &config.routing.targets {
+            let paths = match target {
+                RouteTarget::Local(_) => vec![AdjacencyKey::Drop(DropReason::Local)],
+                RouteTarget::Blackhole => vec![AdjacencyKey::Drop(DropReason::Blackhole)],
+                RouteTarget::Unreachable => vec![AdjacencyKey::Drop(DropReason::Unreachable)],
+                RouteTarget::Forward(hops) => hops.iter().map(|hop| adjacency(hop, config, &macs)).collect(),
+            };
+            ids.push(groups.id(paths, config)?);
+        }
+        let id_of = |target: &u32| ids.get(*target as usize).copied().unwrap_or(0);
+        let mut v4: Vec<(Ipv4Net, u16)> = config.routing.v4.iter().map(|(net, t)| (*net, id_of(t))).collect();
+        let mut v6: Vec<(Ipv6Net, u16)> = config.routing.v6.iter().map(|(net, t)| (*net, id_of(t))).collect();
+        let hosts = host_routes(config, &mut groups)?;
+        let taken4: HashSet<Ipv4Net> = v4.iter().map(|r| r.0).filter(|n| n.prefix_len() == 32).collect();
+        let taken6: HashSet<Ipv6Net> = v6.iter().map(|r| r.0).filter(|n| n.prefix_len() == 128).collect();
+        for (host, id) in hosts {
+            match host {
+                IpNet::V4(net) if !taken4.contains(&net) => v4.push((net, id)),
+                IpNet::V6(net) if !taken6.contains(&net) => v6.push((net, id)),
+                _ => {}
+            }
+        }
+        let refused = |e: LpmError| BuildError::Routes(e.to_string());
+        Ok(Self {
+            fib4: Arc::clone(Fib4Writer::from_routes(v4).map_err(refused)?.table()),
+            fib6: Arc::clone(Fib6Writer::from_routes(v6).map_err(refused)?.table()),
+            next_hops: groups.hops,
+        })
+    }
+
+    fn router(&self) -> Router {
+        Router {
+            fib4: Arc::clone(&self.fib4),
+            fib6: Arc::clone(&self.fib6),
+            next_hops: self.next_hops.clone(),
+        }
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routes").field("next_hops", &self.next_hops.len()).finish_non_exhaustive()
     }
 }
 
@@ -227,41 +297,6 @@ impl Groups {
         self.known.insert(paths, id);
         Ok(id)
     }
-}
-
-fn router(config: &RouterConfig) -> Result<Router, BuildError> {
-    let macs: HashMap<(u16, IpAddr), config::MacAddress> =
-        config.neighbours.iter().map(|n| ((n.port, n.address), n.mac)).collect();
-    let mut groups = Groups::default();
-    let mut ids = Vec::with_capacity(config.routing.targets.len());
-    for target in &config.routing.targets {
-        let paths = match target {
-            RouteTarget::Local(_) => vec![AdjacencyKey::Drop(DropReason::Local)],
-            RouteTarget::Blackhole => vec![AdjacencyKey::Drop(DropReason::Blackhole)],
-            RouteTarget::Unreachable => vec![AdjacencyKey::Drop(DropReason::Unreachable)],
-            RouteTarget::Forward(hops) => hops.iter().map(|hop| adjacency(hop, config, &macs)).collect(),
-        };
-        ids.push(groups.id(paths, config)?);
-    }
-    let id_of = |target: &u32| ids.get(*target as usize).copied().unwrap_or(0);
-    let mut v4: Vec<(Ipv4Net, u16)> = config.routing.v4.iter().map(|(net, t)| (*net, id_of(t))).collect();
-    let mut v6: Vec<(Ipv6Net, u16)> = config.routing.v6.iter().map(|(net, t)| (*net, id_of(t))).collect();
-    let hosts = host_routes(config, &mut groups)?;
-    let taken4: HashSet<Ipv4Net> = v4.iter().map(|r| r.0).filter(|n| n.prefix_len() == 32).collect();
-    let taken6: HashSet<Ipv6Net> = v6.iter().map(|r| r.0).filter(|n| n.prefix_len() == 128).collect();
-    for (host, id) in hosts {
-        match host {
-            IpNet::V4(net) if !taken4.contains(&net) => v4.push((net, id)),
-            IpNet::V6(net) if !taken6.contains(&net) => v6.push((net, id)),
-            _ => {}
-        }
-    }
-    let refused = |e: LpmError| BuildError::Routes(e.to_string());
-    Ok(Router {
-        fib4: Arc::clone(Fib4Writer::from_routes(v4).map_err(refused)?.table()),
-        fib6: Arc::clone(Fib6Writer::from_routes(v6).map_err(refused)?.table()),
-        next_hops: groups.hops,
-    })
 }
 
 fn adjacency(

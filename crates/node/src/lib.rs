@@ -11,4 +11,4 @@ mod build;
 pub mod config;
 pub mod plan;
 
-pub use build::BuildError;
+pub use build::{BuildError, Routes};

@@ -14,6 +14,7 @@
 //! lock per chunk and stage.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
@@ -109,6 +110,8 @@ pub struct RouterPlan {
     work_queens: Option<u32>,
     shards: u16,
     groups: usize,
+    /// The packet clock of the latest chunk.
+    clock_ns: AtomicU64,
 }
 
 impl RouterPlan {
@@ -152,6 +155,7 @@ impl RouterPlan {
             work_queens: parts.work_queens,
             shards,
             groups: 1,
+            clock_ns: AtomicU64::new(0),
         }
     }
 
@@ -172,9 +176,12 @@ impl RouterPlan {
         lock(&self.arrival).fragments.counts()
     }
 
-    /// NAT's counters, if configured.
+    /// NAT's counters, if configured, with what has expired by the packet clock taken out of every shard,
+    /// those that saw no packet lately too. Not to be asked while a model runs.
     pub fn nat_counters(&self) -> Option<NatCounters> {
-        self.nat.as_ref().map(|n| n.stage.counters())
+        let nat = self.nat.as_ref()?;
+        nat.stage.advance(self.clock_ns.load(Ordering::Relaxed));
+        Some(nat.stage.counters())
     }
 
     /// The books of all workers together.
@@ -235,6 +242,7 @@ impl RouterPlan {
             let crosses = self.label(&mut chunk.whole().0, |p| p.flags.has(PacketFlags::LATER_FRAGMENT));
             chunk.crosses_shards |= crosses;
         }
+        self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
         self.scheduler.process(chunk, &mut scratch.spare);
         scratch.account.book_dropped(&chunk.packets()[chunk.live_len()..]);
     }

@@ -200,10 +200,18 @@ impl FileSource {
     }
 
     /// Reads everything into memory of its own, each chunk's trimmed to size.
-    pub fn load_all(mut self) -> Result<(Vec<Chunk>, InputReport), InputError> {
+    pub fn load_all(self) -> Result<(Vec<Chunk>, InputReport), InputError> {
+        self.load_first(u64::MAX)
+    }
+
+    /// The same, but no more chunks than are needed for this many packets.
+    pub fn load_first(mut self, packets: u64) -> Result<(Vec<Chunk>, InputReport), InputError> {
         self.chunks.keep_in_memory();
         let mut chunks = Vec::new();
-        while let Some(chunk) = self.next_chunk()? {
+        let mut loaded = 0;
+        while loaded < packets {
+            let Some(chunk) = self.next_chunk()? else { break };
+            loaded += chunk.packets().len() as u64;
             chunks.push(chunk);
         }
         Ok((chunks, self.reporter.into_report()))

@@ -32,6 +32,7 @@ use thalweg_base::Chunk;
 use thalweg_exec::{ModelOptions, RunReport, Sink, Source};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::{BuildError, Routes};
 use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
 
 /// Chunks that may wait between the reader and the model.
@@ -49,19 +50,61 @@ pub fn replay(
     options: &ReplayOptions,
     progress: &dyn ReplayProgress,
 ) -> Result<ReplaySummary, ReplayError> {
-    let plan = build(config, options)?;
+    Prepared::new(config)?.replay(options, progress)
+}
+
+/// A configuration with its look-up tables built, for any number of replays. Everything that remembers packets
+/// (NAT sessions, policers, books) is new for each, so no replay knows of the one before.
+#[derive(Debug)]
+pub struct Prepared<'c> {
+    config: &'c RouterConfig,
+    routes: Routes,
+}
+
+impl<'c> Prepared<'c> {
+    /// Builds the tables.
+    pub fn new(config: &'c RouterConfig) -> Result<Self, ReplayError> {
+        Ok(Self { config, routes: Routes::build(config).map_err(build_error)? })
+    }
+
+    /// As [`replay`], without building the tables again.
+    pub fn replay(
+        &self,
+        options: &ReplayOptions,
+        progress: &dyn ReplayProgress,
+    ) -> Result<ReplaySummary, ReplayError> {
+        let queens = match options.work {
+            Work::None => None,
+            Work::Queens(n) => Some(u32::from(n)),
+        };
+        let plan = RouterPlan::with_routes(self.config, &self.routes, queens).map_err(build_error)?;
+        let plan = plan.for_workers(options.workers);
+        run(self.config, &plan, options, progress)
+    }
+}
+
+fn build_error(error: BuildError) -> ReplayError {
+    ReplayError::Options(error.to_string())
+}
+
+fn run(
+    config: &RouterConfig,
+    plan: &RouterPlan,
+    options: &ReplayOptions,
+    progress: &dyn ReplayProgress,
+) -> Result<ReplaySummary, ReplayError> {
     let source = FileSource::open(input_specs(config, options), port_names(config), &input_options(options))
         .map_err(input_error)?;
     let run = if options.preload {
-        run_preloaded(&plan, config, options, source)?
+        run_preloaded(plan, config, options, source)?
     } else {
-        run_streaming(&plan, config, options, source, progress)?
+        run_streaming(plan, config, options, source, progress)?
     };
     let account = plan.merged_account(run.scratches.iter());
-    let mut summary = summarize::summary(config, &plan, &account);
+    let mut summary = summarize::summary(config, plan, &account);
     summary.elapsed_s = run.elapsed.as_secs_f64();
-    summary.cpu_s = run.cpu.as_secs_f64();
     summary.packets_per_second = account.packets_in as f64 / summary.elapsed_s.max(1e-9);
+    summary.cpu_s = run.cpu.as_secs_f64();
     summary.model = options.model.name().to_string();
     summary.workers = run.workers;
     summary.input_issues = summarize::input_issues(&run.input);
@@ -85,15 +128,6 @@ impl Run {
         let cpu = report.threads.iter().map(|t| t.cpu).sum();
         Self { scratches: report.scratches, elapsed, cpu, workers, input, outputs }
     }
-}
-
-fn build(config: &RouterConfig, options: &ReplayOptions) -> Result<RouterPlan, ReplayError> {
-    let queens = match options.work {
-        Work::None => None,
-        Work::Queens(n) => Some(u32::from(n)),
-    };
-    let plan = RouterPlan::from_config(config, queens).map_err(|e| ReplayError::Options(e.to_string()))?;
-    Ok(plan.for_workers(options.workers))
 }
 
 /// Ports as files name them.
@@ -131,6 +165,10 @@ fn input_options(options: &ReplayOptions) -> InputOptions {
     }
 }
 
+fn packets_max(options: &ReplayOptions) -> u64 {
+    options.packets_max.unwrap_or(u64::MAX)
+}
+
 fn model_options(options: &ReplayOptions) -> ModelOptions {
     let mut model = ModelOptions::new(options.model, options.workers);
     model.readers = options.readers;
@@ -151,14 +189,17 @@ impl Source<Chunk> for Preloaded {
 struct Streaming {
     chunks: ChunkReceiver,
     stop: Arc<AtomicBool>,
+    packets_left: u64,
 }
 
 impl Source<Chunk> for Streaming {
     fn next(&mut self) -> Option<Chunk> {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.packets_left == 0 || self.stop.load(Ordering::Relaxed) {
             return None;
         }
-        self.chunks.recv()
+        let chunk = self.chunks.recv()?;
+        self.packets_left = self.packets_left.saturating_sub(chunk.packets().len() as u64);
+        Some(chunk)
     }
 }
 
@@ -168,7 +209,7 @@ fn run_preloaded(
     options: &ReplayOptions,
     source: FileSource,
 ) -> Result<Run, ReplayError> {
-    let (chunks, report) = source.load_all().map_err(input_error)?;
+    let (chunks, report) = source.load_first(packets_max(options)).map_err(input_error)?;
     let mut source = Preloaded(chunks.into_iter());
     match FileSink::create(config, &options.output)? {
         None => {
@@ -193,7 +234,8 @@ fn run_streaming(
     let mut file_sink = FileSink::create(config, &options.output)?;
     let stop = file_sink.as_ref().map(FileSink::stop_flag).unwrap_or_default();
     let started = Instant::now();
-    let mut source = Streaming { chunks: source.spawn(QUEUE_CHUNKS).map_err(input_error)?, stop };
+    let chunks = source.spawn(QUEUE_CHUNKS).map_err(input_error)?;
+    let mut source = Streaming { chunks, stop, packets_left: packets_max(options) };
     let counters = source.chunks.progress();
     let run = progress::watched(&counters, progress, || match &mut file_sink {
         None => timed_run(plan, &mut source, &mut sink::DropSink, options),

@@ -89,6 +89,8 @@ pub struct ReplayOptions {
     pub pin_cores: Vec<usize>,
     /// How many times to run the input through, at least 1.
     pub loops: u32,
+    /// Take no more chunks once this many packets have been read.
+    pub packets_max: Option<u64>,
     /// Seed of everything that is random.
     pub seed: u64,
 }
@@ -110,6 +112,7 @@ impl Default for ReplayOptions {
             field_order: FieldOrder::default(),
             pin_cores: Vec::new(),
             loops: 1,
+            packets_max: None,
             seed: 0,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use thalweg_node::config::RouterConfig;
-use thalweg_replay::{ModelKind, Output, ReplayOptions, ReplaySummary, replay};
+use thalweg_replay::{ModelKind, Output, Prepared, ReplayOptions, ReplaySummary, replay};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -100,4 +100,27 @@ fn every_capture_is_accounted_for_and_every_model_agrees() {
         }
     }
     assert!(packets_in > 900 && packets_out * 2 > 900, "the examples alone have more");
+}
+/// Tables are shared, memory of packets is not: the tenth replay gives what the first gave.
+#[test]
+fn replays_of_one_router_do_not_know_of_each_other() {
+    let config = RouterConfig::load(&root().join("examples/small-office/router.toml")).expect("valid");
+    let options = ReplayOptions {
+        inputs: vec![root().join("examples/small-office/trace.txt")],
+        preload: true,
+        ..ReplayOptions::default()
+    };
+    let prepared = Prepared::new(&config).expect("a router");
+    let counts = |summary: &ReplaySummary| (summary.dropped.clone(), summary.nat, summary.bytes_out);
+    let alone = counts(&replay(&config, &options, &()).expect("a replay"));
+    for model in ModelKind::ALL {
+        let options = ReplayOptions {
+            model,
+            workers: if model == ModelKind::Serial { 1 } else { 2 },
+            ..options.clone()
+        };
+        let summary = prepared.replay(&options, &()).expect("a replay");
+        assert_eq!(counts(&summary), alone, "{model}");
+        assert_eq!(summary.packets_in, 384);
+    }
 }

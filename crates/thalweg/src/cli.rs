@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
@@ -59,11 +60,12 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg replay office.pcapng -c router.toml                        what happens to every packet
-  thalweg replay office.pcapng -c router.toml --output out           one capture per egress port in out/
-  zcat day.pcap.gz | thalweg replay - -c router.toml               from standard input
-  thalweg replay trace.txt -c router.toml --model farm --readers 1 --workers 2 --work queens:8
-  thalweg replay trace.txt -c router.toml --field-order src-first  traces with the source first")]
+  thalweg replay office.pcapng -c router.toml                      what happens to every packet
+  thalweg replay office.pcapng -c router.toml --output out         and a capture per port in out/
+  thalweg replay wan=a.pcap lan=b.pcap.gz -c router.toml           where packets arrive
+  ssh host tcpdump -w - | thalweg replay - -c router.toml          from standard input
+  thalweg replay trace.txt -c router.toml --field-order src-first  traces with the source first
+  thalweg replay trace.txt -c router.toml --model farm --readers 1 --workers 2 --work queens:8")]
 pub(crate) struct ReplayArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
@@ -104,6 +106,10 @@ pub(crate) struct ReplayArgs {
     #[arg(long = "loop", value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Measuring")]
     pub(crate) loops: u32,
+    /// Take no more chunks once this many packets have been read
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
+          help_heading = "Measuring")]
+    pub(crate) packets: Option<u64>,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value = "0", help_heading = "Measuring")]
     pub(crate) seed: u64,
@@ -159,6 +165,7 @@ impl ReplayArgs {
             field_order: self.field_order.into(),
             pin_cores: self.pin.clone().map_or(Vec::new(), |cores| cores.0),
             loops: self.loops,
+            packets_max: self.packets,
             seed: self.seed,
         })
     }
@@ -244,67 +251,111 @@ pub(crate) struct LabArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Experiment {
     /// Compare the execution models on one input: throughput, speed-up, residence time
-    Models(LabModelsArgs),
-    /// Compare longest-prefix-match structures on a real table: look-ups, memory, updates
+    Models(Box<LabModelsArgs>),
+    /// Compare longest-prefix-match structures: look-ups, memory, building, updates while reading
     Lpm(LabLpmArgs),
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
-  thalweg lab models -i trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report")]
+Examples:
+  thalweg lab models                                          the article's trace, made here
+  thalweg lab models --generate flood -c router.toml          64-byte packets over your routes
+  thalweg lab models trace.txt -c router.toml --workers 1,2 --work none,queens:8 --output report
+  thalweg lab models --quick                                  under a minute, to see that it works")]
 pub(crate) struct LabModelsArgs {
-    /// Capture or text trace every run processes
+    /// Captures and text traces that every run processes, over and over if they are short
+    #[arg(value_name = "INPUT", requires = "config", conflicts_with = "generate")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Configuration file; with `--generate flood` its routes are flooded
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) input: PathBuf,
-    /// Configuration file
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
+    pub(crate) config: Option<PathBuf>,
+    /// Make the input (and, without -c, the configuration) instead of reading it [default: trace]
+    #[arg(long, value_enum, value_name = "WORKLOAD")]
+    pub(crate) generate: Option<GenerateArg>,
     /// Models to compare [default: all]
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODELS")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "MODELS", help_heading = "What to vary")]
     pub(crate) models: Vec<ModelArg>,
     /// Worker counts [default: 1 and each power of two up to the number of cores]
-    #[arg(long, value_delimiter = ',', value_name = "COUNTS")]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", help_heading = "What to vary")]
     pub(crate) workers: Vec<NonZeroUsize>,
-    /// Chunk sizes in packets
-    #[arg(long, value_delimiter = ',', value_name = "SIZES", default_value = "64,256,1600")]
+    /// Chunk sizes in packets [default: 64,256,1600; 256,1600 with --quick]
+    #[arg(long, value_delimiter = ',', value_name = "SIZES", help_heading = "What to vary")]
     pub(crate) chunks: Vec<NonZeroUsize>,
-    /// Synthetic work: `none`, `queens:N`
-    #[arg(long, value_delimiter = ',', value_name = "WORK", default_value = "none,queens:8")]
+    /// Synthetic work per packet and stage: `none`, `queens:N`
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "WORK",
+        default_value = "none,queens:8",
+        help_heading = "What to vary"
+    )]
     pub(crate) work: Vec<Work>,
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24")]
     pub(crate) tokens: NonZeroUsize,
-    /// Runs of each cell, in shuffled order
-    #[arg(long, value_name = "N", default_value = "5")]
-    pub(crate) runs: NonZeroUsize,
-    /// Folder for report.html and results.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
+    /// Readers of the farm model
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) readers: NonZeroUsize,
+    /// Packets of a run without synthetic work [default: 1000000; 200000 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) packets: Option<u64>,
+    /// Packets of a run with synthetic work [default: 20000; 3200 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) work_packets: Option<u64>,
+    /// Runs of each cell that count, in shuffled order [default: 5; 3 with --quick]
+    #[arg(long, value_name = "N")]
+    pub(crate) runs: Option<NonZeroUsize>,
+    /// Folder for report.html, results.json and what is made
+    #[arg(long, value_name = "DIR", default_value = "lab-models")]
+    pub(crate) output: PathBuf,
     /// Few and short runs, to see that it works
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Seed of the order of runs
+    /// Seed of what is made and of the order of runs
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) seed: u64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GenerateArg {
+    /// The smallest packets to addresses all over the table
+    Flood,
+    /// Sessions through a translator, used both ways
+    Nat,
+    /// The article's text trace and router
+    Trace,
+}
+
+impl From<GenerateArg> for Generated {
+    fn from(generate: GenerateArg) -> Self {
+        match generate {
+            GenerateArg::Flood => Generated::Flood,
+            GenerateArg::Nat => Generated::Nat,
+            GenerateArg::Trace => Generated::Trace,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  thalweg lab lpm -i full-table-prefixes.txt.gz --output report")]
+#[command(after_help = "\
+Examples:
+  thalweg lab lpm full-table.txt.gz --output report     a table of your own
+  thalweg lab lpm --quick                               a made-up table, to see that it works")]
 pub(crate) struct LabLpmArgs {
-    /// Prefixes, one a line, plain or gzip
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) input: PathBuf,
-    /// Runs of each cell, in shuffled order
-    #[arg(long, value_name = "N", default_value = "5")]
-    pub(crate) runs: NonZeroUsize,
+    /// Prefixes, the first word of each line, plain or compressed [default: a made-up table]
+    #[arg(value_name = "PREFIXES")]
+    pub(crate) prefixes: Option<PathBuf>,
+    /// Passes over the addresses that count, structures taking turns [default: 7; 3 with --quick]
+    #[arg(long, alias = "runs", value_name = "N")]
+    pub(crate) passes: Option<NonZeroUsize>,
     /// Folder for report.html and results.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) output: Option<PathBuf>,
-    /// Few and short runs, to see that it works
+    #[arg(long, value_name = "DIR", default_value = "lab-lpm")]
+    pub(crate) output: PathBuf,
+    /// A tenth of the work, to see that it works
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Seed of look-up addresses and the order of runs
+    /// Seed of the made-up table
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) seed: u64,
 }

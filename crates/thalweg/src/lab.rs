@@ -1,14 +1,117 @@
-//! `thalweg lab`: experiments. Their arguments are settled here; the laboratory itself is a crate of its own.
+//! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
+
+mod lpm;
+mod models;
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+use thalweg_lab::lpm::bench::BenchError;
+use thalweg_lab::models::ModelsError;
+use thalweg_lab::report::{Report, ReportError};
+use thalweg_lab::table::Table;
+use thalweg_lab::workload::generate::GenerateError;
+use thalweg_replay::ReplayError;
 
 use crate::cli::{Experiment, Format, LabArgs};
-use crate::{Failure, load_config};
+use crate::{Failure, print};
 
-pub(crate) fn run(args: &LabArgs, _format: Format) -> Result<(), Failure> {
-    match &args.experiment {
-        Experiment::Models(args) => {
-            load_config(&args.config)?;
-            Err(Failure::NotBuilt("the laboratory for execution models"))
+/// Why an experiment came to nothing.
+#[derive(Debug)]
+pub(crate) enum LabError {
+    /// The input or configuration cannot be made.
+    Generate(GenerateError),
+    /// The input has no packets, so there is nothing to measure.
+    NoPackets,
+    /// The experiment on models failed.
+    Models(Box<ModelsError<models::RunError>>),
+    /// The experiment on look-ups failed.
+    Lpm(BenchError),
+    /// The report cannot be written.
+    Report(ReportError),
+}
+
+impl LabError {
+    /// Whether asking for something else would help.
+    pub(crate) fn is_usage(&self) -> bool {
+        match self {
+            LabError::Generate(GenerateError::NoRoutes) => true,
+            LabError::Models(error) => match error.as_ref() {
+                ModelsError::Nothing => true,
+                ModelsError::Run { source, .. } => {
+                    matches!(source, models::RunError::Replay(ReplayError::Options(_)))
+                }
+                _ => false,
+            },
+            _ => false,
         }
-        Experiment::Lpm(_) => Err(Failure::NotBuilt("the laboratory for longest-prefix match")),
     }
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LabError::Generate(error) => write!(f, "{error}"),
+            LabError::NoPackets => write!(f, "the input has no packets"),
+            LabError::Models(error) => write!(f, "{error}"),
+            LabError::Lpm(error) => write!(f, "{error}"),
+            LabError::Report(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
+    match &args.experiment {
+        Experiment::Models(args) => models::run(args, format),
+        Experiment::Lpm(args) => lpm::run(args, format),
+    }
+}
+
+/// Writes the report and shows what people or machines read of it.
+fn show(
+    report: &Report,
+    results: &impl Serialize,
+    table: &Table,
+    folder: &Path,
+    format: Format,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::Lab(LabError::Report(error));
+    let page = report.write(folder, results).map_err(failed)?;
+    match format {
+        Format::Human => print(&format!(
+            "{table}\n{}\n\nwrote {}\nwrote {}\n",
+            wrapped(report.lead(), 100),
+            page.display(),
+            folder.join("results.json").display()
+        )),
+        Format::Json => print(&report.json(results).map_err(failed)?),
+    }
+}
+
+/// Words in lines of at most `width` characters.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let more = word.chars().count();
+        if length > 0 && length + 1 + more > width {
+            lines.push('\n');
+            length = 0;
+        } else if length > 0 {
+            lines.push(' ');
+            length += 1;
+        }
+        lines += word;
+        length += more;
+    }
+    lines
+}
+
+/// The command line as it was typed, for the report; the program by its name.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| {
+        let word = word.to_string_lossy().into_owned();
+        if word.contains([' ', '\'', '"']) { format!("{word:?}") } else { word }
+    });
+    std::iter::once("thalweg".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }

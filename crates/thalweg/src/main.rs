@@ -34,8 +34,8 @@ enum Failure {
     Replay(ReplayError),
     /// The replay lost or invented packets: a mistake in this program.
     Conservation(Box<ReplaySummary>),
-    /// The command is not in this build.
-    NotBuilt(&'static str),
+    /// An experiment failed.
+    Lab(lab::LabError),
     /// Standard output cannot be written.
     Output(std::io::Error),
 }
@@ -44,6 +44,7 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             Failure::Config(_) | Failure::Usage(_) | Failure::Replay(ReplayError::Options(_)) => 2,
+            Failure::Lab(error) if error.is_usage() => 2,
             _ => 1,
         }
     }
@@ -71,7 +72,7 @@ impl fmt::Display for Failure {
                 summary.packets_out,
                 summary.dropped_total()
             ),
-            Failure::NotBuilt(what) => write!(f, "error: {what} is not part of this build"),
+            Failure::Lab(error) => write!(f, "error: {error}"),
             Failure::Output(error) => write!(f, "error: cannot write to standard output: {error}"),
         }
     }

@@ -60,3 +60,36 @@ impl ReplayProgress for Bar {
         }
     }
 }
+
+/// Steps of an experiment, each with a name.
+pub(crate) struct Steps(ProgressBar);
+
+impl Steps {
+    /// On standard error if that is a terminal; `total` steps if that is known.
+    pub(crate) fn on_terminal(total: Option<usize>) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self(ProgressBar::hidden());
+        }
+        let target = ProgressDrawTarget::stderr_with_hz(5);
+        let bar = ProgressBar::with_draw_target(total.map(|n| n as u64), target);
+        let template = match total {
+            Some(_) => "[{bar:30}] {pos}/{len}  {msg}  {eta} left",
+            None => "{spinner} {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Self(bar)
+    }
+
+    /// Shows what is being done after `done` steps.
+    pub(crate) fn at(&self, done: usize, what: &str) {
+        self.0.set_message(what.to_owned());
+        self.0.set_position(done as u64);
+    }
+
+    /// Clears the line.
+    pub(crate) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}

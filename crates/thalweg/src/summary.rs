@@ -36,7 +36,8 @@ fn totals(text: &mut String, s: &ReplaySummary) {
     let elapsed = duration((s.elapsed_s.max(0.0) * 1e9) as u64);
     let _ = writeln!(
         text,
-        "{} packets in, {} out, {} dropped ({}) in {elapsed}; residence time p50 {}, p99 {}, longest {}\n",
+        "{} packets in, {} out, {} dropped ({}) in {elapsed}\n\
+         residence time p50 {}, p99 {}, longest {}\n",
         count(s.packets_in),
         count(s.packets_out),
         count(dropped),
@@ -100,7 +101,7 @@ fn nat(text: &mut String, s: &ReplaySummary) {
     let Some(n) = &s.nat else { return };
     let _ = writeln!(
         text,
-        "NAT: {} sessions at the end, {} made, {} expired; {} packets translated out, {} in, {} hairpinned\n",
+        "NAT: {} sessions at the end, {} made, {} expired\n     {} packets translated out, {} in, {} between inside hosts\n",
         count(n.sessions),
         count(n.sessions_created),
         count(n.sessions_expired),
@@ -164,7 +165,7 @@ mod tests {
             bytes_out: 63_360,
             dropped: BTreeMap::from([("no-route".to_owned(), 7), ("policed".to_owned(), 3)]),
             elapsed_s: 0.0005,
-            cpu_s: 0.0,
+            cpu_s: 0.001,
             packets_per_second: 2e6,
             model: "tokens".to_owned(),
             workers: 2,

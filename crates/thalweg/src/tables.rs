@@ -1,6 +1,9 @@
 //! Tables and numbers as people read them.
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// Tables are no wider than this: long cells are wrapped.
+const WIDTH: u16 = 100;
 
 /// A table with a header; columns named in `numbers` are aligned to the right.
 pub(crate) fn table(
@@ -10,6 +13,8 @@ pub(crate) fn table(
 ) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(WIDTH);
     table.set_header(header);
     table.add_rows(rows);
     for index in numbers {

@@ -136,3 +136,28 @@ fn a_closed_pipe_is_no_failure() {
     assert!(!err(&output).contains("panicked"), "{}", err(&output));
     assert_eq!(output.status.code(), Some(0));
 }
+
+/// A key that no section has makes each name the keys it does have. All of them are documented.
+#[test]
+fn every_key_is_in_the_documentation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("unknown.toml");
+    let text = "zz = 1\n[ports.wan]\nmac = \"02:00:00:00:00:01\"\naddresses = [\"192.0.2.1/24\"]\nzz = 1\n\
+                [[neighbours]]\nzz = 1\n[routing]\nzz = 1\n[[routes]]\nzz = 1\n[nat]\nzz = 1\n[nat.timeouts]\nzz = 1\n\
+                [[nat.forwards]]\nzz = 1\n[qos]\nzz = 1\n[[qos.classes]]\nname = \"a\"\nmatch = [{ zz = 1 }]\nzz = 1\n\
+                [qos.classes.policer]\nzz = 1\n[validate]\nzz = 1\n";
+    std::fs::write(&path, text).expect("writing");
+    let output = thalweg(&["check", path.to_str().expect("a path"), "--format", "json"]);
+    let page = std::fs::read_to_string(root().join("docs/configuration.md")).expect("the page");
+    let findings = json(&output)["diagnostics"].as_array().cloned().expect("findings");
+    let mut keys = 0;
+    for finding in findings.iter().filter(|finding| finding["kind"] == "unknown-key") {
+        let known = finding["expected"].as_str().expect("known keys").replace(" or ", ", ");
+        for key in known.split(", ") {
+            let named = [format!("`{key}`"), format!("[{key}"), format!(".{key}]")];
+            assert!(named.iter().any(|name| page.contains(name)), "{key} is not in docs/configuration.md");
+            keys += 1;
+        }
+    }
+    assert!(keys >= 60, "{keys} keys; every section should have named its own");
+}

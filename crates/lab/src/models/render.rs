@@ -11,9 +11,9 @@ use thalweg_base::CHUNK_PACKETS_DEFAULT;
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
     let caption = format!(
-        "{} packets, median of {} runs; spread is largest minus smallest over median",
-        grouped(outcome.packets),
-        outcome.runs
+        "Median of {} runs of {}; spread: (largest - smallest) / median",
+        outcome.runs,
+        packets(&outcome.cells)
     );
     let mut table = Table::new(
         caption,
@@ -22,11 +22,11 @@ pub fn table(outcome: &Outcome) -> Table {
             ("chunk", Align::Right),
             ("model", Align::Left),
             ("workers", Align::Right),
-            ("packets/s", Align::Right),
+            ("pps", Align::Right),
             ("spread", Align::Right),
             ("speed-up", Align::Right),
             ("efficiency", Align::Right),
-            ("CPU/packet", Align::Right),
+            ("CPU/pkt", Align::Right),
             ("p50", Align::Right),
             ("p99", Align::Right),
         ],
@@ -50,6 +50,23 @@ pub fn table(outcome: &Outcome) -> Table {
         ]);
     }
     table
+}
+
+/// Packets of a run, for each work: a run takes whole chunks, so their size has a say.
+fn packets(cells: &[CellResult]) -> String {
+    let works = distinct(cells, |c| c.work.clone());
+    let of = |work: &String| {
+        let all = || cells.iter().filter(|r| r.cell.work == *work).map(|r| r.packets);
+        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
+        let range =
+            if least == most { grouped(least) } else { format!("{} to {}", grouped(least), grouped(most)) };
+        if works.len() == 1 {
+            range
+        } else {
+            if work == "none" { range } else { format!("{range} with {work}") }
+        }
+    };
+    works.iter().map(of).collect::<Vec<_>>().join(", ") + " packets"
 }
 
 /// Plots with a caption each: per work setting, speed-up by workers, throughput by chunk size (if there are
@@ -110,13 +127,10 @@ pub fn report(outcome: &Outcome, lead: impl Into<String>, origin: Origin) -> Rep
          so that a disturbance touches all cells alike."
             .to_owned(),
         "Two cells whose ranges overlap are not told apart by these measurements.".to_owned(),
-        "CPU/packet is processor time of all threads, reader and sink included: a model can be faster and cost more."
+        "CPU/pkt is processor time of all threads of the model: a model can be faster and cost more.".to_owned(),
+        "Runs with the same chunk size and work took the same packets and gave the same answer: as many packets \
+         forwarded, and dropped for each reason, in total, by port and by class."
             .to_owned(),
-        format!(
-            "All {} runs took the same {} packets.",
-            outcome.cells.len() * outcome.runs,
-            grouped(outcome.packets)
-        ),
     ]);
     report
 }

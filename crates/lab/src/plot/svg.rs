@@ -55,11 +55,14 @@ pub const STYLE: &str = "\
 }
 ";
 
-/// A plot as a file of its own: the drawing with the style inside.
+/// A plot as a file of its own: the drawing with the style inside, and with the name of its language, which within
+/// a page goes without saying.
 pub fn standalone(svg: &str) -> String {
     let style = format!("<style>\n{STYLE}</style>\n");
-    match svg.find('>') {
-        Some(end) => format!("{}\n{style}{}", &svg[..=end], svg[end + 1..].trim_start()),
+    match svg.strip_prefix("<svg").and_then(|rest| rest.split_once('>')) {
+        Some((attributes, body)) => {
+            format!("<svg xmlns=\"http://www.w3.org/2000/svg\"{attributes}>\n{style}{}", body.trim_start())
+        }
         None => svg.to_owned(),
     }
 }
@@ -161,7 +164,7 @@ impl Svg {
     pub(super) fn finish(self, title: &str, height: f64) -> String {
         let title = escape(title);
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"tw-plot\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+            "<svg class=\"tw-plot\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
              width=\"{WIDTH}\" height=\"{height:.0}\" role=\"img\" aria-label=\"{title}\">\n\
              <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height:.0}\"/>\n{}</svg>\n",
             self.body

@@ -1,0 +1,53 @@
+//! `thalweg lab lpm`: look-up structures on one table.
+
+use thalweg_lab::lpm::{self, LpmRow, bench};
+use thalweg_lab::report::Origin;
+
+use super::{LabError, command_line, show};
+use crate::Failure;
+use crate::cli::{Format, LabLpmArgs};
+use crate::progress::Steps;
+
+/// Counted passes unless asked otherwise.
+const PASSES: usize = 7;
+const PASSES_QUICK: usize = 3;
+
+pub(super) fn run(args: &LabLpmArgs, format: Format) -> Result<(), Failure> {
+    let failed = |error| Failure::Lab(LabError::Lpm(error));
+    let steps = Steps::on_terminal(None);
+    steps.at(0, "reading the table");
+    let table = match &args.prefixes {
+        Some(path) => bench::BenchTable::read(path).map_err(failed)?,
+        None => bench::BenchTable::made(args.seed, args.quick),
+    };
+    let passes = args.passes.map_or(if args.quick { PASSES_QUICK } else { PASSES }, |n| n.get());
+    let options = bench::BenchOptions { passes, quick: args.quick };
+    let mut done = 0;
+    let rows = bench::bench(&table, &options, &mut |what| {
+        done += 1;
+        steps.at(done, what);
+    });
+    steps.finish();
+    let rows = rows.map_err(failed)?;
+    let origin = Origin::here(command_line(), table.description.clone());
+    let report = lpm::report(&rows, lead(&rows, &table.description), origin);
+    show(&report, &rows, &lpm::table(&rows), &args.output, format)
+}
+
+/// What was found, in a sentence for each family.
+fn lead(rows: &[LpmRow], table: &str) -> String {
+    let mut text = format!("Look-ups on one core: {table}.");
+    for family in ["IPv4", "IPv6"] {
+        let best = |kind: &str| {
+            let of_kind = rows.iter().filter(|r| r.family == family && r.kind == kind);
+            of_kind.max_by(|a, b| a.cpu_mlps.total_cmp(&b.cpu_mlps))
+        };
+        if let (Some(inside), Some(random)) = (best("inside"), best("random")) {
+            text += &format!(
+                " {family}: {:.0} million a second for addresses inside the table ({}, {}), {:.0} for random ones.",
+                inside.cpu_mlps, inside.structure, inside.mode, random.cpu_mlps
+            );
+        }
+    }
+    text + " All structures found the same next hops."
+}

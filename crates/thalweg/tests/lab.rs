@@ -1,0 +1,156 @@
+//! Experiments through the real binary: that they end with a report that needs nothing but itself and with
+//! numbers that parse. How fast anything was is nobody's business here.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn root() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn thalweg(arguments: &[&str], output: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(arguments)
+        .arg("--output")
+        .arg(output)
+        .current_dir(root())
+        .output()
+        .expect("the binary runs")
+}
+
+/// The numbers, after looking at the page.
+fn results(output: &Output, folder: &Path) -> serde_json::Value {
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let html = std::fs::read_to_string(folder.join("report.html")).expect("a page");
+    for outside in ["http:", "https:", "src=", "href=", "url(", "@import", "<link", "<script"] {
+        assert!(!html.contains(outside), "{outside} in the report");
+    }
+    assert!(html.contains("<svg") && html.contains("<dt>Processor</dt>") && html.contains("<dt>Commit</dt>"));
+    let json = std::fs::read_to_string(folder.join("results.json")).expect("numbers");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(json["origin"]["command"].as_str().is_some_and(|c| c.starts_with("thalweg lab ")), "{json}");
+    json
+}
+
+#[test]
+fn models_on_what_is_made() {
+    for workload in ["flood", "nat", "trace"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let few = ["--packets", "4000", "--work-packets", "300", "--work", "none,queens:4", "--runs", "1"];
+        let mut arguments = vec!["lab", "models", "--quick", "--generate", workload, "--format", "json"];
+        arguments.extend(few);
+        arguments.extend(["--workers", "1,3", "--chunks", "100,1600"]);
+        let output = thalweg(&arguments, folder.path());
+        let json = results(&output, folder.path());
+        let printed: serde_json::Value =
+            serde_json::from_slice(&output.stdout).expect("JSON on the terminal");
+        assert_eq!(printed, json, "the same numbers in file and terminal");
+
+        let cells = json["results"]["cells"].as_array().expect("cells");
+        assert_eq!(
+            cells.len(),
+            2 * 2 * (1 + 4 * 2),
+            "work x chunk sizes x (serial and four models x workers)"
+        );
+        for cell in cells {
+            let expected = match (cell["cell"]["work"].as_str(), cell["cell"]["chunk_packets"].as_u64()) {
+                (Some("none"), Some(100)) => 4000,
+                (Some("none"), _) => 4000,
+                (_, Some(100)) => 300,
+                _ => 1600, // whole chunks
+            };
+            assert_eq!(cell["packets"], expected, "{cell}");
+            assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
+        }
+        // What was made can be replayed by hand.
+        let made = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
+        let input = if workload == "trace" { made("input.txt") } else { made("input.pcap") };
+        let replay = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .args(["replay", &input, "-c", &made("router.toml"), "--format", "json"])
+            .output()
+            .expect("the binary runs");
+        let summary: serde_json::Value = serde_json::from_slice(&replay.stdout).expect("JSON");
+        assert_eq!(summary["packets_in"], 4000);
+        let out = summary["packets_out"].as_u64().unwrap_or(0);
+        assert!(out > 2000, "{workload}: most packets pass: {summary}");
+        assert!(replay.stderr.is_empty(), "{}", String::from_utf8_lossy(&replay.stderr));
+    }
+}
+
+#[test]
+fn models_on_files_of_ones_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let small = "examples/small-office";
+    let (capture, trace) = (format!("{small}/office.pcapng"), format!("{small}/trace.txt"));
+    let config = format!("{small}/router.toml");
+    let arguments = ["lab", "models", &capture, &trace, "-c", &config, "--quick", "--packets", "2000"];
+    let arguments = [&arguments[..], &["--work", "none", "--runs", "1"]].concat();
+    let output = thalweg(&arguments, folder.path());
+    let json = results(&output, folder.path());
+    let input = json["origin"]["input"].as_str().expect("an input");
+    assert!(input.contains("office.pcapng") && input.contains("941 packets, over and over"), "{input}");
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(table.contains("run-to-completion") && table.contains("report.html"), "{table}");
+    for line in table.lines().filter(|line| !line.starts_with("wrote")) {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+    for cell in json["results"]["cells"].as_array().expect("cells") {
+        assert!((2000..2000 + 1600).contains(&cell["packets"].as_u64().unwrap_or(0)), "{cell}");
+    }
+}
+
+#[test]
+fn a_flood_goes_over_the_routes_of_a_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = "examples/full-table/router.toml";
+    let few = ["--packets", "500", "--runs", "1", "--work", "none", "--models", "serial", "--chunks", "64"];
+    let arguments = [&["lab", "models", "--generate", "flood", "-c", config][..], &few].concat();
+    let json = results(&thalweg(&arguments, folder.path()), folder.path());
+    assert_eq!(json["results"]["cells"][0]["packets"], 512 - 12, "{json}");
+    assert!(!folder.path().join("router.toml").exists(), "the configuration is the caller's");
+}
+
+#[test]
+fn look_ups() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = folder.path().join("table.txt");
+    std::fs::write(&table, "192.0.2.0/24\n198.51.100.0/24 192.0.2.1 core\n2001:db8::/32\n").expect("writing");
+    let arguments = ["lab", "lpm", table.to_str().expect("a path"), "--quick", "--passes", "1"];
+    let output = thalweg(&arguments, folder.path());
+    let json = results(&output, folder.path());
+    let rows = json["results"].as_array().expect("rows");
+    for (family, structure) in [("IPv4", "fib4"), ("IPv4", "dir24"), ("IPv4", "trie"), ("IPv6", "fib6")] {
+        let found = rows.iter().filter(|row| row["structure"] == structure && row["family"] == family);
+        assert!(found.count() >= 3, "{structure}: three kinds of addresses");
+    }
+    assert!(json["origin"]["input"].as_str().is_some_and(|i| i.contains("2 IPv4 and 1 IPv6")), "{json}");
+    let table = String::from_utf8_lossy(&output.stdout);
+    for line in table.lines().filter(|line| !line.starts_with("wrote")) {
+        assert!(line.chars().count() <= 100, "{line}");
+    }
+}
+
+#[test]
+fn what_cannot_be_measured_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let empty = folder.path().join("empty.txt");
+    std::fs::write(&empty, "# nothing\n").expect("writing");
+    let empty = empty.to_str().expect("a path");
+    let config = "examples/article/router.toml";
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&["lab", "models", empty, "-c", config], 1, "no packets"),
+        (&["lab", "models", "no/such.pcap", "-c", config], 1, "no/such.pcap"),
+        (&["lab", "models", empty], 2, "--config"),
+        (&["lab", "models", "-", "-c", config], 2, "standard input"),
+        (&["lab", "models", "-c", config], 2, "--generate flood"),
+        (&["lab", "models", "--chunks", "70000"], 2, "65535"),
+        (&["lab", "lpm", "no/such.txt"], 1, "no/such.txt"),
+        (&["lab", "lpm", empty], 1, "no prefixes"),
+    ];
+    for (arguments, code, word) in cases {
+        let output = thalweg(arguments, folder.path());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        assert!(text.contains(word) && output.stdout.is_empty(), "{arguments:?}: {text}");
+    }
+}
