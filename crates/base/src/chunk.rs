@@ -136,36 +136,43 @@ impl Chunk {
     }
 
     /// Puts the packets in order of service: by `rank`, lower first and arrival order within a rank;
-    /// `None` takes a packet out of service. `ranks` is how many ranks there are.
-    pub fn schedule(&mut self, ranks: usize, rank: impl Fn(&Packet) -> Option<usize>) {
-        let out = ranks; // the bucket behind all ranks
-        let bucket = |p: &Packet| rank(p).map_or(out, |r| r.min(ranks - 1));
-        let mut counts = vec![0u16; ranks + 2];
+    /// `None` takes a packet out of service. `ranks` is how many ranks there are, 254 at most. `spare` is
+    /// memory to sort into; what it was before comes back in it, for the next chunk.
+    pub fn schedule(
+        &mut self,
+        ranks: usize,
+        rank: impl Fn(&Packet) -> Option<usize>,
+        spare: &mut Vec<Packet>,
+    ) {
+        assert!((1..255).contains(&ranks), "more ranks than classes");
+        let mut starts = [0u16; 256];
         let mut sorted = true;
         let mut last = 0;
-        for p in &self.packets {
-            let b = bucket(p);
-            counts[b + 1] += 1;
-            sorted &= b >= last;
-            last = b;
+        for p in &mut self.packets {
+            // The bucket behind all ranks is for what is out of service. It waits in `position`.
+            let bucket = rank(p).map_or(ranks, |r| r.min(ranks - 1));
+            p.position = bucket as u16;
+            starts[bucket + 1] += 1;
+            sorted &= bucket >= last;
+            last = bucket;
         }
         for b in 0..=ranks {
-            counts[b + 1] += counts[b];
+            starts[b + 1] += starts[b];
         }
-        self.live = usize::from(counts[ranks]);
+        self.live = usize::from(starts[ranks]);
         for p in &mut self.packets {
-            let b = bucket(p);
-            p.position = counts[b];
-            counts[b] += 1;
+            let next = &mut starts[usize::from(p.position)];
+            p.position = *next;
+            *next += 1;
         }
         if !sorted {
-            self.settle();
+            self.settle(spare);
         }
     }
 
     /// Puts the packets in the order given: `order[i]` is the present place of the packet to be served
     /// `i`-th; packets not named go behind, out of service. Panics unless the places are distinct.
-    pub fn schedule_by(&mut self, order: &[u16]) {
+    pub fn schedule_by(&mut self, order: &[u16], spare: &mut Vec<Packet>) {
         for p in &mut self.packets {
             p.position = u16::MAX;
         }
@@ -179,18 +186,39 @@ impl Chunk {
         for (position, p) in (order.len() as u16..).zip(behind) {
             p.position = position;
         }
-        self.settle();
+        self.settle(spare);
     }
 
-    /// Moves every packet to its position: one swap per packet at most, by following cycles.
-    fn settle(&mut self) {
-        for i in 0..self.packets.len() {
-            while usize::from(self.packets[i].position) != i {
-                let target = usize::from(self.packets[i].position);
-                self.packets.swap(i, target);
-            }
+    /// Moves every packet to its position, into a second list: each is read and written once, where
+    /// swapping in place would do both twice. Panics unless the positions are a permutation.
+    fn settle(&mut self, spare: &mut Vec<Packet>) {
+        let count = self.packets.len();
+        spare.clear();
+        spare.reserve(count);
+        let mut taken = [0u64; Self::POSITIONS / 64];
+        for p in &self.packets {
+            let (position, bit) = (usize::from(p.position), 1u64 << (p.position % 64));
+            assert!(position < count && taken[position / 64] & bit == 0, "not a permutation");
+            taken[position / 64] |= bit;
         }
+        // SAFETY: the positions are each of 0..count once, as just checked, and `spare` has room for
+        // them. Every packet is moved: the old list forgets them all before the new one owns any, and
+        // nothing between can panic.
+        unsafe {
+            self.packets.set_len(0);
+            let from = self.packets.as_ptr();
+            let to = spare.as_mut_ptr();
+            for i in 0..count {
+                let position = usize::from((*from.add(i)).position);
+                std::ptr::copy_nonoverlapping(from.add(i), to.add(position), 1);
+            }
+            spare.set_len(count);
+        }
+        std::mem::swap(&mut self.packets, spare);
     }
+
+    /// Positions a packet can have.
+    const POSITIONS: usize = u16::MAX as usize + 1;
 
     /// Splits the chunk by owner. The parts share the slab; together they hold every packet once.
     pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
@@ -316,11 +344,13 @@ impl Batch<'_> {
         (p, bytes)
     }
 
-    /// Asks the cache for the first line of packet `i`'s frame; nothing for an `i` past the end.
+    /// Asks the cache for the headers of packet `i`'s frame, which may lie on two lines; nothing for an
+    /// `i` past the end.
     #[inline(always)]
     pub fn prefetch_frame(&self, i: usize) {
         if let Some(p) = self.packets.get(i) {
             self.slab.prefetch(p.offset as usize);
+            self.slab.prefetch(p.offset as usize + 48);
         }
     }
 }

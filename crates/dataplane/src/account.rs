@@ -177,7 +177,7 @@ mod tests {
         chunk.packets_mut()[2].drop_for(DropReason::NoRoute);
         chunk.packets_mut()[3].port_out = 0;
         chunk.packets_mut()[3].class = 0;
-        chunk.schedule(1, |p| (p.drop_reason() != Some(DropReason::NotIp)).then_some(0));
+        chunk.schedule(1, |p| (p.drop_reason() != Some(DropReason::NotIp)).then_some(0), &mut Vec::new());
 
         let mut a = Account::new(2, 1);
         a.book_dropped(&chunk.packets()[chunk.live_len()..]);

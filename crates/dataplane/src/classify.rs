@@ -35,18 +35,29 @@ pub struct Match {
     pub ports_in: Vec<u16>,
 }
 
+/// A match as the hot path reads it: code point and application are decided for all rules at once, the
+/// rest is behind a pointer that most rules do not have.
 #[derive(Clone, Debug)]
 struct Rule {
+    more: Option<Box<Match>>,
     class: u8,
-    dscp: u64,
-    applications: u64,
-    spec: Match,
 }
+
+/// Up to 64 rules, as bits: which of them admit a code point, which an application. The first bit of both
+/// is the first rule that can hold, found without a branch per rule.
+#[derive(Clone, Debug)]
+struct RuleSet {
+    rules: Vec<Rule>,
+    by_dscp: [u64; 64],
+    by_application: [u64; 64],
+}
+
+const RULES_PER_SET: usize = 64;
 
 /// The classification stage. Stateless.
 #[derive(Clone, Debug)]
 pub struct Classifier {
-    rules: Vec<Rule>,
+    sets: Vec<RuleSet>,
     default_class: u8,
     infer_applications: bool,
     by_port: Box<[PortGuess; PORT_SLOTS]>,
@@ -64,26 +75,15 @@ const PORT_SLOTS: usize = 256;
 impl Classifier {
     /// From matches in order of precedence, each with its class.
     pub fn new(matches: impl IntoIterator<Item = (Match, u8)>, default_class: u8) -> Self {
-        let bits = |codes: &[u8]| match codes {
-            [] => u64::MAX,
-            some => some.iter().fold(0, |set, &c| set | 1u64.checked_shl(u32::from(c)).unwrap_or(0)),
-        };
-        let rules: Vec<Rule> = matches
-            .into_iter()
-            .map(|(spec, class)| Rule {
-                class,
-                dscp: bits(&spec.dscp),
-                applications: bits(&spec.applications),
-                spec,
-            })
-            .collect();
-        let infer_applications = rules.iter().any(|r| r.applications != u64::MAX);
-        Self { rules, default_class, infer_applications, by_port: port_table() }
+        let rules: Vec<(Match, u8)> = matches.into_iter().collect();
+        let infer_applications = rules.iter().any(|(m, _)| !m.applications.is_empty());
+        let sets = rules.chunks(RULES_PER_SET).map(RuleSet::new).collect();
+        Self { sets, default_class, infer_applications, by_port: port_table() }
     }
 
     /// Sets the class of every live packet of the batch.
     pub fn process(&self, batch: &mut Batch<'_>) {
-        if self.rules.is_empty() {
+        if self.sets.is_empty() {
             for packet in batch.packets_mut() {
                 packet.class = self.default_class;
             }
@@ -100,14 +100,9 @@ impl Classifier {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn class_of(&self, packet: &Packet, l3: &[u8]) -> u8 {
-        let dscp = 1u64 << (packet.traffic_class >> 2);
-        let application = 1u64 << (packet.application & 63);
-        self.rules
-            .iter()
-            .find(|r| r.dscp & dscp != 0 && r.applications & application != 0 && r.spec.holds(packet, l3))
-            .map_or(self.default_class, |r| r.class)
+        self.sets.iter().find_map(|set| set.class_of(packet, l3)).unwrap_or(self.default_class)
     }
 
     #[inline]
@@ -134,6 +129,36 @@ impl Classifier {
             }
             slot = (slot + 1) % PORT_SLOTS;
         }
+    }
+}
+
+impl RuleSet {
+    fn new(matches: &[(Match, u8)]) -> Self {
+        let mut set = Self { rules: Vec::new(), by_dscp: [0; 64], by_application: [0; 64] };
+        for (bit, (spec, class)) in matches.iter().enumerate() {
+            for code in 0..64u8 {
+                let admits = |codes: &[u8]| codes.is_empty() || codes.contains(&code);
+                set.by_dscp[usize::from(code)] |= u64::from(admits(&spec.dscp)) << bit;
+                set.by_application[usize::from(code)] |= u64::from(admits(&spec.applications)) << bit;
+            }
+            let more = spec.looks_further().then(|| Box::new(spec.clone()));
+            set.rules.push(Rule { more, class: *class });
+        }
+        set
+    }
+
+    #[inline(always)]
+    fn class_of(&self, packet: &Packet, l3: &[u8]) -> Option<u8> {
+        let dscp = self.by_dscp[usize::from(packet.traffic_class >> 2)];
+        let mut candidates = dscp & self.by_application[usize::from(packet.application & 63)];
+        while candidates != 0 {
+            let rule = &self.rules[candidates.trailing_zeros() as usize];
+            if rule.more.as_ref().is_none_or(|m| m.holds(packet, l3)) {
+                return Some(rule.class);
+            }
+            candidates &= candidates - 1;
+        }
+        None
     }
 }
 
@@ -175,7 +200,12 @@ fn rtp_like(packet: &Packet, l3: &[u8]) -> u8 {
 }
 
 impl Match {
-    #[inline]
+    /// Whether there is more to it than code points and applications.
+    fn looks_further(&self) -> bool {
+        let ports = self.source_ports.len() + self.destination_ports.len() + self.ports_in.len();
+        ports + self.protocols.len() + self.sources.len() + self.destinations.len() > 0
+    }
+
     fn holds(&self, packet: &Packet, l3: &[u8]) -> bool {
         let among = |ports: &[RangeInclusive<u16>], port: u16| {
             ports.is_empty()

@@ -15,6 +15,7 @@
 //! Missing: IPv4 options are passed through unexamined; tunnels are not looked into.
 
 use ipnet::IpNet;
+use std::hint::select_unpredictable;
 use std::net::IpAddr;
 use thalweg_base::{
     Batch, DropReason, LinkType, NO_PORT, Packet, PacketFlags, UNKNOWN_PORT, mix64, symmetric_flow_hash,
@@ -51,9 +52,9 @@ impl PortGuess {
                 IpNet::V6(n) => guess.v6.push((n.network().into(), n.netmask().into(), port)),
             }
         }
-        // Longest first, so that nested networks resolve as routing would.
-        guess.v4.sort_by_key(|&(_, mask, _)| std::cmp::Reverse(mask));
-        guess.v6.sort_by_key(|&(_, mask, _)| std::cmp::Reverse(mask));
+        // Longest last: the last match wins, so nested networks resolve as routing would.
+        guess.v4.sort_by_key(|&(_, mask, _)| mask);
+        guess.v6.sort_by_key(|&(_, mask, _)| mask);
         guess
     }
 
@@ -65,14 +66,22 @@ impl PortGuess {
         }
     }
 
-    #[inline]
+    // Both look at every network: there are few, and which one matches cannot be predicted.
+
+    #[inline(always)]
     fn port_for_v4(&self, source: u32) -> Option<u16> {
-        self.v4.iter().find(|(net, mask, _)| source & mask == *net).map(|t| t.2).or(self.fallback)
+        let step = |found, &(net, mask, port): &(u32, u32, u16)| {
+            if source & mask == net { Some(port) } else { found }
+        };
+        self.v4.iter().fold(self.fallback, step)
     }
 
-    #[inline]
+    #[inline(always)]
     fn port_for_v6(&self, source: u128) -> Option<u16> {
-        self.v6.iter().find(|(net, mask, _)| source & mask == *net).map(|t| t.2).or(self.fallback)
+        let step = |found, &(net, mask, port): &(u128, u128, u16)| {
+            if source & mask == net { Some(port) } else { found }
+        };
+        self.v6.iter().fold(self.fallback, step)
     }
 }
 
@@ -261,12 +270,16 @@ fn ethernet_beyond(mut ethertype: u16, frame: &[u8], mut offset: usize) -> Resul
 /// is all ones in any order if it is in one (RFC 1071 2.B).
 #[inline(always)]
 fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
-    let mut sum = 0u64;
-    for word in header.chunks_exact(4).chain(options.chunks_exact(4)) {
-        sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    let word = |at: usize| {
+        u64::from(u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
+    };
+    let mut sum = word(0) + word(4) + word(8) + word(12) + word(16);
+    if !options.is_empty() {
+        for word in options.chunks_exact(4) {
+            sum += u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+        }
     }
     sum = (sum & 0xffff_ffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = (sum & 0xffff) + (sum >> 16);
     sum == 0xffff
@@ -359,51 +372,60 @@ fn ipv6_chain(packet: &mut Packet, first: u8, l3: &[u8], total_len: usize) -> Re
 
 /// Reads ports (or the identifier of an ICMP echo). `len` is what the IP length leaves for the
 /// transport; `bytes` may hold less if the capture was cut, or more if the frame was padded.
+///
+/// TCP and UDP alternate at random in real traffic, so the common case computes both of their lengths and
+/// selects one: a mispredicted branch would cost more.
 #[inline(always)]
 fn transport(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<(), DropReason> {
+    let tcp = packet.protocol == ip_protocol::TCP;
+    let ports = tcp | (packet.protocol == ip_protocol::UDP);
+    let plain = ports & !packet.flags.has(PacketFlags::FRAGMENT);
+    let (true, Some(start)) = (plain, bytes.first_chunk::<14>()) else {
+        return transport_carefully(packet, bytes, len);
+    };
+    let tcp_len = usize::from(start[12] >> 4) * 4;
+    let udp_len = usize::from(be16(start, 4));
+    let (least, claimed) = select_unpredictable(tcp, (20, tcp_len), (8, udp_len));
+    if (claimed < least) | (claimed > len) {
+        return Err(DropReason::TransportTruncated);
+    }
+    packet.src_port = be16(start, 0);
+    packet.dst_port = be16(start, 2);
+    packet.flags.set(PacketFlags::HAS_PORTS);
+    Ok(())
+}
+
+/// The same for fragments, ICMP, other protocols and packets with little at hand.
+fn transport_carefully(packet: &mut Packet, bytes: &[u8], len: usize) -> Result<(), DropReason> {
     if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
         return Ok(());
     }
     let bytes = &bytes[..bytes.len().min(len)];
-    let header_min = match packet.protocol {
+    let least = match packet.protocol {
         ip_protocol::TCP => 20,
         ip_protocol::UDP | ip_protocol::ICMP | ip_protocol::ICMPV6 => 8,
         _ => return Ok(()),
     };
-    if len < header_min {
+    let (true, Some(start)) = (len >= least, bytes.first_chunk::<8>()) else {
         return Err(DropReason::TransportTruncated);
-    }
-    let start: &[u8; 8] = bytes.first_chunk().ok_or(DropReason::TransportTruncated)?;
-    match packet.protocol {
-        ip_protocol::TCP => {
-            if let Some(&data_offset) = bytes.get(12) {
-                let header_len = usize::from(data_offset >> 4) * 4;
-                let whole = !packet.flags.has(PacketFlags::FRAGMENT);
-                if header_len < 20 || (whole && header_len > len) {
-                    return Err(DropReason::TransportTruncated);
-                }
-            }
-        }
-        ip_protocol::UDP => {
-            let udp_len = usize::from(be16(start, 4));
-            let whole = !packet.flags.has(PacketFlags::FRAGMENT);
-            if udp_len < 8 || (whole && udp_len > len) {
-                return Err(DropReason::TransportTruncated);
-            }
-        }
-        protocol => {
-            let echo = if protocol == ip_protocol::ICMP {
-                matches!(start[0], 0 | 8)
-            } else {
-                matches!(start[0], 128 | 129)
-            };
-            if echo {
+    };
+    let whole = !packet.flags.has(PacketFlags::FRAGMENT);
+    let claimed = match packet.protocol {
+        // A TCP header that the capture cut before its length says nothing against itself.
+        ip_protocol::TCP => bytes.get(12).map_or(least, |byte| usize::from(byte >> 4) * 4),
+        ip_protocol::UDP => usize::from(be16(start, 4)),
+        icmp => {
+            let echo: &[u8] = if icmp == ip_protocol::ICMP { &[0, 8] } else { &[128, 129] };
+            if echo.contains(&start[0]) {
                 packet.src_port = be16(start, 4);
                 packet.dst_port = packet.src_port;
                 packet.flags.set(PacketFlags::HAS_PORTS);
             }
             return Ok(());
         }
+    };
+    if claimed < least || whole && claimed > len {
+        return Err(DropReason::TransportTruncated);
     }
     packet.src_port = be16(start, 0);
     packet.dst_port = be16(start, 2);

@@ -6,7 +6,7 @@
 //! depends on nothing outside it and the stage has no state. Packets of one class never overtake one
 //! another.
 
-use thalweg_base::Chunk;
+use thalweg_base::{Chunk, Packet};
 
 /// Bytes a class may send per round and unit of weight: at least the largest common packet, so that each
 /// round serves each class that has something.
@@ -60,18 +60,20 @@ impl Scheduler {
         }
     }
 
-    /// Puts a chunk's live packets in order of service and the dropped ones behind them.
-    pub fn process(&self, chunk: &mut Chunk) {
-        chunk.schedule(self.rank_count, |p| {
-            p.is_alive().then(|| self.ranks.get(usize::from(p.class)).copied().unwrap_or(self.rank_count - 1))
-        });
+    /// Puts a chunk's live packets in order of service and the dropped ones behind them. `spare` is memory
+    /// to sort into, kept by the caller from chunk to chunk.
+    pub fn process(&self, chunk: &mut Chunk, spare: &mut Vec<Packet>) {
+        let last = self.rank_count - 1;
+        let rank =
+            |p: &Packet| p.is_alive().then(|| self.ranks.get(usize::from(p.class)).copied().unwrap_or(last));
+        chunk.schedule(self.rank_count, rank, spare);
         if self.weighted_classes > 1 {
-            self.share(chunk);
+            self.share(chunk, spare);
         }
     }
 
     /// Deficit round robin over the packets of the last rank.
-    fn share(&self, chunk: &mut Chunk) {
+    fn share(&self, chunk: &mut Chunk, spare: &mut Vec<Packet>) {
         let live = chunk.live_len();
         let packets = &chunk.packets()[..live];
         let from = packets.partition_point(|p| self.ranks[usize::from(p.class)] + 1 < self.rank_count);
@@ -103,7 +105,7 @@ impl Scheduler {
                 }
             }
         }
-        chunk.schedule_by(&order);
+        chunk.schedule_by(&order, spare);
     }
 }
 

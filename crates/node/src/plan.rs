@@ -2,9 +2,9 @@
 //!
 //! | stage | scope | when |
 //! |---|---|---|
-//! | `ingress` | any batch | always: validate, hash, classify |
+//! | `ingress` | any batch | always: validate, hash, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer or NAT needs the ports of fragments |
-//! | `order` | one chunk | always: label with shards, put in order of service |
+//! | `order` | one chunk | always: put in order of service |
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses |
 //! | `egress` | any batch | always: the books |
@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use thalweg_base::{Chunk, NO_SHARD, Packet, PacketFlags};
+use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
@@ -27,9 +27,9 @@ use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
 
-/// Groups that per-shard stages are cut into. More groups let more workers into the stage at once; each
-/// costs a turn per chunk. Shards are 64 unless configured, so a group is usually four of them.
-const SHARD_GROUPS_MAX: usize = 16;
+/// Groups of shards per worker. Workers follow one another through the groups, so there must be more than
+/// there are workers; but each costs a turn and a walk of its own per chunk.
+const GROUPS_PER_WORKER: usize = 2;
 /// Shards of a router without NAT, where they only spread flows over a farm's workers.
 const SHARDS_WITHOUT_NAT: u16 = 64;
 
@@ -90,6 +90,8 @@ pub struct Scratch {
     /// Sum of all synthetic results, so that none can be left out.
     pub queens_sum: u64,
     members: Vec<(u16, u16)>,
+    /// Where a chunk's descriptors are sorted into; they change places with what is here.
+    spare: Vec<Packet>,
 }
 
 /// The router, ready to be run by a model.
@@ -149,8 +151,15 @@ impl RouterPlan {
             classes: parts.classes,
             work_queens: parts.work_queens,
             shards,
-            groups: usize::from(shards).min(SHARD_GROUPS_MAX),
+            groups: 1,
         }
+    }
+
+    /// Cuts the shards into groups for so many workers. What the router does to packets does not depend
+    /// on it: a group is only what a worker takes at a time.
+    pub fn for_workers(mut self, workers: usize) -> Self {
+        self.groups = workers.saturating_mul(GROUPS_PER_WORKER).clamp(1, usize::from(self.shards));
+        self
     }
 
     /// Packets by colour of each class that has a policer.
@@ -189,36 +198,49 @@ impl RouterPlan {
         }
     }
 
-    /// Labels, schedules, and lists the packets of each shard group that have state there.
-    fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
-        let mut crosses = false;
-        {
-            let (mut batch, _) = chunk.whole();
-            for i in 0..batch.len() {
-                let (packet, l3) = batch.packet_and_l3(i);
-                if !packet.is_alive() {
-                    continue;
-                }
-                if let Some(nat) = &self.nat {
-                    nat.labeller.label(packet, l3);
-                    crosses |= packet.crossing_shard != NO_SHARD;
-                }
-                if packet.shard == NO_SHARD {
-                    packet.shard = (packet.flow_hash % u32::from(self.shards)) as u16;
-                }
-            }
-        }
-        chunk.crosses_shards = crosses;
-        self.scheduler.process(chunk);
-        let live = chunk.live_len();
-        scratch.account.book_dropped(&chunk.packets()[live..]);
-        if self.nat.is_some() {
-            self.index_shards(chunk, &mut scratch.members);
-        }
+    /// Validates, classifies and labels a batch: what can be said of a packet from its own bytes.
+    fn ingress(&self, chunk: &mut Chunk, k: usize) {
+        let mut batch = chunk.batch(k);
+        let fragments = self.ingress.process(&mut batch);
+        self.classifier.process(&mut batch);
+        let crosses = self.label(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT));
+        chunk.has_fragments |= fragments;
+        chunk.crosses_shards |= crosses;
     }
 
-    /// Lists the packets of each group that have state there. A farm's parts go without: a part is
-    /// walked as a whole.
+    /// Gives every packet that `which` admits its shard. Returns whether one needs two.
+    #[inline(always)]
+    fn label(&self, batch: &mut Batch<'_>, which: impl Fn(&Packet) -> bool) -> bool {
+        let mut crosses = false;
+        for i in 0..batch.len() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            if !packet.is_alive() || !which(packet) {
+                continue;
+            }
+            if let Some(nat) = &self.nat {
+                nat.labeller.label(packet, l3);
+                crosses |= packet.crossing_shard != NO_SHARD;
+            }
+            if packet.shard == NO_SHARD {
+                packet.shard = (packet.flow_hash % u32::from(self.shards)) as u16;
+            }
+        }
+        crosses
+    }
+
+    /// Puts a chunk in order of service. Later fragments are labelled only here: what shard they belong to
+    /// follows from ports that the arrival stage has found for them.
+    fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
+        if chunk.has_fragments {
+            let crosses = self.label(&mut chunk.whole().0, |p| p.flags.has(PacketFlags::LATER_FRAGMENT));
+            chunk.crosses_shards |= crosses;
+        }
+        self.scheduler.process(chunk, &mut scratch.spare);
+        scratch.account.book_dropped(&chunk.packets()[chunk.live_len()..]);
+    }
+
+    /// Lists the packets of each group that have state there, for models that go group by group. The
+    /// others walk the chunk once and need no lists.
     fn index_shards(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
         let touched = |p: &Packet| p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
@@ -251,7 +273,12 @@ impl Plan for RouterPlan {
     }
 
     fn scratch(&self) -> Scratch {
-        Scratch { account: Account::new(self.ports, self.classes), queens_sum: 0, members: Vec::new() }
+        Scratch {
+            account: Account::new(self.ports, self.classes),
+            queens_sum: 0,
+            members: Vec::new(),
+            spare: Vec::new(),
+        }
     }
 
     fn sequence(&self, job: &Chunk) -> u64 {
@@ -268,12 +295,7 @@ impl Plan for RouterPlan {
 
     fn run_batch(&self, stage: usize, job: &mut Chunk, batch: usize, now_ns: u64, scratch: &mut Scratch) {
         match self.stages[stage] {
-            Stage::Ingress => {
-                let mut packets = job.batch(batch);
-                let fragments = self.ingress.process(&mut packets);
-                self.classifier.process(&mut packets);
-                job.has_fragments |= fragments;
-            }
+            Stage::Ingress => self.ingress(job, batch),
             Stage::Route => self.router.process(&mut job.batch(batch)),
             Stage::Work => self.work(job, batch, scratch),
             Stage::Egress => {
@@ -294,8 +316,11 @@ impl Plan for RouterPlan {
         }
     }
 
-    fn run_shards(&self, _stage: usize, job: &mut Chunk, groups: Range<usize>, _scratch: &mut Scratch) {
+    fn run_shards(&self, _stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Scratch) {
         if let Some(nat) = &self.nat {
+            if groups.len() < self.groups && job.shard_index.groups() == 0 {
+                self.index_shards(job, &mut scratch.members);
+            }
             nat.stage.run_groups(job, groups, self.groups);
         }
     }

@@ -237,6 +237,7 @@ fn run(seed: u64, options: &ModelOptions) -> Run {
     let config =
         RouterConfig::from_text("test.toml", CONFIG, Path::new(".")).unwrap_or_else(|e| panic!("{e}"));
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
+    let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
     let mut source = Feed(traffic(seed, 12).into_iter());
     let report = thalweg_exec::run(&plan, &mut source, &mut sink, options).unwrap_or_else(|e| panic!("{e}"));

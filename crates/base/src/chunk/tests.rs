@@ -17,7 +17,7 @@ fn frames_keep_their_bytes_through_schedule_split_and_merge() {
     let views: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
     let mut chunk = chunk_of(&views);
     chunk.packets_mut()[4].drop_for(crate::DropReason::NotIp);
-    chunk.schedule(3, |p| p.is_alive().then_some(usize::from(p.index) % 3));
+    chunk.schedule(3, |p| p.is_alive().then_some(usize::from(p.index) % 3), &mut Vec::new());
     let order: Vec<u16> = chunk.packets().iter().map(|p| p.index).collect();
     assert_eq!(order, [0, 3, 6, 1, 7, 2, 5, 8, 4]);
     assert_eq!(chunk.live_len(), 8);
@@ -82,7 +82,7 @@ proptest! {
             builder.push(builder.next_frame_offset(), 1, 1, 0, LinkType::RawIp, 0, 0);
         }
         let mut chunk = builder.finish(0, 1, 0);
-        chunk.schedule(4, |p| ranks[usize::from(p.index)]);
+        chunk.schedule(4, |p| ranks[usize::from(p.index)], &mut Vec::new());
         let mut expected: Vec<u16> = (0..ranks.len() as u16).collect();
         expected.sort_by_key(|&i| ranks[usize::from(i)].unwrap_or(4));
         prop_assert_eq!(chunk.packets().iter().map(|p| p.index).collect::<Vec<_>>(), expected);

@@ -35,7 +35,7 @@
 //!
 //! # Missing
 //!
-//! A tree is rebuilt whole: a change below a /32 with 4,000 prefixes costs tens of microseconds.
+//! A tree is rebuilt whole, which is slow where a /32 has thousands of prefixes (docs/lpm.md).
 
 use super::arena::{Generation, Region, Touched, prefetch};
 use super::{Kernel, Lpm, LpmError, NEXT_HOP_MAX, NO_ROUTE, NextHopId};
@@ -193,9 +193,9 @@ impl Fib6 {
         // The positions in `lane_of` of those that have splitters left.
         let mut tall = [0_u8; LANES];
         let mut left = 0;
-        for index in 0..live {
+        for (index, &slot) in slots[..live].iter().enumerate() {
             tall[left % LANES] = index as u8;
-            left += usize::from(height_of(slots[index]) != 0);
+            left += usize::from(height_of(slot) != 0);
         }
         while left > 0 {
             let mut still = 0;
@@ -228,7 +228,7 @@ impl Fib6 {
     fn split<C: Compare>(&self, slot: u32, x: u16) -> u32 {
         let child = C::less_of_32(self.line(slot & LINE), x);
         let child_at = (slot & LINE) + 1 + child * DISTANCE[(slot >> 28 & 7) as usize];
-        (slot & !LINE) - (1 << HEIGHT_SHIFT) | child_at & LINE
+        ((slot & !LINE) - (1 << HEIGHT_SHIFT)) | (child_at & LINE)
     }
 
     /// The answer in a bottom line.

@@ -90,7 +90,7 @@ pub enum Kernel {
     Portable,
     /// The same, compiled for processors with BMI2, POPCNT and AVX2; key compares use AVX2.
     Avx2,
-    /// AVX-512 (F, BW, VL, VPOPCNTDQ).
+    /// AVX-512 (F, BW, DQ, VL, VPOPCNTDQ).
     Avx512,
 }
 
@@ -112,6 +112,7 @@ impl Kernel {
                 Kernel::Avx512 => {
                     avx2 && is_x86_feature_detected!("avx512f")
                         && is_x86_feature_detected!("avx512bw")
+                        && is_x86_feature_detected!("avx512dq")
                         && is_x86_feature_detected!("avx512vl")
                         && is_x86_feature_detected!("avx512vpopcntdq")
                 }

@@ -145,7 +145,7 @@ where
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn fib4_follows_the_routes((start, steps) in histories::<u32>()) {
@@ -239,7 +239,7 @@ fn readers_see_before_or_after<T: Table>(routes: Vec<(Prefix<T::Address>, NextHo
 where
     T::Address: Workload,
 {
-    let stays = |index: usize| index % 3 == 0;
+    let stays = |index: usize| index.is_multiple_of(3);
     let kept = routes.iter().enumerate().filter(|&(index, _)| stays(index)).map(|(_, &route)| route);
     let mut writer = Writer::<T>::from_routes(kept).unwrap();
     let mut addresses = probes(routes.iter().map(|&(prefix, _)| prefix));
@@ -310,18 +310,18 @@ fn crowded<A: Address>(base: u128, lengths: std::ops::RangeInclusive<u32>) -> Ve
 
 #[test]
 fn fib4_readers_see_before_or_after() {
-    readers_see_before_or_after::<Fib4Table>(crowded(0x0a00_0000, 14..=26), 200_000);
+    readers_see_before_or_after::<Fib4Table>(crowded(0x0a00_0000, 14..=26), 60_000);
 }
 
 #[test]
 fn dir24_readers_see_before_or_after() {
-    readers_see_before_or_after::<Dir24Table>(crowded(0x0a00_0000, 16..=29), 100_000);
+    readers_see_before_or_after::<Dir24Table>(crowded(0x0a00_0000, 16..=29), 60_000);
 }
 
 #[test]
 fn fib6_readers_see_before_or_after() {
-    readers_see_before_or_after::<Fib6Table>(crowded(0x2001_0db8 << 96, 34..=46), 40_000);
-    readers_see_before_or_after::<Fib6Table>(crowded(0x2001_0db8 << 96, 40..=52), 20_000);
+    readers_see_before_or_after::<Fib6Table>(crowded(0x2001_0db8 << 96, 34..=46), 15_000);
+    readers_see_before_or_after::<Fib6Table>(crowded(0x2001_0db8 << 96, 40..=52), 10_000);
 }
 
 /// The full table, if this machine has it.

@@ -21,6 +21,13 @@ impl NatProtocol {
     /// Every protocol, in code order.
     pub const ALL: [NatProtocol; 3] = [NatProtocol::Tcp, NatProtocol::Udp, NatProtocol::Icmp];
 
+    /// Whether NAT translates the protocol with this number; asked without a branch per protocol.
+    #[inline(always)]
+    pub fn translates(number: u8) -> bool {
+        const NUMBERS: u32 = 1 << 1 | 1 << 6 | 1 << 17;
+        number < 32 && NUMBERS >> number & 1 == 1
+    }
+
     /// The protocol with this number in the IP header.
     #[inline(always)]
     pub fn from_ip(number: u8) -> Option<Self> {

@@ -18,6 +18,7 @@
 use super::config::{NatConfig, NatConfigError, NatProtocol};
 use super::layout::Layout;
 use super::rewrite::{self, Quote};
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
 
@@ -28,6 +29,15 @@ enum Side {
     Inside,
     Outside,
 }
+
+const HAIRPIN: u8 = PacketFlags::NAT_OUT | PacketFlags::NAT_IN;
+
+/// The table above: by side, whether the destination is public, whether it is untranslated.
+const LABELS: [[[u8; 2]; 2]; 3] = {
+    const OUT: u8 = PacketFlags::NAT_OUT;
+    const IN: u8 = PacketFlags::NAT_IN;
+    [[[0, 0], [0, 0]], [[OUT, 0], [HAIRPIN, HAIRPIN]], [[0, 0], [IN, IN]]]
+};
 
 /// Decides for every packet whether and where it is translated.
 #[derive(Clone, Debug)]
@@ -65,21 +75,44 @@ impl Labeller {
     /// Labels one packet; `l3` is its IPv4 packet. Sets `NAT_OUT`, `NAT_IN`, `shard` and
     /// `crossing_shard`, or drops the packet if it would have to be translated and cannot be. Leaves a
     /// packet that NAT does not touch as it is, dropped and IPv6 packets among them.
-    #[inline]
+    ///
+    /// Traffic mixes directions at random, so what differs between them is looked up or computed, not
+    /// branched on: a misprediction costs more than all the rest.
+    #[inline(always)]
     pub fn label(&self, packet: &mut Packet, l3: &[u8]) {
         if !packet.is_alive() || packet.is_ipv6() {
             return;
         }
         let Some((source, destination)) = rewrite::addresses(l3) else { return };
         let side = self.sides.get(usize::from(packet.port_in)).copied().unwrap_or(Side::Neither);
-        let public = self.layout.public_index(destination).is_some();
-        let labels = match side {
-            Side::Outside if public => PacketFlags::NAT_IN,
-            Side::Inside if public && (!self.hairpin || is_echo(packet)) => return,
-            Side::Inside if public => PacketFlags::NAT_OUT | PacketFlags::NAT_IN,
-            Side::Inside if !self.is_untranslated(destination) => PacketFlags::NAT_OUT,
-            _ => return,
-        };
+        let public = self.layout.is_public(destination);
+        let untranslated = self.is_untranslated(destination);
+        let labels = LABELS[side as usize][usize::from(public)][usize::from(untranslated)];
+        if labels == 0 {
+            return;
+        }
+        let ports = packet.flags.has(PacketFlags::HAS_PORTS) && NatProtocol::translates(packet.protocol);
+        if !ports || labels == HAIRPIN {
+            return self.label_carefully(packet, l3, source, destination, labels);
+        }
+        packet.flags.set(labels);
+        let outbound = labels & PacketFlags::NAT_OUT != 0;
+        let port = select_unpredictable(outbound, packet.src_port, packet.dst_port);
+        packet.shard = self.layout.port_shard(port);
+        if self.layout.shard_is_port_shard() || !outbound {
+            return;
+        }
+        if let Some(protocol) = NatProtocol::from_ip(packet.protocol) {
+            packet.shard = self.layout.session_shard(protocol, source, packet.src_port);
+        }
+    }
+
+    /// Labels hairpins, packets without ports and packets of other protocols.
+    #[cold]
+    fn label_carefully(&self, packet: &mut Packet, l3: &[u8], source: u32, destination: u32, labels: u8) {
+        if labels == HAIRPIN && (!self.hairpin || is_echo(packet)) {
+            return;
+        }
         let Some((out_shard, in_shard)) = self.shards(packet, l3, source, destination) else { return };
         packet.flags.set(labels);
         match labels {
@@ -93,7 +126,6 @@ impl Labeller {
     }
 
     /// The shards of the packet as one from inside and as one from outside; drops it if it has none.
-    #[inline(always)]
     fn shards(&self, packet: &mut Packet, l3: &[u8], source: u32, destination: u32) -> Option<(u16, u16)> {
         let Some(protocol) = NatProtocol::from_ip(packet.protocol) else {
             packet.drop_for(DropReason::NatProtocol);
@@ -138,7 +170,8 @@ impl Labeller {
 
     #[inline(always)]
     fn is_untranslated(&self, address: u32) -> bool {
-        self.untranslated.iter().any(|&(network, mask)| address & mask == network)
+        // All of them, without an early exit: there are few, and where the match is cannot be predicted.
+        self.untranslated.iter().fold(false, |found, &(network, mask)| found | (address & mask == network))
     }
 }
 

@@ -90,6 +90,21 @@ impl Layout {
         }
     }
 
+    /// Whether the shard of every session follows from its inside port alone.
+    #[inline(always)]
+    pub(crate) fn shard_is_port_shard(&self) -> bool {
+        self.selection == PortSelection::Preserve && self.forward_shard.slots.is_empty()
+    }
+
+    /// Whether an address is public.
+    #[inline(always)]
+    pub(crate) fn is_public(&self, address: u32) -> bool {
+        match self.addresses[..] {
+            [only] => address == only,
+            _ => self.public_index(address).is_some(),
+        }
+    }
+
     /// Index of a public address.
     #[inline(always)]
     pub(crate) fn public_index(&self, address: u32) -> Option<u32> {

@@ -154,9 +154,9 @@ impl NatShard {
             sessions: vec![Session::EMPTY; records].into_boxed_slice(),
             fresh: 0,
             free: 0,
-            index: vec![0; records * 3 + 1].into_boxed_slice(),
+            index: touched(records * 3 + 1),
             ports: PortPool::new(&layout, shard, config),
-            wheel: vec![0; WHEEL_S as usize].into_boxed_slice(),
+            wheel: touched(WHEEL_S as usize),
             counters: NatCounters::default(),
             translated: [0; 2],
             layout,
@@ -240,9 +240,10 @@ impl NatShard {
         prefetch::read(&self.index, self.home(hash));
     }
 
-    /// Asks the cache for the session of an endpoint, by its index entry.
+    /// Asks the cache for the session of a packet's endpoint, by its index entry; if there is none, for
+    /// what making one will touch.
     #[inline(always)]
-    pub(crate) fn prefetch_session(&self, hash: u64) {
+    pub(crate) fn prefetch_session(&self, packet: &Packet, hash: u64) {
         let mut at = self.home(hash);
         while self.index[at] != 0 {
             if self.index[at] >> 32 == hash >> 32 {
@@ -250,6 +251,25 @@ impl NatShard {
                 return;
             }
             at = self.after(at);
+        }
+        self.prefetch_creation(packet);
+    }
+
+    /// The record that will be taken, its place in the wheel, and the index line of the public endpoint
+    /// it will get if its port is free: four lines that a new session would else wait for in turn.
+    fn prefetch_creation(&self, packet: &Packet) {
+        let (true, Some(protocol)) =
+            (packet.flags.has(PacketFlags::NAT_OUT), NatProtocol::from_ip(packet.protocol))
+        else {
+            return;
+        };
+        let record = self.free.checked_sub(1).unwrap_or(self.fresh);
+        prefetch::read(&self.sessions, record as usize);
+        let second = self.now_s.wrapping_add(self.horizons_s[protocol as usize]) % WHEEL_S;
+        prefetch::read(&self.wheel, second as usize);
+        if let ([address], true) = (&self.layout.addresses[..], self.layout.preserves_ports()) {
+            let key = endpoint_key(End::Destination, packet.protocol, *address, packet.src_port);
+            self.prefetch_index(self.layout.hash(key));
         }
     }
 
@@ -575,6 +595,17 @@ impl NatShard {
         }
         self.index[gap] = 0;
     }
+}
+
+/// Zeroes in memory that is really there: a page that the kernel hands out only when a session first needs
+/// it would cost that packet as much as a hundred others.
+fn touched<T: Copy + Default>(len: usize) -> Box<[T]> {
+    const PAGE_BYTES: usize = 4096;
+    let mut table = vec![T::default(); len].into_boxed_slice();
+    for entry in table.iter_mut().step_by((PAGE_BYTES / size_of::<T>()).max(1)) {
+        *std::hint::black_box(entry) = T::default();
+    }
+    table
 }
 
 /// The IPv4 packet without what follows it in the frame.

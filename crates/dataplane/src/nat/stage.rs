@@ -176,8 +176,9 @@ impl Walk<'_> {
 
     #[inline(always)]
     fn fetch_session(&self, batch: &Batch<'_>, i: usize, hash: u64) {
-        if let Some(at) = self.shard_of(&batch.packets()[i]) {
-            self.shards[at].prefetch_session(hash);
+        let packet = &batch.packets()[i];
+        if let Some(at) = self.shard_of(packet) {
+            self.shards[at].prefetch_session(packet, hash);
         }
     }
 

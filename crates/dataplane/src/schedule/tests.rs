@@ -24,7 +24,7 @@ fn strict_levels_come_first_whatever_their_numbers() {
     let scheduler =
         Scheduler::new(&[Service::Weight(1), Service::Strict(9), Service::Strict(2), Service::Strict(9)]);
     let mut c = chunk(&[(0, 100), (1, 100), (2, 100), (3, 100), (1, 100), (0, 100)]);
-    scheduler.process(&mut c);
+    scheduler.process(&mut c, &mut Vec::new());
     assert_eq!(classes(&c), [2, 1, 3, 1, 0, 0]);
 }
 
@@ -34,7 +34,7 @@ fn weights_share_bytes_not_packets() {
     // Class 0 sends 500-byte packets, class 1 full frames; both have plenty.
     let packets: Vec<(u8, u32)> = (0..400).flat_map(|_| [(0, 500), (1, 1500)]).collect();
     let mut c = chunk(&packets);
-    scheduler.process(&mut c);
+    scheduler.process(&mut c, &mut Vec::new());
     let mut bytes = [0u64; 2];
     for p in &c.packets()[..200] {
         bytes[usize::from(p.class)] += u64::from(p.ip_len);
@@ -51,7 +51,7 @@ proptest! {
     ) {
         let packets: Vec<(u8, u32)> = raw.iter().map(|&(c, b)| (c % services.len() as u8, b)).collect();
         let mut c = chunk(&packets);
-        Scheduler::new(&services).process(&mut c);
+        Scheduler::new(&services).process(&mut c, &mut Vec::new());
         prop_assert_eq!(c.live_len(), packets.len());
         let mut seen: Vec<u16> = c.packets().iter().map(|p| p.index).collect();
         for class in 0..services.len() as u8 {

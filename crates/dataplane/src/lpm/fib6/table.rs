@@ -181,7 +181,7 @@ impl Fib6Table {
                 return Ok(old);
             }
         }
-        self.new_tree(routes, node, inherited, from)
+        self.new_tree(routes, node, inherited)
     }
 
     /// The deeper tree that a look-up of `address` goes on in.
@@ -224,13 +224,12 @@ impl Fib6Table {
         routes: &BinaryTrie<u128>,
         node: u32,
         inherited: NextHopId,
-        from: u8,
     ) -> Result<u32, LpmError> {
         let mut slots = Runs::default();
         slots.paint(routes, node, inherited, TREE_BITS);
         let mut deeper = Vec::with_capacity(slots.deep.len());
         for &(node, inherited) in &slots.deep {
-            match self.new_tree(routes, node, inherited, from + TREE_BITS) {
+            match self.new_tree(routes, node, inherited) {
                 Ok(slot) => deeper.push(slot),
                 Err(error) => {
                     deeper.iter().for_each(|&slot| self.release_slot(slot));

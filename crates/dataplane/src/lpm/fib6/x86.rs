@@ -21,13 +21,13 @@ pub(super) fn lanes_avx2(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHo
     unsafe { run(fib, addresses, next_hops) }
 }
 
-/// The caller checked that the processor has AVX-512 F, BW and VL besides.
+/// The caller checked that the processor has AVX-512 F, BW, DQ and VL besides.
 pub(super) fn lanes_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
     // SAFETY: `lookup_batch_with` comes here only if `Kernel::Avx512` is supported.
     unsafe { run_avx512(fib, addresses, next_hops) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,bmi1,bmi2,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,bmi1,bmi2,popcnt")]
 fn run_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
     match (<&[u128; LANES]>::try_from(addresses), <&mut [NextHopId; LANES]>::try_from(&mut *next_hops)) {
         (Ok(full), Ok(out)) => {
@@ -43,43 +43,32 @@ fn run_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
 
 /// [`Fib6::direct_steps`] for a full batch: eight roots at a time, then sixteen middle slots.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn direct_steps(
     fib: &Fib6,
     addresses: &[u128; LANES],
     next_hops: &mut [NextHopId; LANES],
     work: &mut Work,
 ) -> usize {
-    let mut slots = [0_u32; LANES];
-    let mut middle = [0_u32; LANES];
-    let high_words = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
-    for group in 0..LANES / 8 {
-        // SAFETY: the eight addresses are 128 bytes of the array; root indices have 20 bits; the
-        // stores are 32 bytes at most 56 words into arrays of 64.
-        unsafe {
-            let from = addresses.as_ptr().add(group * 8).cast::<i64>();
-            let (low, up) = (_mm512_loadu_si512(from.cast()), _mm512_loadu_si512(from.add(8).cast()));
-            let high = _mm512_permutex2var_epi64(low, high_words, up);
-            let slot = gather_root(fib.root.as_ptr().cast(), _mm512_srli_epi64::<44>(high));
-            let bits = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(high));
-            let index = _mm256_or_si256(
-                _mm256_slli_epi32::<12>(slot),
-                _mm256_and_si256(bits, _mm256_set1_epi32(0xfff)),
-            );
-            _mm256_storeu_si256(slots.as_mut_ptr().add(group * 8).cast(), slot);
-            _mm256_storeu_si256(middle.as_mut_ptr().add(group * 8).cast(), index);
-        }
+    let mut slots = [_mm512_setzero_si512(); LANES / 16];
+    let mut middle = slots;
+    for (group, (slots, middle)) in slots.iter_mut().zip(&mut middle).enumerate() {
+        // SAFETY: the two eights of addresses are 256 bytes of the array.
+        let (low, high) = unsafe {
+            let from = addresses.as_ptr().add(group * 16);
+            (root_step(fib, from), root_step(fib, from.add(8)))
+        };
+        *slots = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low.0), high.0);
+        *middle = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low.1), high.1);
     }
     let mut live = 0;
-    for group in 0..LANES / 16 {
-        // SAFETY: loads and stores are 64 bytes at most 48 words into arrays of 64, of `work` at most
-        // 64 entries into arrays of 80: `live` counts lanes before this group. Middle indices are cut
-        // to the region's 26 bits, as `Region::at` does.
+    for (group, (&slot, &index)) in slots.iter().zip(&middle).enumerate() {
+        let mut slot = slot;
+        let blocks = _mm512_movepi32_mask(slot);
+        // SAFETY: stores to `work` are of 16 entries, from at most 48 on: `live` counts lanes before
+        // this group. Middle indices are cut to the region's 26 bits, as `Region::at` does.
         unsafe {
-            let mut slot = _mm512_loadu_si512(slots.as_ptr().add(group * 16).cast());
-            let blocks = _mm512_movepi32_mask(slot);
             if blocks != 0 {
-                let index = _mm512_loadu_si512(middle.as_ptr().add(group * 16).cast());
                 let index = _mm512_and_si512(index, _mm512_set1_epi32((1 << MIDDLE_LOG2) - 1));
                 slot = gather_middle(slot, blocks, fib.middle.as_ptr().cast(), index);
                 let trees = _mm512_movepi32_mask(slot);
@@ -99,6 +88,25 @@ fn direct_steps(
         prefetch(fib.lines.at((slot & LINE) as usize * 8));
     }
     live
+}
+
+/// The root slots of eight addresses, and where their middle slots are if they have some.
+///
+/// # Safety
+/// Eight addresses lie at `from`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn root_step(fib: &Fib6, from: *const u128) -> (__m256i, __m256i) {
+    // SAFETY: the eight addresses are 128 bytes; root indices have 20 bits, as the root has.
+    let (high, slot) = unsafe {
+        let from = from.cast::<i64>();
+        let (low, up) = (_mm512_loadu_si512(from.cast()), _mm512_loadu_si512(from.add(8).cast()));
+        let high = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15), up);
+        (high, gather_root(fib.root.as_ptr().cast(), _mm512_srli_epi64::<44>(high)))
+    };
+    let bits = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(high));
+    let bits = _mm256_and_si256(bits, _mm256_set1_epi32(0xfff));
+    (slot, _mm256_or_si256(_mm256_slli_epi32::<12>(slot), bits))
 }
 
 /// `root[index]` for eight indices.
