@@ -78,8 +78,7 @@ impl<'c> Prepared<'c> {
             Work::Queens(n) => Some(u32::from(n)),
         };
         let plan = RouterPlan::with_routes(self.config, &self.routes, queens).map_err(build_error)?;
-        let plan = plan.for_workers(options.workers);
-        run(self.config, &plan, options, progress)
+        run(self.config, &plan.for_workers(options.workers), options, progress)
     }
 }
 
@@ -103,8 +102,8 @@ fn run(
     let account = plan.merged_account(run.scratches.iter());
     let mut summary = summarize::summary(config, plan, &account);
     summary.elapsed_s = run.elapsed.as_secs_f64();
-    summary.packets_per_second = account.packets_in as f64 / summary.elapsed_s.max(1e-9);
     summary.cpu_s = run.cpu.as_secs_f64();
+    summary.packets_per_second = account.packets_in as f64 / summary.elapsed_s.max(1e-9);
     summary.model = options.model.name().to_string();
     summary.workers = run.workers;
     summary.input_issues = summarize::input_issues(&run.input);

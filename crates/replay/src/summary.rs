@@ -23,10 +23,10 @@ pub struct ReplaySummary {
     pub dropped: BTreeMap<String, u64>,
     /// Wall-clock time from the first packet read to the last one accounted for.
     pub elapsed_s: f64,
-    /// Processor time of the model's threads, seconds; the reader's own is not in it.
-    pub cpu_s: f64,
     /// `packets_in / elapsed_s`.
     pub packets_per_second: f64,
+    /// Processor time of all threads that ran stages; reading and writing files is not in it.
+    pub cpu_s: f64,
     /// Execution model.
     pub model: String,
     /// Worker threads.

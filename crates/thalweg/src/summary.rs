@@ -165,7 +165,7 @@ mod tests {
             bytes_out: 63_360,
             dropped: BTreeMap::from([("no-route".to_owned(), 7), ("policed".to_owned(), 3)]),
             elapsed_s: 0.0005,
-            cpu_s: 0.001,
+            cpu_s: 0.0,
             packets_per_second: 2e6,
             model: "tokens".to_owned(),
             workers: 2,
