@@ -98,6 +98,12 @@ impl Kernel {
     /// All kernels, plainest first.
     pub const ALL: [Kernel; 3] = [Kernel::Portable, Kernel::Avx2, Kernel::Avx512];
 
+    /// The last of [`Self::ALL`] that this processor can run.
+    pub fn best() -> Kernel {
+        let kernel = Self::ALL.into_iter().rev().find(|kernel| kernel.is_supported());
+        kernel.unwrap_or(Kernel::Portable)
+    }
+
     /// Whether this processor can run the kernel.
     pub fn is_supported(self) -> bool {
         #[cfg(target_arch = "x86_64")]
