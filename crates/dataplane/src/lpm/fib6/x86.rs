@@ -4,7 +4,7 @@
 //! repeated), for which Rust's own vector loads have no defined meaning.
 #![allow(unsafe_code)] // target features and vector loads, paid for by `benches/lpm.rs`
 
-use super::{Compare, Fib6, LANES, LINE, Line, MIDDLE_LOG2, Work};
+use super::{Compare, DEEPER, Fib6, HEIGHT_SHIFT, LANES, LINE, LINES_LOG2, Line, MIDDLE_LOG2, height_of};
 use crate::lpm::NextHopId;
 use crate::lpm::arena::prefetch;
 use std::arch::asm;
@@ -31,25 +31,51 @@ pub(super) fn lanes_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [Next
 fn run_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
     match (<&[u128; LANES]>::try_from(addresses), <&mut [NextHopId; LANES]>::try_from(&mut *next_hops)) {
         (Ok(full), Ok(out)) => {
-            let mut work = MaybeUninit::<Work>::uninit();
-            // SAFETY: `Work` is integers, and `direct_steps` writes each entry that is read later.
-            let work = unsafe { &mut *work.as_mut_ptr() };
-            let live = direct_steps(fib, full, out, work);
-            fib.trees::<Avx512>(addresses, next_hops, work, live);
+            let mut descent = MaybeUninit::<Descent>::uninit();
+            // SAFETY: `Descent` is integers, and `direct_steps` writes each entry that is read later.
+            let descent = unsafe { &mut *descent.as_mut_ptr() };
+            let trees = direct_steps(fib, full, out, descent);
+            if trees.any != 0 {
+                split_steps(fib, full, descent, &trees);
+                if bottom_step(fib, full, out, descent, trees.any) & DEEPER != 0 {
+                    fib.deeper_lanes(addresses, next_hops);
+                }
+            }
         }
         _ => fib.lanes::<Avx512>(addresses, next_hops),
     }
 }
 
-/// [`Fib6::direct_steps`] for a full batch: eight roots at a time, then sixteen middle slots.
+/// Where the lanes of a full batch are in their trees.
+#[repr(align(64))]
+struct Descent {
+    /// By lane: the tree's slot; 0, which is as good as any, where there is no tree.
+    slots: [u32; LANES],
+    /// By lane: the byte where its bottom line starts.
+    bottoms: [u32; LANES],
+    /// Lanes whose tree's height is 1 or more, and those where it is 2 or more. Room behind the last
+    /// lane is for vector stores.
+    tall: [u8; LANES + 16],
+    taller: [u8; LANES + 16],
+}
+
+/// Which lanes have trees, and how many are in the two lists.
+struct Trees {
+    any: u64,
+    tall: usize,
+    taller: usize,
+}
+
+/// Root and middle for a full batch: eight roots at a time, then sixteen middle slots. Answers go to
+/// `next_hops`, trees to `descent`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn direct_steps(
     fib: &Fib6,
     addresses: &[u128; LANES],
     next_hops: &mut [NextHopId; LANES],
-    work: &mut Work,
-) -> usize {
+    descent: &mut Descent,
+) -> Trees {
     let mut slots = [_mm512_setzero_si512(); LANES / 16];
     let mut middle = slots;
     for (group, (slots, middle)) in slots.iter_mut().zip(&mut middle).enumerate() {
@@ -61,33 +87,168 @@ fn direct_steps(
         *slots = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low.0), high.0);
         *middle = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low.1), high.1);
     }
-    let mut live = 0;
+    let mut trees = Trees { any: 0, tall: 0, taller: 0 };
     for (group, (&slot, &index)) in slots.iter().zip(&middle).enumerate() {
         let mut slot = slot;
         let blocks = _mm512_movepi32_mask(slot);
-        // SAFETY: stores to `work` are of 16 entries, from at most 48 on: `live` counts lanes before
-        // this group. Middle indices are cut to the region's 26 bits, as `Region::at` does.
+        // SAFETY: stores are of 16 entries at a multiple of 16 below `LANES`, or to the lists from at
+        // most 48 on: their lengths count lanes before this group. Middle indices are cut to the
+        // region's 26 bits, as `Region::at` does.
         unsafe {
             if blocks != 0 {
                 let index = _mm512_and_si512(index, _mm512_set1_epi32((1 << MIDDLE_LOG2) - 1));
                 slot = gather_middle(slot, blocks, fib.middle.as_ptr().cast(), index);
-                let trees = _mm512_movepi32_mask(slot);
+            }
+            _mm256_storeu_si256(next_hops.as_mut_ptr().add(group * 16).cast(), _mm512_cvtepi32_epi16(slot));
+            let with_tree = _mm512_movepi32_mask(slot);
+            let slot = _mm512_maskz_mov_epi32(with_tree, slot);
+            _mm512_storeu_si512(descent.slots.as_mut_ptr().add(group * 16).cast(), slot);
+            let bottom = _mm512_and_si512(_mm512_slli_epi32::<6>(slot), _mm512_set1_epi32(LINE_BYTES as i32));
+            _mm512_storeu_si512(descent.bottoms.as_mut_ptr().add(group * 16).cast(), bottom);
+            if with_tree != 0 {
+                trees.any |= u64::from(with_tree) << (group * 16);
                 let first = _mm_set1_epi8(group as i8 * 16);
                 let lanes =
                     _mm_add_epi8(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), first);
-                let lanes = _mm512_maskz_compress_epi32(trees, _mm512_cvtepu8_epi32(lanes));
-                _mm_storeu_si128(work.lane_of.as_mut_ptr().add(live).cast(), _mm512_cvtepi32_epi8(lanes));
-                let kept = _mm512_maskz_compress_epi32(trees, slot);
-                _mm512_storeu_si512(work.slots.as_mut_ptr().add(live).cast(), kept);
-                live += trees.count_ones() as usize;
+                let lanes = _mm512_cvtepu8_epi32(lanes);
+                let tall = _mm512_test_epi32_mask(slot, _mm512_set1_epi32(3 << HEIGHT_SHIFT));
+                let list = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(tall, lanes));
+                _mm_storeu_si128(descent.tall.as_mut_ptr().add(trees.tall).cast(), list);
+                trees.tall += tall.count_ones() as usize;
+                let taller = _mm512_test_epi32_mask(slot, _mm512_set1_epi32(2 << HEIGHT_SHIFT));
+                let list = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(taller, lanes));
+                _mm_storeu_si128(descent.taller.as_mut_ptr().add(trees.taller).cast(), list);
+                trees.taller += taller.count_ones() as usize;
             }
-            _mm256_storeu_si256(next_hops.as_mut_ptr().add(group * 16).cast(), _mm512_cvtepi32_epi16(slot));
         }
     }
-    for &slot in &work.slots[..live] {
-        prefetch(fib.lines.at((slot & LINE) as usize * 8));
+    if trees.any != 0 {
+        for &bottom in &descent.bottoms {
+            prefetch(fib.lines.at(bottom as usize / 8));
+        }
     }
-    live
+    trees
+}
+
+/// The bits of a line's number in bytes.
+const LINE_BYTES: u32 = (8 << LINES_LOG2) - 64;
+
+/// The bits 32..48 of a lane's address.
+#[inline(always)]
+fn tree_bits(addresses: &[u128; LANES], lane: usize) -> u16 {
+    (addresses[lane] >> 80) as u16
+}
+
+/// Takes the lanes with splitter lines to their bottom lines.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt,bmi2")]
+fn split_steps(fib: &Fib6, addresses: &[u128; LANES], descent: &mut Descent, trees: &Trees) {
+    for &lane in &descent.taller[..trees.taller.min(LANES)] {
+        let lane = usize::from(lane) % LANES;
+        let mut slot = descent.slots[lane];
+        // Once, but for a tree of more than 16,384 runs.
+        while height_of(slot) > 1 {
+            slot = fib.split::<Avx512>(slot, tree_bits(addresses, lane));
+        }
+        prefetch(fib.lines.at((slot & LINE) as usize * 8));
+        descent.slots[lane] = slot;
+    }
+    for &lane in &descent.tall[..trees.tall.min(LANES)] {
+        let lane = usize::from(lane) % LANES;
+        let slot = descent.slots[lane];
+        let child = Avx512::less_of_32(fib.line(slot & LINE), tree_bits(addresses, lane));
+        let bottom = ((slot & LINE) + 1 + (child << (slot >> 28 & 1))) << 6 & LINE_BYTES;
+        prefetch(fib.lines.at(bottom as usize / 8));
+        descent.bottoms[lane] = bottom;
+    }
+}
+
+/// The answers in the bottom lines, in lane order, so that they leave in whole vectors: a lane without
+/// a tree looks at some line in vain. Gives all answers or-ed.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,popcnt")]
+fn bottom_step(
+    fib: &Fib6,
+    addresses: &[u128; LANES],
+    next_hops: &mut [NextHopId; LANES],
+    descent: &Descent,
+    trees: u64,
+) -> NextHopId {
+    let lines = fib.lines.as_ptr().cast();
+    let mut any = _mm_setzero_si128();
+    for group in 0..LANES / 8 {
+        let with_tree = (trees >> (group * 8)) as u8;
+        if with_tree == 0 {
+            continue;
+        }
+        let mut at = [0_u64; 8];
+        for (index, at) in at.iter_mut().enumerate() {
+            let lane = group * 8 + index;
+            // SAFETY: `bottoms` are cut to the region's size, behind which there is a line's room.
+            *at = unsafe { answer_at(lines, descent.bottoms[lane], tree_bits(addresses, lane)) };
+        }
+        // SAFETY: eight results of 2 bytes lie at a multiple of eight; `answer_at` tells where answers are.
+        unsafe {
+            let to: *mut __m128i = next_hops.as_mut_ptr().add(group * 8).cast();
+            let found = _mm_unpacklo_epi64(
+                load_answers(lines, [at[0], at[1], at[2], at[3]]),
+                load_answers(lines, [at[4], at[5], at[6], at[7]]),
+            );
+            let found = _mm_mask_mov_epi16(_mm_loadu_si128(to), with_tree, found);
+            any = _mm_or_si128(any, found);
+            _mm_storeu_si128(to, found);
+        }
+    }
+    let mut folded = [0_u16; 8];
+    // SAFETY: the array has 16 bytes.
+    unsafe { _mm_storeu_si128(folded.as_mut_ptr().cast(), any) };
+    folded.into_iter().fold(0, |all, one| all | one)
+}
+
+/// How many bytes behind `lines + 32` the answer for `x` lies in the bottom line at byte `bottom`.
+///
+/// # Safety
+/// 32 readable bytes lie at `bottom`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt")]
+unsafe fn answer_at(lines: *const u8, bottom: u32, x: u16) -> u64 {
+    let count: u64;
+    // SAFETY: as the caller promises; nothing but a load and a compare.
+    unsafe {
+        asm!(
+            "vpcmpnleuw {mask}, {x}, [{lines} + {bottom}]",
+            "kmovw {count:e}, {mask}",
+            "popcnt {count:e}, {count:e}",
+            mask = out(kreg) _, x = in(ymm_reg) _mm256_set1_epi16(x as i16), lines = in(reg) lines,
+            bottom = in(reg) u64::from(bottom), count = lateout(reg) count,
+            options(readonly, nostack)
+        );
+    }
+    u64::from(bottom) + 2 * count
+}
+
+/// The answers at four places that `answer_at` gave, in the vector's lower half.
+///
+/// # Safety
+/// 34 readable bytes lie at each place.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_answers(lines: *const u8, at: [u64; 4]) -> __m128i {
+    let found;
+    // SAFETY: as the caller promises; memory is only read.
+    unsafe {
+        asm!(
+            "movzx {a:e}, word ptr [{lines} + {a} + 32]",
+            "vmovd {found}, {a:e}",
+            "vpinsrw {found}, {found}, word ptr [{lines} + {b} + 32], 1",
+            "vpinsrw {found}, {found}, word ptr [{lines} + {c} + 32], 2",
+            "vpinsrw {found}, {found}, word ptr [{lines} + {d} + 32], 3",
+            lines = in(reg) lines, a = inout(reg) at[0] => _, b = in(reg) at[1], c = in(reg) at[2],
+            d = in(reg) at[3], found = out(xmm_reg) found,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    found
 }
 
 /// The root slots of eight addresses, and where their middle slots are if they have some.
