@@ -4,7 +4,9 @@
 //! repeated), for which Rust's own vector loads have no defined meaning.
 #![allow(unsafe_code)] // target features and vector loads, paid for by `benches/lpm.rs`
 
-use super::{Compare, DEEPER, Fib6, HEIGHT_SHIFT, LANES, LINE, LINES_LOG2, Line, MIDDLE_LOG2, height_of};
+use super::{
+    Compare, DEEPER, Fib6, HEIGHT_SHIFT, LANES, LINES_LOG2, Line, MIDDLE_LOG2, ROOT_BITS, WIDE, height_of,
+};
 use crate::lpm::NextHopId;
 use crate::lpm::arena::prefetch;
 use std::arch::asm;
@@ -46,23 +48,26 @@ fn run_avx512(fib: &Fib6, addresses: &[u128], next_hops: &mut [NextHopId]) {
     }
 }
 
-/// Where the lanes of a full batch are in their trees.
+/// Where the lanes of a full batch are in their trees: in all of them, after the first steps, in a line
+/// of height 1 or at the bottom. The line below that of height 1 is at `below + count * step`, and the
+/// line itself, as `step` is 0, for those at the bottom: no lane needs a branch.
 #[repr(align(64))]
 struct Descent {
     /// By lane: the tree's slot; 0, which is as good as any, where there is no tree.
     slots: [u32; LANES],
-    /// By lane: the byte where its bottom line starts.
+    /// By lane, in bytes: the line, where the lines below it start, and how far they are apart.
+    lines: [u32; LANES],
+    below: [u32; LANES],
+    step: [u32; LANES],
+    /// By lane, in bytes: the bottom line.
     bottoms: [u32; LANES],
-    /// Lanes whose tree's height is 1 or more, and those where it is 2 or more. Room behind the last
-    /// lane is for vector stores.
-    tall: [u8; LANES + 16],
+    /// Lanes whose tree's height is 2 or more. Room behind the last lane is for vector stores.
     taller: [u8; LANES + 16],
 }
 
-/// Which lanes have trees, and how many are in the two lists.
+/// Which lanes have trees, and how many of them are in `Descent::taller`.
 struct Trees {
     any: u64,
-    tall: usize,
     taller: usize,
 }
 
@@ -78,16 +83,11 @@ fn direct_steps(
 ) -> Trees {
     let mut slots = [_mm512_setzero_si512(); LANES / 16];
     let mut middle = slots;
-    for (group, (slots, middle)) in slots.iter_mut().zip(&mut middle).enumerate() {
-        // SAFETY: the two eights of addresses are 256 bytes of the array.
-        let (low, high) = unsafe {
-            let from = addresses.as_ptr().add(group * 16);
-            (root_step(fib, from), root_step(fib, from.add(8)))
-        };
-        *slots = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low.0), high.0);
-        *middle = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low.1), high.1);
+    let groups = addresses.as_chunks::<16>().0.iter();
+    for (group, (slots, middle)) in groups.zip(slots.iter_mut().zip(&mut middle)) {
+        (*slots, *middle) = root_step(fib, group);
     }
-    let mut trees = Trees { any: 0, tall: 0, taller: 0 };
+    let mut trees = Trees { any: 0, taller: 0 };
     for (group, (&slot, &index)) in slots.iter().zip(&middle).enumerate() {
         let mut slot = slot;
         let blocks = _mm512_movepi32_mask(slot);
@@ -96,35 +96,33 @@ fn direct_steps(
         // region's 26 bits, as `Region::at` does.
         unsafe {
             if blocks != 0 {
-                let index = _mm512_and_si512(index, _mm512_set1_epi32((1 << MIDDLE_LOG2) - 1));
-                slot = gather_middle(slot, blocks, fib.middle.as_ptr().cast(), index);
+                slot = _mm512_mask_mov_epi32(slot, blocks, middle_step(fib, index));
             }
             _mm256_storeu_si256(next_hops.as_mut_ptr().add(group * 16).cast(), _mm512_cvtepi32_epi16(slot));
             let with_tree = _mm512_movepi32_mask(slot);
             let slot = _mm512_maskz_mov_epi32(with_tree, slot);
             _mm512_storeu_si512(descent.slots.as_mut_ptr().add(group * 16).cast(), slot);
-            let bottom = _mm512_and_si512(_mm512_slli_epi32::<6>(slot), _mm512_set1_epi32(LINE_BYTES as i32));
-            _mm512_storeu_si512(descent.bottoms.as_mut_ptr().add(group * 16).cast(), bottom);
+            let line = _mm512_and_si512(_mm512_slli_epi32::<6>(slot), _mm512_set1_epi32(LINE_BYTES as i32));
+            let tall = _mm512_test_epi32_mask(slot, _mm512_set1_epi32(3 << HEIGHT_SHIFT));
+            let line_bytes = _mm512_set1_epi32(64);
+            let below = _mm512_mask_add_epi32(line, tall, line, line_bytes);
+            let wide = _mm512_test_epi32_mask(slot, _mm512_set1_epi32(WIDE as i32));
+            let step = _mm512_maskz_mov_epi32(tall, line_bytes);
+            let step = _mm512_mask_slli_epi32::<1>(step, wide, step);
+            _mm512_storeu_si512(descent.lines.as_mut_ptr().add(group * 16).cast(), line);
+            _mm512_storeu_si512(descent.below.as_mut_ptr().add(group * 16).cast(), below);
+            _mm512_storeu_si512(descent.step.as_mut_ptr().add(group * 16).cast(), step);
             if with_tree != 0 {
                 trees.any |= u64::from(with_tree) << (group * 16);
                 let first = _mm_set1_epi8(group as i8 * 16);
                 let lanes =
                     _mm_add_epi8(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), first);
                 let lanes = _mm512_cvtepu8_epi32(lanes);
-                let tall = _mm512_test_epi32_mask(slot, _mm512_set1_epi32(3 << HEIGHT_SHIFT));
-                let list = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(tall, lanes));
-                _mm_storeu_si128(descent.tall.as_mut_ptr().add(trees.tall).cast(), list);
-                trees.tall += tall.count_ones() as usize;
                 let taller = _mm512_test_epi32_mask(slot, _mm512_set1_epi32(2 << HEIGHT_SHIFT));
                 let list = _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(taller, lanes));
                 _mm_storeu_si128(descent.taller.as_mut_ptr().add(trees.taller).cast(), list);
                 trees.taller += taller.count_ones() as usize;
             }
-        }
-    }
-    if trees.any != 0 {
-        for &bottom in &descent.bottoms {
-            prefetch(fib.lines.at(bottom as usize / 8));
         }
     }
     trees
@@ -139,7 +137,7 @@ fn tree_bits(addresses: &[u128; LANES], lane: usize) -> u16 {
     (addresses[lane] >> 80) as u16
 }
 
-/// Takes the lanes with splitter lines to their bottom lines.
+/// Takes all lanes to their bottom lines.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,popcnt,bmi2")]
 fn split_steps(fib: &Fib6, addresses: &[u128; LANES], descent: &mut Descent, trees: &Trees) {
@@ -150,17 +148,44 @@ fn split_steps(fib: &Fib6, addresses: &[u128; LANES], descent: &mut Descent, tre
         while height_of(slot) > 1 {
             slot = fib.split::<Avx512>(slot, tree_bits(addresses, lane));
         }
-        prefetch(fib.lines.at((slot & LINE) as usize * 8));
-        descent.slots[lane] = slot;
+        let line = slot << 6 & LINE_BYTES;
+        prefetch(fib.lines.at(line as usize / 8));
+        descent.lines[lane] = line;
+        descent.below[lane] = line + 64;
     }
-    for &lane in &descent.tall[..trees.tall.min(LANES)] {
-        let lane = usize::from(lane) % LANES;
-        let slot = descent.slots[lane];
-        let child = Avx512::less_of_32(fib.line(slot & LINE), tree_bits(addresses, lane));
-        let bottom = ((slot & LINE) + 1 + (child << (slot >> 28 & 1))) << 6 & LINE_BYTES;
-        prefetch(fib.lines.at(bottom as usize / 8));
-        descent.bottoms[lane] = bottom;
+    let lines = fib.lines.as_ptr().cast();
+    for group in 0..LANES / 8 {
+        if trees.any >> (group * 8) & 0xff == 0 {
+            continue;
+        }
+        for lane in group * 8..group * 8 + 8 {
+            // SAFETY: `lines` are cut to the region's size.
+            let count = unsafe { less_at(lines, descent.lines[lane], tree_bits(addresses, lane)) };
+            descent.bottoms[lane] = descent.below[lane] + count * descent.step[lane];
+        }
     }
+}
+
+/// How many of the 32 keys in the line at byte `line` are less than `x`.
+///
+/// # Safety
+/// 64 readable bytes lie at `line`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,popcnt")]
+unsafe fn less_at(lines: *const u8, line: u32, x: u16) -> u32 {
+    let count: u32;
+    // SAFETY: as the caller promises; nothing but a load and a compare.
+    unsafe {
+        asm!(
+            "vpcmpnleuw {mask}, {x}, [{lines} + {line}]",
+            "kmovd {count:e}, {mask}",
+            "popcnt {count:e}, {count:e}",
+            mask = out(kreg) _, x = in(zmm_reg) _mm512_set1_epi16(x as i16), lines = in(reg) lines,
+            line = in(reg) u64::from(line), count = lateout(reg) count,
+            options(readonly, nostack)
+        );
+    }
+    count
 }
 
 /// The answers in the bottom lines, in lane order, so that they leave in whole vectors: a lane without
@@ -184,7 +209,7 @@ fn bottom_step(
         let mut at = [0_u64; 8];
         for (index, at) in at.iter_mut().enumerate() {
             let lane = group * 8 + index;
-            // SAFETY: `bottoms` are cut to the region's size, behind which there is a line's room.
+            // SAFETY: `below` and up to 32 steps end inside the region's slack.
             *at = unsafe { answer_at(lines, descent.bottoms[lane], tree_bits(addresses, lane)) };
         }
         // SAFETY: eight results of 2 bytes lie at a multiple of eight; `answer_at` tells where answers are.
@@ -251,67 +276,68 @@ unsafe fn load_answers(lines: *const u8, at: [u64; 4]) -> __m128i {
     found
 }
 
-/// The root slots of eight addresses, and where their middle slots are if they have some.
-///
-/// # Safety
-/// Eight addresses lie at `from`.
+/// The root slots of sixteen addresses, and where their middle slots are if they have some.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn root_step(fib: &Fib6, from: *const u128) -> (__m256i, __m256i) {
-    // SAFETY: the eight addresses are 128 bytes; root indices have 20 bits, as the root has.
-    let (high, slot) = unsafe {
-        let from = from.cast::<i64>();
-        let (low, up) = (_mm512_loadu_si512(from.cast()), _mm512_loadu_si512(from.add(8).cast()));
-        let high = _mm512_permutex2var_epi64(low, _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15), up);
-        (high, gather_root(fib.root.as_ptr().cast(), _mm512_srli_epi64::<44>(high)))
-    };
-    let bits = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(high));
-    let bits = _mm256_and_si256(bits, _mm256_set1_epi32(0xfff));
-    (slot, _mm256_or_si256(_mm256_slli_epi32::<12>(slot), bits))
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
+fn root_step(fib: &Fib6, addresses: &[u128; 16]) -> (__m512i, __m512i) {
+    // SAFETY: root indices have 20 bits, as the root has; the vectors are in the array's 256 bytes.
+    unsafe {
+        let slot = load_slots(fib.root.as_ptr().cast(), |lane| (addresses[lane] >> (128 - ROOT_BITS)) as u64);
+        let from: *const i32 = addresses.as_ptr().cast();
+        let vector = |at: usize| _mm512_loadu_si512(from.add(at * 16).cast());
+        // Bits 0..32 are the last of an address's four words.
+        let words = _mm512_setr_epi32(3, 7, 11, 15, 19, 23, 27, 31, 0, 0, 0, 0, 0, 0, 0, 0);
+        let (low, high) = (
+            _mm512_permutex2var_epi32(vector(0), words, vector(1)),
+            _mm512_permutex2var_epi32(vector(2), words, vector(3)),
+        );
+        let bits = _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high));
+        let bits = _mm512_and_si512(bits, _mm512_set1_epi32(0xfff));
+        let index = _mm512_or_si512(_mm512_slli_epi32::<12>(slot), bits);
+        // Cut to the region's bits, as `Region::at` does.
+        (slot, _mm512_and_si512(index, _mm512_set1_epi32((1 << MIDDLE_LOG2) - 1)))
+    }
 }
 
-/// `root[index]` for eight indices.
-///
-/// # Safety
-/// All indices lie in the memory at `root`.
+/// The middle slots at these indices.
 #[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
-unsafe fn gather_root(root: *const u32, index: __m512i) -> __m256i {
-    let mut found = _mm256_setzero_si256();
-    // SAFETY: as the caller promises; the mask register is changed, memory only read.
+#[target_feature(enable = "avx512f,avx2")]
+fn middle_step(fib: &Fib6, index: __m512i) -> __m512i {
+    let mut indices = [0_u32; 16];
+    // SAFETY: the array has 64 bytes; the indices were cut to the region's size.
     unsafe {
-        asm!(
-            "kxnorw {mask}, {mask}, {mask}",
-            "vpgatherqd {found}{{{mask}}}, [{root} + {index}*4]",
-            mask = out(kreg) _,
-            found = inout(ymm_reg) found,
-            root = in(reg) root,
-            index = in(zmm_reg) index,
-            options(readonly, nostack, preserves_flags)
-        );
+        _mm512_storeu_si512(indices.as_mut_ptr().cast(), index);
+        load_slots(fib.middle.as_ptr().cast(), |lane| u64::from(indices[lane]))
     }
-    found
 }
 
-/// `middle[index]` where `which` has a bit, else what `slot` was.
+/// The words at sixteen indices. Single loads and inserts: a gather takes longer (Zen 5).
 ///
 /// # Safety
-/// All indices with a bit in `which` lie in the memory at `middle`.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn gather_middle(mut slot: __m512i, which: u16, middle: *const u32, index: __m512i) -> __m512i {
-    // SAFETY: as the caller promises; the mask register is changed, memory only read.
-    unsafe {
-        asm!(
-            "vpgatherdd {slot}{{{mask}}}, [{middle} + {index}*4]",
-            mask = inout(kreg) which => _,
-            slot = inout(zmm_reg) slot,
-            middle = in(reg) middle,
-            index = in(zmm_reg) index,
-            options(readonly, nostack, preserves_flags)
-        );
+/// All indices lie in the memory at `slots`.
+#[inline(always)]
+unsafe fn load_slots(slots: *const u32, index: impl Fn(usize) -> u64) -> __m512i {
+    let mut quarters = [unsafe { _mm_setzero_si128() }; 4];
+    for (quarter, at) in quarters.iter_mut().zip([0, 4, 8, 12]) {
+        // SAFETY: as the caller promises; memory is only read.
+        unsafe {
+            asm!(
+                "vmovd {found}, dword ptr [{slots} + {a}*4]",
+                "vpinsrd {found}, {found}, dword ptr [{slots} + {b}*4], 1",
+                "vpinsrd {found}, {found}, dword ptr [{slots} + {c}*4], 2",
+                "vpinsrd {found}, {found}, dword ptr [{slots} + {d}*4], 3",
+                slots = in(reg) slots, a = in(reg) index(at), b = in(reg) index(at + 1),
+                c = in(reg) index(at + 2), d = in(reg) index(at + 3), found = out(xmm_reg) *quarter,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
     }
-    slot
+    // SAFETY: called only where AVX-512 is enabled.
+    unsafe {
+        let low = _mm256_set_m128i(quarters[1], quarters[0]);
+        let high = _mm256_set_m128i(quarters[3], quarters[2]);
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
+    }
 }
 
 /// Used only inside `lanes_avx2`.
