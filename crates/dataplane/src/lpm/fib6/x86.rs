@@ -1,4 +1,10 @@
-//! [`Fib6`]'s key compares with AVX2 and AVX-512: all keys of a line in one or two instructions.
+//! [`Fib6`] on x86-64: key compares with AVX2 and AVX-512, all keys of a line in one or two
+//! instructions, and for AVX-512 a batch kernel of its own.
+//!
+//! That kernel takes a full batch through four passes: root and middle slots; lanes with trees of
+//! height 2 or more (a compacted list); one splitter line; one bottom line. The last two go over all
+//! lanes in order, without branches, so that the answers can be stored in whole vectors. Any other
+//! batch length goes the lane by lane way of the portable code.
 //!
 //! The lines are loaded in assembly: another thread may be writing them (a batch that saw this is
 //! repeated), for which Rust's own vector loads have no defined meaning.
@@ -71,7 +77,7 @@ struct Trees {
     taller: usize,
 }
 
-/// Root and middle for a full batch: eight roots at a time, then sixteen middle slots. Answers go to
+/// Root and middle for a full batch, sixteen slots at a time. Answers go to
 /// `next_hops`, trees to `descent`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
@@ -315,9 +321,10 @@ fn middle_step(fib: &Fib6, index: __m512i) -> __m512i {
 ///
 /// # Safety
 /// All indices lie in the memory at `slots`.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "avx512f,avx2")]
 unsafe fn load_slots(slots: *const u32, index: impl Fn(usize) -> u64) -> __m512i {
-    let mut quarters = [unsafe { _mm_setzero_si128() }; 4];
+    let mut quarters = [_mm_setzero_si128(); 4];
     for (quarter, at) in quarters.iter_mut().zip([0, 4, 8, 12]) {
         // SAFETY: as the caller promises; memory is only read.
         unsafe {
@@ -332,12 +339,9 @@ unsafe fn load_slots(slots: *const u32, index: impl Fn(usize) -> u64) -> __m512i
             );
         }
     }
-    // SAFETY: called only where AVX-512 is enabled.
-    unsafe {
-        let low = _mm256_set_m128i(quarters[1], quarters[0]);
-        let high = _mm256_set_m128i(quarters[3], quarters[2]);
-        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
-    }
+    let low = _mm256_set_m128i(quarters[1], quarters[0]);
+    let high = _mm256_set_m128i(quarters[3], quarters[2]);
+    _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)
 }
 
 /// Used only inside `lanes_avx2`.
