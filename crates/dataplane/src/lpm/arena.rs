@@ -32,8 +32,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, 
 /// Size and alignment of a huge page on the machines this is for.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Room behind the last word, so that a vector load at any index stays inside the allocation.
-const SLACK: usize = 64;
+/// Room behind the last word, so that a vector load at any index stays inside the allocation, and also
+/// one that `Fib6` makes in the last line's subtrees: 32 steps of two lines.
+const SLACK: usize = 8192;
 
 /// How many pieces wait in limbo before the generation is raised.
 const LIMBO_PIECES: usize = 4096;

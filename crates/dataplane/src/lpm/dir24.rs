@@ -21,6 +21,9 @@ use super::{Address, Kernel, Lpm, LpmError, NEXT_HOP_MAX, NextHopId, Prefix};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 const TOP_BITS: u8 = 24;
 const TAILS_LOG2: u32 = 23;
 const TAIL: u16 = 0x8000;
@@ -32,26 +35,49 @@ pub struct Dir24 {
     tails: Region<AtomicU16, TAILS_LOG2>,
     generation: Generation,
     tails_touched: Touched,
+    kernel: Kernel,
 }
 
 impl Dir24 {
-    /// [`Lpm::lookup_batch`] with a chosen kernel. There is one code for all: it is all loads.
-    pub fn lookup_batch_with(&self, _kernel: Kernel, addresses: &[u32], next_hops: &mut [NextHopId]) {
+    /// [`Lpm::lookup_batch`] with a chosen kernel; one that the processor lacks falls back to
+    /// [`Kernel::Portable`]. AVX-512 has nothing to add to AVX2 here: it is all loads.
+    pub fn lookup_batch_with(&self, kernel: Kernel, addresses: &[u32], next_hops: &mut [NextHopId]) {
+        let count = addresses.len().min(next_hops.len());
+        let (addresses, next_hops) = (&addresses[..count], &mut next_hops[..count]);
+        let kernel = if kernel == self.kernel || kernel.is_supported() { kernel } else { Kernel::Portable };
         self.generation.read(|| {
-            let mut any = 0;
-            for (&address, next_hop) in addresses.iter().zip(next_hops.iter_mut()) {
-                let value = self.top.at((address >> 8) as usize).load(Ordering::Acquire);
-                *next_hop = value;
-                any |= value;
-            }
+            let any = match kernel {
+                #[cfg(target_arch = "x86_64")]
+                Kernel::Avx2 | Kernel::Avx512 => x86::first_level_avx2(self, addresses, next_hops),
+                _ => self.first_level(addresses, next_hops),
+            };
             if any & TAIL != 0 {
-                for (&address, next_hop) in addresses.iter().zip(next_hops.iter_mut()) {
-                    if *next_hop & TAIL != 0 {
-                        *next_hop = self.tail_value(*next_hop, address);
-                    }
-                }
+                self.second_level(addresses, next_hops);
             }
         });
+    }
+
+    /// Answers from `top`; slots with a tail block get their marker. Gives all answers or-ed.
+    #[inline(always)]
+    fn first_level(&self, addresses: &[u32], next_hops: &mut [NextHopId]) -> NextHopId {
+        let mut any = 0;
+        for (&address, next_hop) in addresses.iter().zip(next_hops) {
+            let value = self.top.at((address >> 8) as usize).load(Ordering::Acquire);
+            *next_hop = value;
+            any |= value;
+        }
+        any
+    }
+
+    /// Replaces the markers that [`Self::first_level`] left.
+    #[cold]
+    #[inline(never)]
+    fn second_level(&self, addresses: &[u32], next_hops: &mut [NextHopId]) {
+        for (&address, next_hop) in addresses.iter().zip(next_hops) {
+            if *next_hop & TAIL != 0 {
+                *next_hop = self.tail_value(*next_hop, address);
+            }
+        }
     }
 
     #[inline]
@@ -70,7 +96,7 @@ impl Lpm<u32> for Dir24 {
     }
 
     fn lookup_batch(&self, addresses: &[u32], next_hops: &mut [NextHopId]) {
-        self.lookup_batch_with(Kernel::Portable, addresses, next_hops);
+        self.lookup_batch_with(self.kernel, addresses, next_hops);
     }
 
     fn memory_bytes(&self) -> usize {
@@ -134,6 +160,7 @@ impl Table for Dir24Table {
             tails: Region::new()?,
             generation: Generation::default(),
             tails_touched: Touched::default(),
+            kernel: Kernel::best(),
         };
         Ok(Self {
             table: Arc::new(table),

@@ -78,7 +78,6 @@ fn position(node: u64, slot: u32) -> usize {
 
 impl Fib4 {
     fn new() -> Result<Self, LpmError> {
-        let kernel = Kernel::ALL.into_iter().rev().find(|kernel| kernel.is_supported());
         let fib = Self {
             root: Region::new()?,
             values: Region::new()?,
@@ -86,7 +85,7 @@ impl Fib4 {
             generation: Generation::default(),
             values_touched: Touched::default(),
             tails_touched: Touched::default(),
-            kernel: kernel.unwrap_or(Kernel::Portable),
+            kernel: Kernel::best(),
         };
         for value in 0..=NEXT_HOP_MAX {
             fib.values.at(usize::from(value)).store(value, Ordering::Relaxed);

@@ -95,7 +95,6 @@ fn middle_index(root_slot: u32, high: u64) -> usize {
 
 impl Fib6 {
     fn new() -> Result<Self, LpmError> {
-        let kernel = Kernel::ALL.into_iter().rev().find(|kernel| kernel.is_supported());
         Ok(Self {
             root: Region::new()?,
             middle: Region::new()?,
@@ -103,7 +102,7 @@ impl Fib6 {
             generation: Generation::default(),
             middle_touched: Touched::default(),
             lines_touched: Touched::default(),
-            kernel: kernel.unwrap_or(Kernel::Portable),
+            kernel: Kernel::best(),
         })
     }
 

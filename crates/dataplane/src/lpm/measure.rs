@@ -168,8 +168,11 @@ pub fn measure(
     ];
     if options.all_variants {
         for kernel in Kernel::ALL.into_iter().filter(|kernel| kernel.is_supported()) {
-            let fib = &fib;
+            let (fib, dir) = (&fib, &dir);
             v4.push(Subject::new(&format!("fib4 {kernel}"), move |a, n| fib.lookup_batch_with(kernel, a, n)));
+            v4.push(Subject::new(&format!("dir24 {kernel}"), move |a, n| {
+                dir.lookup_batch_with(kernel, a, n)
+            }));
         }
         v4.push(Subject::new("trie", |a, n| fib4.writer.routes().lookup_batch(a, n)));
     }
