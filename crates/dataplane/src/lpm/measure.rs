@@ -337,8 +337,9 @@ where
         let mut count = 0;
         let mut result = Ok(());
         // A stride without a common factor visits places all over the table.
-        for index in (0..options.updates / 2).map(|step| step * 7_919 % routes.len()) {
-            let (prefix, next_hop) = routes[index];
+        for step in 0..options.updates / 2 {
+            // A table of the other family alone has nothing to update.
+            let Some(&(prefix, next_hop)) = routes.get(step * 7_919 % routes.len().max(1)) else { break };
             result = writer.withdraw(prefix).and_then(|_| writer.insert(prefix, next_hop)).map(|_| ());
             count += 2;
             if result.is_err() {
