@@ -41,6 +41,10 @@ const QUEUE_CHUNKS: usize = 4;
 const SLABS_SPARE: usize = 4;
 /// Slabs in circulation at most, whatever the model would like to hold.
 const SLABS_MAX: usize = 40;
+/// What those slabs may hold in all; very large chunks circulate fewer.
+const SLAB_BYTES_MAX: usize = 128 << 20;
+/// Slabs in circulation at least: one being read, one waiting, and one for each of two workers.
+const SLABS_MIN: usize = 4;
 
 /// Runs the inputs through a router with this configuration and says what happened to every packet.
 ///
@@ -155,13 +159,15 @@ fn input_options(options: &ReplayOptions) -> InputOptions {
         ModelKind::Pipeline => 5 * options.workers,
         ModelKind::Farm => 6 * options.workers,
     };
-    InputOptions {
+    let mut input = InputOptions {
         chunk_packets: options.chunk_packets,
-        slabs: (held + QUEUE_CHUNKS + SLABS_SPARE).min(SLABS_MAX),
         strict: options.strict,
         field_order: options.field_order,
         ..InputOptions::default()
-    }
+    };
+    let affordable = (SLAB_BYTES_MAX / input.slab_bytes()).max(SLABS_MIN);
+    input.slabs = (held + QUEUE_CHUNKS + SLABS_SPARE).min(SLABS_MAX).min(affordable);
+    input
 }
 
 fn packets_max(options: &ReplayOptions) -> u64 {
