@@ -1,7 +1,7 @@
 //! The farm, after ffProbe: R readers label and split jobs, W workers each process the shards they own.
 //!
 //! Readers take jobs from the source in turn, reader `r` those with sequence `r` modulo R, and run the stages
-//! before the first `PerShard` stage (with tickets where those are `Ordered`). Then the job is split by owner
+//! before the plan's first split stage (with tickets where those are `Ordered`). Then the job is split by owner
 //! of each packet's shard group, and worker `w` gets its part over ring `(r, w)`. Each worker owns
 //! neighbouring groups. It merges its R rings by sequence, which is simple because it knows that sequence `n`
 //! is in ring `n` modulo R, and runs the sharded stages and the `Batches` stages that follow on its part.
@@ -57,7 +57,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(stages: &[StageSpec]) -> Self {
+    fn of(stages: &[StageSpec], first_split: usize) -> Self {
         let scope = |stage: usize| stages[stage].scope;
         let first_sharded = (0..stages.len()).find(|&stage| scope(stage) == Scope::PerShard);
         let body = match first_sharded {
@@ -65,7 +65,11 @@ impl Layout {
                 let end = (first..stages.len())
                     .find(|&stage| !matches!(scope(stage), Scope::PerShard | Scope::Batches))
                     .unwrap_or(stages.len());
-                first..end
+                // A plan that would have parts run more than `Batches` stages gets less than it asks for.
+                let start = (first_split.min(first)..first)
+                    .rfind(|&stage| scope(stage) != Scope::Batches)
+                    .map_or(first_split.min(first), |stage| stage + 1);
+                start..end
             }
             None => {
                 let end = (0..stages.len())
@@ -274,7 +278,8 @@ pub(crate) fn run<P: Plan>(
     intake: &Intake<'_, P::Job>,
     sink: &mut dyn Sink<P::Job>,
 ) -> (Vec<Done<P::Scratch>>, usize) {
-    let Layout { head, body, tail, split } = Layout::of(shared.plan.stages());
+    let Layout { head, body, tail, split } =
+        Layout::of(shared.plan.stages(), shared.plan.first_split_stage());
     let (workers, readers) = (options.workers, options.readers);
     let outlet = if options.ordered || !split || !tail.is_empty() {
         Outlet::Ordered(Box::new(Completion::new(sink, options.reorder_jobs, tail)))
@@ -351,17 +356,22 @@ mod tests {
     #[test]
     fn stages_are_laid_out_around_the_shards() {
         use Scope::{Batches as B, Ordered as O, PerShard as S, Whole as W};
-        let layout = |scopes: &[Scope]| {
+        let split_at = |scopes: &[Scope], first_split: usize| {
             let stages: Vec<_> =
                 scopes.iter().map(|&scope| StageSpec { name: String::new(), scope }).collect();
-            let Layout { head, body, tail, split } = Layout::of(&stages);
+            let Layout { head, body, tail, split } = Layout::of(&stages, first_split);
             (head.len(), body.len(), tail.len(), split)
         };
+        let layout = |scopes: &[Scope]| split_at(scopes, scopes.len());
         assert_eq!(layout(&[B, O, W, S, B, B, S]), (3, 3, 0, true));
         assert_eq!(layout(&[S, B, O, S, B]), (0, 2, 3, true));
         assert_eq!(layout(&[B, B]), (0, 1, 0, false));
         assert_eq!(layout(&[O, B, W, B, B, O]), (3, 1, 1, false));
         assert_eq!(layout(&[O, W]), (2, 0, 0, false));
         assert_eq!(layout(&[]), (0, 0, 0, false));
+        // The workers' part begins where the plan says, but never with a stage that needs the whole job.
+        assert_eq!(split_at(&[B, O, W, B, B, S, B], 3), (3, 3, 0, true));
+        assert_eq!(split_at(&[B, O, W, B, B, S, B], 4), (4, 3, 0, true));
+        assert_eq!(split_at(&[B, O, W, B, B, S, B], 1), (3, 3, 0, true));
     }
 }

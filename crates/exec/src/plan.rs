@@ -101,6 +101,14 @@ pub trait Plan: Sync {
     /// The second half of a `PerShard` stage for a job that crosses, after all groups had their first.
     fn run_crossing(&self, stage: usize, job: &mut Self::Job, scratch: &mut Self::Scratch);
 
+    /// The first stage that may run on the parts of a job: from here on `split` knows every packet's owner.
+    /// What lies between it and the first `PerShard` stage must be `Batches`; a farm's workers do it then
+    /// instead of its readers. The first `PerShard` stage itself unless the plan says otherwise.
+    fn first_split_stage(&self) -> usize {
+        let stages = self.stages();
+        stages.iter().position(|s| s.scope == Scope::PerShard).unwrap_or(stages.len())
+    }
+
     /// Splits a job by the owner of each packet's shard group: `owners[group]` is the part, `0..parts`.
     /// Parts come back in order, empty ones too, and answer `sequence` as the job did. Only `Batches` and
     /// `PerShard` stages are ever run on parts.

@@ -343,6 +343,11 @@ impl Plan for RouterPlan {
         }
     }
 
+    fn first_split_stage(&self) -> usize {
+        // Once in order of service, a chunk's packets have their shards.
+        self.stages.iter().position(|s| *s == Stage::Order).map_or(self.stages.len(), |order| order + 1)
+    }
+
     fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {
         job.split(parts, |p| match p.shard {
             NO_SHARD => 0,
