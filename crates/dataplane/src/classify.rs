@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use thalweg_base::{Batch, Packet, PacketFlags};
-use thalweg_wire::application::{APPLICATIONS, ip_protocol};
+use thalweg_wire::application::{by_port, ip_protocol};
 
 /// What a packet must be like; parts left empty match anything.
 #[derive(Clone, Debug, Default)]
@@ -60,17 +60,7 @@ pub struct Classifier {
     sets: Vec<RuleSet>,
     default_class: u8,
     infer_applications: bool,
-    by_port: Box<[PortGuess; PORT_SLOTS]>,
 }
-
-#[derive(Clone, Copy, Debug, Default)]
-struct PortGuess {
-    port: u16,
-    transport: u8,
-    code: u8,
-}
-
-const PORT_SLOTS: usize = 256;
 
 impl Classifier {
     /// From matches in order of precedence, each with its class.
@@ -78,7 +68,7 @@ impl Classifier {
         let rules: Vec<(Match, u8)> = matches.into_iter().collect();
         let infer_applications = rules.iter().any(|(m, _)| !m.applications.is_empty());
         let sets = rules.chunks(RULES_PER_SET).map(RuleSet::new).collect();
-        Self { sets, default_class, infer_applications, by_port: port_table() }
+        Self { sets, default_class, infer_applications }
     }
 
     /// Sets the class of every live packet of the batch.
@@ -109,25 +99,12 @@ impl Classifier {
     fn infer(&self, packet: &Packet, l3: &[u8]) -> u8 {
         match packet.protocol {
             ip_protocol::TCP | ip_protocol::UDP if packet.flags.has(PacketFlags::HAS_PORTS) => {
-                let known = self.known_port(packet.protocol, packet.dst_port);
-                let known =
-                    if known == 0 { self.known_port(packet.protocol, packet.src_port) } else { known };
+                let known = known_port(packet.protocol, packet.dst_port);
+                let known = if known == 0 { known_port(packet.protocol, packet.src_port) } else { known };
                 if known == 0 && packet.protocol == ip_protocol::UDP { rtp_like(packet, l3) } else { known }
             }
             ip_protocol::ICMP | ip_protocol::ICMPV6 => ICMP,
             _ => 0,
-        }
-    }
-
-    #[inline]
-    fn known_port(&self, transport: u8, port: u16) -> u8 {
-        let mut slot = port_slot(port);
-        loop {
-            let guess = self.by_port[slot];
-            if guess.code == 0 || (guess.port == port && guess.transport == transport) {
-                return guess.code;
-            }
-            slot = (slot + 1) % PORT_SLOTS;
         }
     }
 }
@@ -166,20 +143,10 @@ const RTP: u8 = 1;
 const RTCP: u8 = 2;
 const ICMP: u8 = 11;
 
-fn port_slot(port: u16) -> usize {
-    (usize::from(port).wrapping_mul(0x9e37) >> 5) % PORT_SLOTS
-}
-
-fn port_table() -> Box<[PortGuess; PORT_SLOTS]> {
-    let mut table = Box::new([PortGuess::default(); PORT_SLOTS]);
-    for a in APPLICATIONS.iter().filter(|a| a.port != 0) {
-        let mut slot = port_slot(a.port);
-        while table[slot].code != 0 {
-            slot = (slot + 1) % PORT_SLOTS;
-        }
-        table[slot] = PortGuess { port: a.port, transport: a.transport, code: a.code };
-    }
-    table
+/// Code of the application whose well-known port this is, or 0.
+#[inline]
+fn known_port(transport: u8, port: u16) -> u8 {
+    by_port(transport, port).map_or(0, |a| a.code)
 }
 
 /// Whether a UDP packet between high ports looks like RTP or RTCP.

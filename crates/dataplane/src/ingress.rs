@@ -459,8 +459,9 @@ fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn be128(bytes: &[u8; 40], at: usize) -> u128 {
-    bytes[at..at + 16].iter().fold(0, |a, &b| a << 8 | u128::from(b))
+/// The address at `at` of an IPv6 header.
+pub(crate) fn be128(header: &[u8; 40], at: usize) -> u128 {
+    header[at..at + 16].iter().fold(0, |a, &b| a << 8 | u128::from(b))
 }
 
 #[cfg(test)]

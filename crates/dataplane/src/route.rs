@@ -12,6 +12,7 @@
 //! Missing: ICMP errors to the sender, fragmentation, live neighbour resolution; a packet that would need
 //! them is dropped by name.
 
+use crate::ingress::be128;
 use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
 use std::sync::Arc;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet};
@@ -173,7 +174,7 @@ impl Router {
             let (packet, l3) = batch.packet_and_l3(i);
             if let (true, true, Some(header)) = (packet.is_alive(), packet.is_ipv6(), l3.first_chunk::<40>())
             {
-                addresses[count] = header[24..40].iter().fold(0, |a, &b| a << 8 | u128::from(b));
+                addresses[count] = be128(header, 24);
                 members[count] = i as u16;
                 count += 1;
             }

@@ -1,20 +1,9 @@
 //! The binary as people and scripts use it: what it prints where, and its exit codes.
 
-use std::path::{Path, PathBuf};
+mod support;
+
 use std::process::{Command, Output, Stdio};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Runs the binary in the repository's root.
-fn thalweg(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_thalweg"))
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .expect("the binary runs")
-}
+use support::{root, thalweg};
 
 fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")

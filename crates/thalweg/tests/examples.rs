@@ -1,20 +1,8 @@
 //! The examples through the real binary: exact counts, so that a packet that changes its fate is noticed.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod support;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-/// Runs the binary in the repository's root.
-fn thalweg(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_thalweg"))
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .expect("the binary runs")
-}
+use support::{root, thalweg};
 
 /// Replays with `--format json`; checks that every packet is accounted for.
 fn replay(input: &str, example: &str, more: &[&str]) -> serde_json::Value {

@@ -1,21 +1,15 @@
 //! Experiments through the real binary: that they end with a report that needs nothing but itself and with
 //! numbers that parse. How fast anything was is nobody's business here.
 
+mod support;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-fn root() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn thalweg(arguments: &[&str], output: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_thalweg"))
-        .args(arguments)
-        .arg("--output")
-        .arg(output)
-        .current_dir(root())
-        .output()
-        .expect("the binary runs")
+/// Runs an experiment whose report goes to `output`.
+fn experiment(arguments: &[&str], output: &Path) -> Output {
+    let output = output.to_str().expect("a path that is text");
+    support::thalweg(&[arguments, &["--output", output]].concat())
 }
 
 /// The numbers, after looking at the page.
@@ -40,7 +34,7 @@ fn models_on_what_is_made() {
         let mut arguments = vec!["lab", "models", "--quick", "--generate", workload, "--format", "json"];
         arguments.extend(few);
         arguments.extend(["--workers", "1,3", "--chunks", "100,1600"]);
-        let output = thalweg(&arguments, folder.path());
+        let output = experiment(&arguments, folder.path());
         let json = results(&output, folder.path());
         let printed: serde_json::Value =
             serde_json::from_slice(&output.stdout).expect("JSON on the terminal");
@@ -65,10 +59,8 @@ fn models_on_what_is_made() {
         // What was made can be replayed by hand.
         let made = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
         let input = if workload == "trace" { made("input.txt") } else { made("input.pcap") };
-        let replay = Command::new(env!("CARGO_BIN_EXE_thalweg"))
-            .args(["replay", &input, "-c", &made("router.toml"), "--format", "json"])
-            .output()
-            .expect("the binary runs");
+        let config = made("router.toml");
+        let replay = support::thalweg(&["replay", &input, "-c", &config, "--format", "json"]);
         let summary: serde_json::Value = serde_json::from_slice(&replay.stdout).expect("JSON");
         assert_eq!(summary["packets_in"], 4000);
         let out = summary["packets_out"].as_u64().unwrap_or(0);
@@ -85,7 +77,7 @@ fn models_on_files_of_ones_own() {
     let config = format!("{small}/router.toml");
     let arguments = ["lab", "models", &capture, &trace, "-c", &config, "--quick", "--packets", "2000"];
     let arguments = [&arguments[..], &["--work", "none", "--runs", "1"]].concat();
-    let output = thalweg(&arguments, folder.path());
+    let output = experiment(&arguments, folder.path());
     let json = results(&output, folder.path());
     let input = json["origin"]["input"].as_str().expect("an input");
     assert!(input.contains("office.pcapng") && input.contains("941 packets, over and over"), "{input}");
@@ -105,7 +97,7 @@ fn a_flood_goes_over_the_routes_of_a_configuration() {
     let config = "examples/full-table/router.toml";
     let few = ["--packets", "500", "--runs", "1", "--work", "none", "--models", "serial", "--chunks", "64"];
     let arguments = [&["lab", "models", "--generate", "flood", "-c", config][..], &few].concat();
-    let json = results(&thalweg(&arguments, folder.path()), folder.path());
+    let json = results(&experiment(&arguments, folder.path()), folder.path());
     assert_eq!(json["results"]["cells"][0]["packets"], 512 - 12, "{json}");
     assert!(!folder.path().join("router.toml").exists(), "the configuration is the caller's");
 }
@@ -116,7 +108,7 @@ fn look_ups() {
     let table = folder.path().join("table.txt");
     std::fs::write(&table, "192.0.2.0/24\n198.51.100.0/24 192.0.2.1 core\n2001:db8::/32\n").expect("writing");
     let arguments = ["lab", "lpm", table.to_str().expect("a path"), "--quick", "--passes", "1"];
-    let output = thalweg(&arguments, folder.path());
+    let output = experiment(&arguments, folder.path());
     let json = results(&output, folder.path());
     let rows = json["results"].as_array().expect("rows");
     for (family, structure) in [("IPv4", "fib4"), ("IPv4", "dir24"), ("IPv4", "trie"), ("IPv6", "fib6")] {
@@ -148,7 +140,7 @@ fn what_cannot_be_measured_is_said() {
         (&["lab", "lpm", empty], 1, "no prefixes"),
     ];
     for (arguments, code, word) in cases {
-        let output = thalweg(arguments, folder.path());
+        let output = experiment(arguments, folder.path());
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
         assert!(text.contains(word) && output.stdout.is_empty(), "{arguments:?}: {text}");

@@ -111,9 +111,45 @@ pub fn by_ip_protocol(number: u8) -> Option<&'static Application> {
     by_name(name)
 }
 
-/// The application whose well-known port this is.
+/// The application whose well-known port this is. Asked for every packet of a capture whose application
+/// matters: one look into a sparse table, as a rule.
+#[inline]
 pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
-    APPLICATIONS.iter().find(|a| a.transport == transport && a.port == port && port != 0)
+    if port == 0 {
+        return None;
+    }
+    let mut slot = port_slot(port);
+    loop {
+        // An empty slot has code 0, which names no application and ends the search.
+        let application = by_code(BY_PORT[slot])?;
+        if application.port == port && application.transport == transport {
+            return Some(application);
+        }
+        slot = (slot + 1) % PORT_SLOTS;
+    }
+}
+
+const PORT_SLOTS: usize = 256;
+
+/// Codes of the applications that have a port, by open addressing.
+static BY_PORT: [u8; PORT_SLOTS] = {
+    let mut table = [0; PORT_SLOTS];
+    let mut i = 0;
+    while i < APPLICATIONS.len() {
+        if APPLICATIONS[i].port != 0 {
+            let mut slot = port_slot(APPLICATIONS[i].port);
+            while table[slot] != 0 {
+                slot = (slot + 1) % PORT_SLOTS;
+            }
+            table[slot] = APPLICATIONS[i].code;
+        }
+        i += 1;
+    }
+    table
+};
+
+const fn port_slot(port: u16) -> usize {
+    ((port as usize).wrapping_mul(0x9e37) >> 5) % PORT_SLOTS
 }
 
 /// A name of one to eight bytes as a little-endian word, padded with zero bytes; 0 for any other length.
@@ -213,6 +249,10 @@ mod tests {
             if let Some(a) = by_ip_protocol(number) {
                 assert_eq!((a.transport, a.port), (number, 0));
             }
+        }
+        for a in APPLICATIONS {
+            let first = APPLICATIONS.iter().find(|b| b.port == a.port && b.transport == a.transport);
+            assert_eq!(by_port(a.transport, a.port), first.filter(|_| a.port != 0), "{}", a.name);
         }
         assert_eq!(by_port(TCP, 80).map(|a| a.name), Some("http"));
         assert_eq!(by_port(UDP, 80), None);

@@ -75,9 +75,8 @@ fn applications_come_from_the_trace_or_are_inferred() {
 
 #[test]
 fn every_well_known_port_is_found() {
-    let classifier = Classifier::new([], 0);
-    for a in APPLICATIONS.iter().filter(|a| a.port != 0) {
-        assert_eq!(classifier.known_port(a.transport, a.port), a.code, "{}", a.name);
+    for a in application::APPLICATIONS.iter().filter(|a| a.port != 0) {
+        assert_eq!(known_port(a.transport, a.port), a.code, "{}", a.name);
     }
-    assert_eq!(classifier.known_port(6, 4003), 0);
+    assert_eq!(known_port(6, 4003), 0);
 }

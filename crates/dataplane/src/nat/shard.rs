@@ -212,14 +212,6 @@ impl NatShard {
         }
     }
 
-    /// Translates the source of a packet labelled `NAT_OUT` for this shard; `l3` is its IPv4 packet.
-    /// Makes a session if there is none. Drops the packet if it cannot be translated.
-    pub fn translate_out(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
-        self.advance(now_ns);
-        let hash = self.endpoint_hash(End::Source, packet, l3);
-        self.translate(End::Source, packet, l3, hash);
-    }
-
     /// Translates the destination of a packet labelled `NAT_IN` for this shard; `l3` is its IPv4 packet.
     /// Drops the packet if nobody owns its destination or its sender is not admitted.
     pub fn translate_in(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {

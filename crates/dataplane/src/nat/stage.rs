@@ -109,11 +109,6 @@ impl NatStage {
             lock(shard).visit(&mut show);
         }
     }
-
-    /// Direct access to one shard.
-    pub fn shard(&self, shard: usize) -> Option<MutexGuard<'_, NatShard>> {
-        self.shards.get(shard).map(lock)
-    }
 }
 
 /// A poisoned lock means that a thread died with the shard in hand; its state is whole between packets,
