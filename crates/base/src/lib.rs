@@ -1,5 +1,5 @@
 //! What every room of the house shares: packets in chunks, the reasons a packet can be dropped for,
-//! hashes that place a flow on a shard, and seeded chance.
+//! hashes that place a flow on a shard, prefixes, and seeded chance.
 //!
 //! The flow of data through Thalweg is a flow of [`Chunk`]s. A source cuts its input into chunks of
 //! consecutive packets; the bytes of one chunk lie together in one [`Slab`], where the source put them,
@@ -13,6 +13,7 @@
 mod chunk;
 mod hash;
 mod packet;
+mod prefix;
 mod rng;
 mod slab;
 mod verdict;
@@ -20,6 +21,7 @@ mod verdict;
 pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, ShardIndex};
 pub use hash::{mix64, symmetric_flow_hash};
 pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};
+pub use prefix::{Address, IpPrefix, LengthOutOfRange, Prefix, PrefixTextError};
 pub use rng::XorShift64Star;
 pub use slab::{Slab, SlabPool};
 pub use verdict::DropReason;

@@ -1,6 +1,7 @@
 //! Byte formats, pure: what packets and files look like, without reading any.
 
 pub mod application;
+pub mod bgp;
 pub mod checksum;
 pub mod pcap;
 pub mod pcapng;

@@ -14,6 +14,7 @@
 //! stored into in place as well; a block no longer needed goes through limbo (see `arena.rs`).
 //! At most 32,768 /24s can have longer prefixes.
 
+use super::address::blocks;
 use super::arena::{Generation, Pool, Region, Touched};
 use super::trie::BinaryTrie;
 use super::writer::{DEEP, Runs, Table};
@@ -176,7 +177,7 @@ impl Table for Dir24Table {
 
     fn refresh(&mut self, routes: &BinaryTrie<u32>, prefix: Prefix<u32>) -> Result<(), LpmError> {
         let depth = prefix.length().min(TOP_BITS);
-        let (first, last) = prefix.blocks(TOP_BITS);
+        let (first, last) = blocks(prefix, TOP_BITS);
         let (node, inherited) = routes.descend(prefix.address().truncate(depth), depth);
         let mut slots = std::mem::take(&mut self.slots);
         slots.paint(routes, node, inherited, TOP_BITS - depth);

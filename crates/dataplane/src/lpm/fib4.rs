@@ -36,6 +36,7 @@
 //! 2^26 values and 2^20 tails of address space are reserved (192 MiB, untouched until used); a table
 //! that needs more gets [`LpmError::Full`].
 
+use super::address::blocks;
 use super::arena::{Generation, Pool, Region, Touched};
 use super::trie::BinaryTrie;
 use super::writer::{DEEP, Runs, Table};
@@ -363,7 +364,7 @@ impl Table for Fib4Table {
     }
 
     fn refresh(&mut self, routes: &BinaryTrie<u32>, prefix: Prefix<u32>) -> Result<(), LpmError> {
-        let (first, last) = prefix.blocks(ROOT_BITS);
+        let (first, last) = blocks(prefix, ROOT_BITS);
         for index in first..=last {
             self.refresh_node(routes, index)?;
         }

@@ -49,14 +49,16 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use address::{Address, Prefix};
 pub use dir24::{Dir24, Dir24Table};
 pub use fib4::{Fib4, Fib4Table};
 pub use fib6::{Fib6, Fib6Table};
+pub use thalweg_base::{Address, Prefix};
 pub use trie::BinaryTrie;
 pub use writer::{Dir24Writer, Fib4Writer, Fib6Writer, Table, Writer};
 
 use std::fmt;
+
+use thalweg_base::LengthOutOfRange;
 
 /// The number of a next hop; [`NO_ROUTE`] says that no prefix covers the address.
 pub type NextHopId = u16;
@@ -185,3 +187,9 @@ impl fmt::Display for LpmError {
 }
 
 impl std::error::Error for LpmError {}
+
+impl From<LengthOutOfRange> for LpmError {
+    fn from(LengthOutOfRange { length, max }: LengthOutOfRange) -> Self {
+        Self::LengthOutOfRange { length, max }
+    }
+}

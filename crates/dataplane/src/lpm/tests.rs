@@ -208,7 +208,7 @@ fn refuses_what_it_cannot_keep() {
     assert_eq!(writer.insert(net, 0x8000), Err(LpmError::NextHopOutOfRange { next_hop: 0x8000 }));
     assert_eq!(writer.insert(net, NEXT_HOP_MAX), Ok(None));
     assert_eq!(writer.table().lookup(0xc000_02ff), NEXT_HOP_MAX);
-    assert_eq!(Prefix::new(0_u32, 33), Err(LpmError::LengthOutOfRange { length: 33, max: 32 }));
+    assert_eq!(Prefix::new(0_u32, 33), Err(thalweg_base::LengthOutOfRange { length: 33, max: 32 }));
     let net: Ipv6Net = "2001:db8::1/64".parse().unwrap();
     assert_eq!(Prefix::from(net), Prefix::new(0x2001_0db8_u128 << 96, 64).unwrap());
 }

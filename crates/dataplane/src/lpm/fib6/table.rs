@@ -1,6 +1,7 @@
 //! The writer's half of [`Fib6`]: paints slots and trees from the routes.
 
 use super::*;
+use crate::lpm::address::blocks;
 use crate::lpm::arena::Pool;
 use crate::lpm::trie::BinaryTrie;
 use crate::lpm::writer::{DEEP, Runs, Table};
@@ -43,7 +44,7 @@ impl Fib6Table {
     /// The part of a prefix of at most 20 bits, or the root slot of a longer one.
     fn refresh_root(&mut self, routes: &BinaryTrie<u128>, prefix: Prefix<u128>) -> Result<(), LpmError> {
         let depth = prefix.length().min(ROOT_BITS);
-        let (first, last) = prefix.blocks(ROOT_BITS);
+        let (first, last) = blocks(prefix, ROOT_BITS);
         let (node, inherited) = routes.descend(prefix.address(), depth);
         let mut slots = Runs::default();
         slots.paint(routes, node, inherited, ROOT_BITS - depth);
@@ -114,7 +115,7 @@ impl Fib6Table {
         prefix: Prefix<u128>,
     ) -> Result<(), LpmError> {
         let depth = prefix.length().min(TREES_FROM);
-        let (first, last) = prefix.blocks(TREES_FROM);
+        let (first, last) = blocks(prefix, TREES_FROM);
         let (node, inherited) = routes.descend(prefix.address(), depth);
         let mut slots = std::mem::take(&mut self.slots);
         slots.paint(routes, node, inherited, TREES_FROM - depth);
@@ -330,7 +331,7 @@ impl Fib6Table {
 }
 
 fn whole_root_slot(index: usize) -> Result<Prefix<u128>, LpmError> {
-    Prefix::new(u128::from_u128(index as u128) << (128 - ROOT_BITS), ROOT_BITS)
+    Ok(Prefix::new(u128::from_u128(index as u128) << (128 - ROOT_BITS), ROOT_BITS)?)
 }
 
 /// Runs that a tree of some height holds at most.

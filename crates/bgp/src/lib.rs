@@ -1,0 +1,5 @@
+//! The BGP-4 protocol without sockets, threads or clocks.
+
+pub mod attrs;
+pub mod peer;
+pub mod route;

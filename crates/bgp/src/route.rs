@@ -1,0 +1,305 @@
+//! What travels between the parts: routes that sessions decoded, and what they changed.
+//!
+//! ```text
+//! session ──RouteBatch──> every shard it touches ──Changes──> every update group, the FIB, MRT writers
+//! ```
+//!
+//! A [`RouteBatch`] holds what one read from one neighbour brought, split by shard, so that the shards of
+//! several cores can work on it at the same time without copying it. [`Changes`] are the difference that a
+//! batch made in one shard. Within one shard, changes come in the order of their versions, and at most one for
+//! a prefix in one `Changes`.
+
+use std::sync::Arc;
+
+use thalweg_base::{Address, Prefix, mix64};
+use thalweg_wire::bgp::Family;
+
+use crate::attrs::AttrRef;
+use crate::peer::PeerId;
+
+/// How many shards the routes are cut into, whatever the number of cores. A power of two.
+pub const SHARDS: usize = 16;
+
+/// The shard that owns a prefix.
+#[inline]
+pub fn shard_of<A: Address>(prefix: Prefix<A>) -> usize {
+    (prefix_hash(prefix) >> 32) as usize % SHARDS
+}
+
+/// The hash of a prefix in the shard's table. Bits 32 to 35 choose the shard.
+#[inline]
+pub fn prefix_hash<A: Address>(prefix: Prefix<A>) -> u64 {
+    let address = prefix.address().to_u128();
+    let folded = (address >> 64) as u64 ^ (address as u64).rotate_left(8) ^ u64::from(prefix.length());
+    if A::BITS == 32 {
+        mix64(folded)
+    } else {
+        mix64(mix64((address >> 64) as u64).wrapping_add(address as u64) ^ u64::from(prefix.length()))
+    }
+}
+
+/// The index that says "withdrawn".
+pub const WITHDRAWN: u32 = u32::MAX;
+
+/// One announced or withdrawn route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteItem<A> {
+    /// Where to.
+    pub prefix: Prefix<A>,
+    /// The neighbour's identifier of the path (RFC 7911); 0 without add-path.
+    pub path_id: u32,
+    /// Index into the batch's attribute sets, or [`WITHDRAWN`].
+    pub attrs: u32,
+}
+
+/// Items by shard; within a shard in the order they came.
+#[derive(Clone, Debug, Default)]
+pub struct ByShard<A> {
+    items: Vec<RouteItem<A>>,
+    ends: [u32; SHARDS],
+}
+
+impl<A: Address> ByShard<A> {
+    /// The items of one shard.
+    #[inline]
+    pub fn shard(&self, shard: usize) -> &[RouteItem<A>] {
+        let start = if shard == 0 { 0 } else { self.ends[shard - 1] };
+        &self.items[start as usize..self.ends[shard] as usize]
+    }
+
+    /// How many there are in all.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Sorts what came, keeping the order within a shard.
+    fn from_arrivals(arrivals: &[RouteItem<A>]) -> Self {
+        let mut ends = [0u32; SHARDS];
+        for item in arrivals {
+            ends[shard_of(item.prefix)] += 1;
+        }
+        let mut starts = [0u32; SHARDS];
+        let mut sum = 0;
+        for (end, start) in ends.iter_mut().zip(&mut starts) {
+            *start = sum;
+            sum += *end;
+            *end = sum;
+        }
+        let Some(first) = arrivals.first() else { return Self { items: Vec::new(), ends } };
+        let mut items = vec![*first; arrivals.len()];
+        for item in arrivals {
+            let at = &mut starts[shard_of(item.prefix)];
+            items[*at as usize] = *item;
+            *at += 1;
+        }
+        Self { items, ends }
+    }
+}
+
+/// Routes that one neighbour sent, import policy applied, split by shard.
+#[derive(Clone, Debug)]
+pub struct RouteBatch {
+    /// Who sent them.
+    pub peer: PeerId,
+    /// When, in seconds since the beginning.
+    pub received_s: u32,
+    /// The attribute sets that items refer to.
+    pub attrs: Vec<AttrRef>,
+    /// IPv4 routes.
+    pub v4: ByShard<u32>,
+    /// IPv6 routes.
+    pub v6: ByShard<u128>,
+}
+
+impl RouteBatch {
+    /// Whether the shard has nothing to do for it.
+    pub fn touches(&self, shard: usize) -> bool {
+        !self.v4.shard(shard).is_empty() || !self.v6.shard(shard).is_empty()
+    }
+
+    /// How many routes it announces and withdraws.
+    pub fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where a session puts the routes it decodes.
+#[derive(Debug, Default)]
+pub struct RouteBatchBuilder {
+    attrs: Vec<AttrRef>,
+    v4: Vec<RouteItem<u32>>,
+    v6: Vec<RouteItem<u128>>,
+}
+
+impl RouteBatchBuilder {
+    /// Adds an attribute set for the items that follow; its index.
+    pub fn push_attrs(&mut self, attrs: AttrRef) -> u32 {
+        if self.attrs.last() != Some(&attrs) {
+            self.attrs.push(attrs);
+        }
+        self.attrs.len() as u32 - 1
+    }
+
+    /// Adds an IPv4 route; `attrs` is an index [`Self::push_attrs`] gave, or [`WITHDRAWN`].
+    #[inline]
+    pub fn push_v4(&mut self, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
+        self.v4.push(RouteItem { prefix, path_id, attrs });
+    }
+
+    /// Adds an IPv6 route.
+    #[inline]
+    pub fn push_v6(&mut self, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
+        self.v6.push(RouteItem { prefix, path_id, attrs });
+    }
+
+    /// Routes collected so far.
+    pub fn len(&self) -> usize {
+        self.v4.len() + self.v6.len()
+    }
+
+    /// Whether nothing was collected.
+    pub fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
+    /// What was collected, split by shard; the builder is empty afterwards and keeps its memory.
+    pub fn finish(&mut self, peer: PeerId, received_s: u32) -> RouteBatch {
+        let batch = RouteBatch {
+            peer,
+            received_s,
+            attrs: std::mem::take(&mut self.attrs),
+            v4: ByShard::from_arrivals(&self.v4),
+            v6: ByShard::from_arrivals(&self.v6),
+        };
+        self.v4.clear();
+        self.v6.clear();
+        batch
+    }
+}
+
+/// A path that is, or was, chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Its attributes, after import policy.
+    pub attrs: AttrRef,
+    /// Who sent it.
+    pub peer: PeerId,
+    /// Its number among the paths of the prefix; stays the same as long as the path is there. From 1.
+    pub local_id: u16,
+}
+
+/// Ranks from the second on, before and after, where some group wants more than the best path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Further {
+    /// Before.
+    pub old: Vec<Chosen>,
+    /// After.
+    pub new: Vec<Chosen>,
+}
+
+/// What became of a prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<A> {
+    /// The prefix.
+    pub prefix: Prefix<A>,
+    /// The best path before; `None` if there was none.
+    pub old: Option<Chosen>,
+    /// The best path now; `None` if there is none.
+    pub new: Option<Chosen>,
+    /// The paths after the best, in order of rank, as many as the shard was told to report.
+    pub further: Option<Box<Further>>,
+}
+
+/// What a shard changed.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Which shard.
+    pub shard: usize,
+    /// The version of its first change of each family; the following ones count up.
+    pub first_version: [u32; 2],
+    /// The shard's versions after the last change, by family.
+    pub last_version: [u32; 2],
+    /// IPv4 prefixes, each at most once, in order of version.
+    pub v4: Vec<Change<u32>>,
+    /// IPv6 prefixes.
+    pub v6: Vec<Change<u128>>,
+}
+
+impl Changes {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+}
+
+/// The two families' items and changes under one name, for code that is the same for both.
+pub trait RouteAddress: Address {
+    /// The family.
+    const FAMILY: Family;
+
+    /// The items of this family.
+    fn items(batch: &RouteBatch) -> &ByShard<Self>
+    where
+        Self: Sized;
+
+    /// The changes of this family.
+    fn changes(changes: &Changes) -> &Vec<Change<Self>>
+    where
+        Self: Sized;
+
+    /// The changes of this family, to add to.
+    fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>>
+    where
+        Self: Sized;
+}
+
+impl RouteAddress for u32 {
+    const FAMILY: Family = Family::Ipv4;
+
+    #[inline]
+    fn items(batch: &RouteBatch) -> &ByShard<Self> {
+        &batch.v4
+    }
+
+    #[inline]
+    fn changes(changes: &Changes) -> &Vec<Change<Self>> {
+        &changes.v4
+    }
+
+    #[inline]
+    fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
+        &mut changes.v4
+    }
+}
+
+impl RouteAddress for u128 {
+    const FAMILY: Family = Family::Ipv6;
+
+    #[inline]
+    fn items(batch: &RouteBatch) -> &ByShard<Self> {
+        &batch.v6
+    }
+
+    #[inline]
+    fn changes(changes: &Changes) -> &Vec<Change<Self>> {
+        &changes.v6
+    }
+
+    #[inline]
+    fn changes_mut(changes: &mut Changes) -> &mut Vec<Change<Self>> {
+        &mut changes.v6
+    }
+}
+
+/// What travels from a shard to those who read its changes.
+pub type SharedChanges = Arc<Changes>;

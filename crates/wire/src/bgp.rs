@@ -1,0 +1,144 @@
+//! BGP-4 as bytes (RFC 4271 and what has been added since): messages, path attributes, capabilities.
+//!
+//! Pure: nothing here keeps state of a session beyond the [`Codec`] that the two ends agreed on.
+
+mod view;
+
+use std::fmt;
+
+pub use view::{AsPath, AsSegment, Attribute, Attributes, SegmentKind};
+
+/// An address family with its subsequent family, as far as routes are kept of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Family {
+    /// IPv4 unicast, AFI 1, SAFI 1.
+    Ipv4 = 0,
+    /// IPv6 unicast, AFI 2, SAFI 1.
+    Ipv6 = 1,
+}
+
+impl Family {
+    /// Every family there is.
+    pub const ALL: [Family; 2] = [Family::Ipv4, Family::Ipv6];
+
+    /// The address family identifier and the subsequent one.
+    pub const fn afi_safi(self) -> (u16, u8) {
+        match self {
+            Self::Ipv4 => (1, 1),
+            Self::Ipv6 => (2, 1),
+        }
+    }
+
+    /// The family of these identifiers, if routes are kept of it.
+    pub const fn from_afi_safi(afi: u16, safi: u8) -> Option<Self> {
+        match (afi, safi) {
+            (1, 1) => Some(Self::Ipv4),
+            (2, 1) => Some(Self::Ipv6),
+            _ => None,
+        }
+    }
+
+    /// Index into arrays with a slot for each family.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+        })
+    }
+}
+
+/// What both ends agreed on that changes how bytes are read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Codec {
+    /// AS numbers in AS_PATH and AGGREGATOR take four octets (RFC 6793).
+    pub four_octet_as: bool,
+    /// Messages of up to 65,535 octets may come and go (RFC 8654).
+    pub extended_messages: bool,
+    /// By family: NLRI that come carry a path identifier (RFC 7911).
+    pub add_path_receive: [bool; 2],
+    /// By family: NLRI that go carry a path identifier.
+    pub add_path_send: [bool; 2],
+    /// IPv4 routes may have IPv6 next hops (RFC 8950).
+    pub extended_next_hop: bool,
+}
+
+/// Type codes of path attributes.
+pub mod attribute {
+    /// ORIGIN
+    pub const ORIGIN: u8 = 1;
+    /// AS_PATH
+    pub const AS_PATH: u8 = 2;
+    /// NEXT_HOP
+    pub const NEXT_HOP: u8 = 3;
+    /// MULTI_EXIT_DISC
+    pub const MED: u8 = 4;
+    /// LOCAL_PREF
+    pub const LOCAL_PREF: u8 = 5;
+    /// ATOMIC_AGGREGATE
+    pub const ATOMIC_AGGREGATE: u8 = 6;
+    /// AGGREGATOR
+    pub const AGGREGATOR: u8 = 7;
+    /// COMMUNITIES (RFC 1997)
+    pub const COMMUNITIES: u8 = 8;
+    /// ORIGINATOR_ID (RFC 4456)
+    pub const ORIGINATOR_ID: u8 = 9;
+    /// CLUSTER_LIST (RFC 4456)
+    pub const CLUSTER_LIST: u8 = 10;
+    /// MP_REACH_NLRI (RFC 4760)
+    pub const MP_REACH_NLRI: u8 = 14;
+    /// MP_UNREACH_NLRI (RFC 4760)
+    pub const MP_UNREACH_NLRI: u8 = 15;
+    /// EXTENDED COMMUNITIES (RFC 4360)
+    pub const EXTENDED_COMMUNITIES: u8 = 16;
+    /// AS4_PATH (RFC 6793)
+    pub const AS4_PATH: u8 = 17;
+    /// AS4_AGGREGATOR (RFC 6793)
+    pub const AS4_AGGREGATOR: u8 = 18;
+    /// LARGE_COMMUNITY (RFC 8092)
+    pub const LARGE_COMMUNITIES: u8 = 32;
+    /// ONLY_TO_CUSTOMER (RFC 9234)
+    pub const ONLY_TO_CUSTOMER: u8 = 35;
+
+    /// The attribute is optional.
+    pub const FLAG_OPTIONAL: u8 = 0x80;
+    /// The attribute travels on.
+    pub const FLAG_TRANSITIVE: u8 = 0x40;
+    /// Some router on the way did not know it.
+    pub const FLAG_PARTIAL: u8 = 0x20;
+    /// The length takes two octets.
+    pub const FLAG_EXTENDED: u8 = 0x10;
+}
+
+/// ORIGIN. Lower is preferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Origin {
+    /// Learned from an interior protocol.
+    #[default]
+    Igp = 0,
+    /// Learned from EGP.
+    Egp = 1,
+    /// Learned some other way.
+    Incomplete = 2,
+}
+
+/// Well-known communities (RFC 1997, 7999, 8326).
+pub mod community {
+    /// Do not send outside the confederation.
+    pub const NO_EXPORT: u32 = 0xffff_ff01;
+    /// Do not send to any peer.
+    pub const NO_ADVERTISE: u32 = 0xffff_ff02;
+    /// Do not send outside the member AS.
+    pub const NO_EXPORT_SUBCONFED: u32 = 0xffff_ff03;
+    /// The session will end soon: prefer anything else.
+    pub const GRACEFUL_SHUTDOWN: u32 = 0xffff_0000;
+    /// Discard traffic to this prefix.
+    pub const BLACKHOLE: u32 = 0xffff_029a;
+}
