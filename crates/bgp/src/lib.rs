@@ -2,4 +2,5 @@
 
 pub mod attrs;
 pub mod peer;
+pub mod policy;
 pub mod route;
