@@ -2,4 +2,5 @@
 
 pub mod attrs;
 pub mod peer;
+pub mod rib;
 pub mod route;
