@@ -46,6 +46,7 @@ pub mod decision;
 mod family;
 mod paths;
 mod table;
+pub mod testing;
 mod view;
 
 use std::sync::Arc;
@@ -296,15 +297,13 @@ impl RibShard {
         peers: &PeerTable,
         changes: &mut Changes,
     ) -> bool {
-        if self.peer_paths(peer, family) == 0 {
-            return true;
-        }
         self.open(changes);
-        let done = with_family!(self, family, peers, |routes, context| {
-            routes.walk(cursor, budget, |routes, number| {
-                routes.withdraw_matching(number, peer, flags, context, changes);
-            })
-        });
+        let done = self.peer_paths(peer, family) == 0
+            || with_family!(self, family, peers, |routes, context| {
+                routes.walk(cursor, budget, |routes, number| {
+                    routes.withdraw_matching(number, peer, flags, context, changes);
+                })
+            });
         self.close(changes);
         done || self.peer_paths(peer, family) == 0
     }
@@ -500,3 +499,6 @@ impl RibShard {
         self.v6.close(changes);
     }
 }
+
+#[cfg(test)]
+mod tests;
