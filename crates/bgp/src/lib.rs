@@ -3,4 +3,5 @@
 pub mod attrs;
 pub mod peer;
 pub mod policy;
+pub mod rib;
 pub mod route;
