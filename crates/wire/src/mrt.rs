@@ -34,6 +34,8 @@
 //! - BGP4MP STATE_CHANGE of 8 octets, without addresses, and OPEN messages without interface and addresses
 //!   (both written by early Zebra): the addresses read as 0.0.0.0.
 //! - MP_REACH_NLRI of TABLE_DUMP_V2 in full instead of next hop only (RFC 6396 4.3.4 wants the latter).
+//! - BGP4MP messages with path identifiers whose subtype says that they have none (BIRD before RFC 8050), where
+//!   the NLRI makes no sense otherwise.
 //! - RIB_GENERIC_ADDPATH with the path identifier in each entry or in the NLRI: whichever fills the record.
 //!
 //! Missing: RIB_GENERIC of other families than IPv4 and IPv6 unicast and multicast (skipped by name).

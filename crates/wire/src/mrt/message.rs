@@ -1,9 +1,9 @@
 //! Messages and states of sessions: BGP4MP (RFC 6396 4.4, RFC 8050 3) and what MRT had before it (5.1).
 
 use super::bytes::Bytes;
-use super::nlri::Prefixes;
+use super::nlri::{Prefixes, is_nlri};
 use super::{AsSize, Content, Expected, Fault, RecordType};
-use crate::bgp::Codec;
+use crate::bgp::{Attributes, Codec, attribute};
 use std::net::{IpAddr, Ipv4Addr};
 
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -104,6 +104,14 @@ impl<'a> Message<'a> {
         let (add_path, as_size) = (self.add_path, self.as_size);
         Ok(Some(UpdateParts { withdrawn, attributes, announced: rest, add_path, as_size }))
     }
+
+    /// Whether the NLRI of an UPDATE makes sense only with path identifiers, although the record's subtype says
+    /// that it has none: so did BIRD before it knew the subtypes of RFC 8050.
+    fn hides_path_ids(&self) -> bool {
+        let Ok(Some(update)) = self.update() else { return false };
+        !update.all_nlri(|nlri, bits| is_nlri(nlri, bits, false))
+            && update.all_nlri(|nlri, bits| is_nlri(nlri, bits, true))
+    }
 }
 
 /// The parts of an UPDATE (RFC 4271 4.3); what is in them has not been checked.
@@ -131,6 +139,26 @@ impl<'a> UpdateParts<'a> {
     /// IPv4 routes that are announced.
     pub fn announced(&self) -> Prefixes<'a> {
         Prefixes::new(self.announced, false, self.add_path)
+    }
+
+    /// Whether `holds` does of all NLRI and the most bits its prefixes may have.
+    fn all_nlri(&self, mut holds: impl FnMut(&[u8], u8) -> bool) -> bool {
+        holds(self.withdrawn.rest(), 32)
+            && holds(self.announced.rest(), 32)
+            && Attributes::new(self.attributes.rest()).all(|each| {
+                let nlri_at = match each.code {
+                    // AFI, SAFI, next hop with its length, a reserved octet.
+                    attribute::MP_REACH_NLRI => 5 + each.value.get(3).copied().map_or(0, usize::from),
+                    attribute::MP_UNREACH_NLRI => 3,
+                    _ => return true,
+                };
+                let bits = match each.value.first_chunk::<3>() {
+                    Some([0, 1, 1..=3]) => 32,
+                    Some([0, 2, 1..=3]) => 128,
+                    _ => return true,
+                };
+                holds(each.value.get(nlri_at..).unwrap_or_default(), bits)
+            })
     }
 }
 
@@ -174,7 +202,7 @@ pub(super) fn bgp4mp(kind: RecordType, body: Bytes<'_>) -> Result<Content<'_>, F
     let (peer, local, interface, message) = ends(body, as_size)?;
     let (message_type, whole, body) = bgp_message(message)?;
     let whole = Some(whole);
-    Ok(Content::Message(Message {
+    let mut message = Message {
         kind,
         peer,
         local,
@@ -185,7 +213,9 @@ pub(super) fn bgp4mp(kind: RecordType, body: Bytes<'_>) -> Result<Content<'_>, F
         add_path,
         whole,
         body,
-    }))
+    };
+    message.add_path = add_path || message.hides_path_ids();
+    Ok(Content::Message(message))
 }
 
 /// What messages and states begin with, and what follows.

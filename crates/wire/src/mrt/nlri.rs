@@ -45,6 +45,21 @@ impl Iterator for Prefixes<'_> {
     }
 }
 
+/// Whether `nlri` is prefixes up to its end, of at most `bits` bits, with path identifiers or without.
+pub(super) fn is_nlri(nlri: &[u8], bits: u8, path_ids: bool) -> bool {
+    let mut rest = nlri;
+    while !rest.is_empty() {
+        let at = if path_ids { 4 } else { 0 };
+        let Some(&length) = rest.get(at) else { return false };
+        let end = at + 1 + usize::from(length.div_ceil(8));
+        match rest.get(end..) {
+            Some(after) if length <= bits => rest = after,
+            _ => return false,
+        }
+    }
+    true
+}
+
 /// Reads a prefix.
 #[inline]
 pub(super) fn prefix(bytes: &mut Bytes<'_>, six: bool) -> Result<IpPrefix, Fault> {
