@@ -1,12 +1,18 @@
 //! The outside of the house: what packets come from and go to.
 //!
-//! For now these are files. [`FileSource`] reads text traces and captures into chunks, [`PortCaptures`]
+//! Files: [`FileSource`] reads text traces and captures into chunks, [`PortCaptures`]
 //! writes one capture per egress port, [`TraceOutput`] a text trace. Formats themselves are the business
 //! of `thalweg-wire`; here are reads, writes, threads, and what to say when a file is damaged.
+//!
+//! The network, on Linux: [`tcp`] for BGP's connections.
 
 mod input;
 mod names;
 mod output;
+#[cfg(target_os = "linux")]
+mod socket_option;
+#[cfg(target_os = "linux")]
+pub mod tcp;
 
 pub use input::{
     ChunkReceiver, FileSource, ISSUES_KEPT, InputError, InputOptions, InputReport, InputSpec, Issue, Place,
