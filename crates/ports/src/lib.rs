@@ -4,9 +4,11 @@
 //! writes one capture per egress port, [`TraceOutput`] a text trace. Formats themselves are the business
 //! of `thalweg-wire`; here are reads, writes, threads, and what to say when a file is damaged.
 //!
-//! The network, on Linux: [`tcp`] for BGP's connections.
+//! The network, on Linux: [`tcp`] for BGP's connections, [`kernel`] for the kernel's routing tables.
 
 mod input;
+#[cfg(target_os = "linux")]
+pub mod kernel;
 mod names;
 mod output;
 #[cfg(target_os = "linux")]
