@@ -3,3 +3,4 @@
 pub mod attrs;
 pub mod peer;
 pub mod route;
+pub mod session;
