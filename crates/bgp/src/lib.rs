@@ -2,5 +2,6 @@
 
 pub mod attrs;
 pub mod peer;
+pub mod policy;
 pub mod route;
 pub mod session;
