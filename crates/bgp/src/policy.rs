@@ -14,6 +14,10 @@
 //! to automata over AS numbers, AS and community sets to sorted arrays. A [`Policy`] never changes; a new
 //! configuration makes a new one. Evaluation allocates only when a rule changes attributes.
 
+mod as_path;
+mod numbers;
+mod prefix_set;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -21,6 +25,10 @@ use thalweg_base::IpPrefix;
 
 use crate::attrs::{Attrs, AttrsBuilder};
 use crate::peer::PeerInfo;
+
+pub use as_path::{AsPathError, AsPathPattern, AsPathProblem, GROUPS_MAX, PATTERN_MAX_BYTES, POSITIONS_MAX};
+pub use numbers::NumberSet;
+pub use prefix_set::{PrefixEntry, PrefixEntryError, PrefixEntryProblem, PrefixSet};
 
 /// What a policy knows of a route besides its attributes.
 #[derive(Clone, Copy, Debug)]
