@@ -4,3 +4,4 @@ pub mod attrs;
 pub mod peer;
 pub mod policy;
 pub mod route;
+pub mod session;
