@@ -5,3 +5,4 @@ pub mod peer;
 pub mod policy;
 pub mod rib;
 pub mod route;
+pub mod session;

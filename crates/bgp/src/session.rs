@@ -1,0 +1,3 @@
+//! One neighbour's session.
+
+pub mod config;
