@@ -3,5 +3,6 @@
 pub mod attrs;
 pub mod peer;
 pub mod policy;
+pub mod rib;
 pub mod route;
 pub mod session;
