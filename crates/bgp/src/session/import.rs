@@ -24,7 +24,7 @@ mod checks;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use thalweg_base::IpPrefix;
+use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::{
     Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, PeerSide, Update, Verdict,
     attribute,
@@ -251,7 +251,7 @@ impl Importer {
         if !self.agreed_on::<A>(routes.len()) {
             return;
         }
-        let judged = self.judge(update, body, next_hop, first.into(), A::FAMILY);
+        let judged = self.judge(update, body, next_hop, A::ip_prefix(first), A::FAMILY);
         let by_prefix = self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix());
         match judged {
             Ok(attrs) if by_prefix => self.announce_by_prefix(&attrs, routes, out),
@@ -341,7 +341,7 @@ impl Importer {
         // Neighbouring prefixes mostly come to the same: the index is looked for only where they do not.
         let mut last: Option<(AttrRef, u32)> = None;
         for (path_id, prefix) in routes {
-            let index = match self.apply_policy(attrs, prefix.into()) {
+            let index = match self.apply_policy(attrs, A::ip_prefix(prefix)) {
                 Ok(accepted) => {
                     self.counters.accepted += 1;
                     match &last {
@@ -417,22 +417,30 @@ fn build(
 }
 
 /// The two families' ways into a batch.
-trait Pushed: RouteAddress {
-    fn push(out: &mut RouteBatchBuilder, prefix: thalweg_base::Prefix<Self>, path_id: u32, attrs: u32)
-    where
-        Self: Sized;
+trait Pushed: RouteAddress + Sized {
+    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<Self>, path_id: u32, attrs: u32);
+
+    fn ip_prefix(prefix: Prefix<Self>) -> IpPrefix;
 }
 
 impl Pushed for u32 {
     #[inline]
-    fn push(out: &mut RouteBatchBuilder, prefix: thalweg_base::Prefix<u32>, path_id: u32, attrs: u32) {
+    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
         out.push_v4(prefix, path_id, attrs);
+    }
+
+    fn ip_prefix(prefix: Prefix<u32>) -> IpPrefix {
+        prefix.into()
     }
 }
 
 impl Pushed for u128 {
     #[inline]
-    fn push(out: &mut RouteBatchBuilder, prefix: thalweg_base::Prefix<u128>, path_id: u32, attrs: u32) {
+    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
         out.push_v6(prefix, path_id, attrs);
+    }
+
+    fn ip_prefix(prefix: Prefix<u128>) -> IpPrefix {
+        prefix.into()
     }
 }
