@@ -24,12 +24,6 @@ use crate::peer::{PeerKind, Role};
 /// The port BGP listens on.
 pub const BGP_PORT: u16 = 179;
 
-/// The largest AS number that fits into two octets.
-pub const AS_TWO_OCTET_MAX: u32 = 65_535;
-
-/// Stands for an AS number that does not fit into two octets (RFC 6793).
-pub const AS_TRANS: u16 = 23_456;
-
 /// One neighbour's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeighborConfig {
@@ -306,11 +300,20 @@ pub struct ImportConfig {
     pub reject_as_set: bool,
     /// Reject routes of an external neighbour whose AS_PATH does not begin with its AS. Off towards route servers.
     pub first_as_check: bool,
+    /// Attributes that are left out of what comes, by type code: a way out where something that travels in an
+    /// attribute nobody here needs hurts the network.
+    pub discard_attributes: Vec<u8>,
 }
 
 impl Default for ImportConfig {
     fn default() -> Self {
-        Self { rules: None, allow_own_as: 0, reject_as_set: true, first_as_check: true }
+        Self {
+            rules: None,
+            allow_own_as: 0,
+            reject_as_set: true,
+            first_as_check: true,
+            discard_attributes: Vec::new(),
+        }
     }
 }
 
