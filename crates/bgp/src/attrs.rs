@@ -310,3 +310,6 @@ fn next_hop(bytes: &[u8]) -> NextHop {
         Err(_) => NextHop::V6 { global: v6(0).unwrap_or(Ipv6Addr::UNSPECIFIED), link_local: v6(16) },
     }
 }
+
+#[cfg(test)]
+mod tests;
