@@ -6,9 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use thalweg_ports::MrtReader;
-use thalweg_wire::mrt::{
-    Decoder, LineTime, Peer, PeerIndex, Records, write_json, write_lines, write_peer_index_table,
-};
+use thalweg_wire::mrt::{Decoder, Peer, PeerIndex, Records, Style, write_lines, write_peer_index_table};
 
 /// Gives its bytes in pieces of changing sizes.
 struct Drops {
@@ -34,8 +32,8 @@ fn read_whole(bytes: &[u8]) -> (Vec<u8>, usize) {
         match decoder.decode(&record) {
             Ok(content) => {
                 let faults = [
-                    write_lines(&mut lines, &record, &content, LineTime::Unix),
-                    write_json(&mut json, &record, &content),
+                    write_lines(&mut lines, &record, &content, Style::Unix),
+                    write_lines(&mut json, &record, &content, Style::Json),
                 ];
                 assert_eq!(faults[0], faults[1]);
             }
@@ -63,7 +61,7 @@ fn read_in_drops(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     while let Some(result) = reader.next() {
         match result {
             Ok(item) => {
-                let _ = write_lines(&mut lines, &item.record, &item.content, LineTime::Unix);
+                let _ = write_lines(&mut lines, &item.record, &item.content, Style::Unix);
             }
             Err(error) if error.is_last() => {
                 assert!(reader.next().is_none());

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use thalweg_base::{Prefix, XorShift64Star};
 use thalweg_ports::{MrtReader, MrtWriter, MrtWriterOptions};
-use thalweg_wire::mrt::{Content, LineTime, Peer, PeerIndex, RibRecord, write_lines, write_peer_index_table};
+use thalweg_wire::mrt::{Content, Peer, PeerIndex, RibRecord, Style, write_lines, write_peer_index_table};
 
 const ROUNDS: usize = 5;
 /// The process's clock ticks in hundredths of a second.
@@ -65,7 +65,7 @@ fn read(path: &Path, work: Work) -> u64 {
         match (work, &item.content) {
             (Work::Print, content) => {
                 out.clear();
-                write_lines(&mut out, &item.record, content, LineTime::Unix).expect("records are whole");
+                write_lines(&mut out, &item.record, content, Style::Unix).expect("records are whole");
                 items += black_box(&out).iter().filter(|&&b| b == b'\n').count() as u64;
             }
             (_, Content::Rib(rib)) => {

@@ -81,9 +81,9 @@ impl fmt::Display for Failure {
                 summary.dropped_total()
             ),
             Failure::Lab(error) => write!(f, "error: {error}"),
-            Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: {errors} errors in the input"),
+            Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: errors in the input: {errors}"),
             Failure::Damaged { errors, not_shown } => {
-                write!(f, "error: {errors} errors in the input, {not_shown} of which are not shown")
+                write!(f, "error: errors in the input: {errors}, not shown of them: {not_shown}")
             }
             Failure::Output(error) => write!(f, "error: cannot write to standard output: {error}"),
         }

@@ -277,7 +277,7 @@ fn damage_is_told_and_output_is_kept() {
     let error = text(output.stderr);
     let told =
         format!("error: {}: record 2 at byte 61: BGP4MP_ET/MESSAGE_AS4: expected the marker", path.display());
-    assert!(error.starts_with(&told) && error.ends_with("error: 1 errors in the input\n"), "{error}");
+    assert!(error.starts_with(&told) && error.ends_with("error: errors in the input: 1\n"), "{error}");
     assert_eq!(output.status.code(), Some(1));
 
     let output = run(&path, &["--format", "json"]);
@@ -317,4 +317,17 @@ fn files_are_read_in_order_and_standard_input_is_one() {
     for wrong in [&["mrt"][..], &["mrt", "x", "-m", "-M"], &["mrt", "x", "--count", "-m"]] {
         assert_eq!(thalweg(wrong).status.code(), Some(2), "{wrong:?}");
     }
+}
+
+#[test]
+fn more_errors_than_are_shown_are_counted() {
+    let directory = tempfile::tempdir().expect("a folder");
+    let path = directory.path().join("broken.mrt");
+    let broken = small_file()[61..122].repeat(250);
+    std::fs::write(&path, broken).expect("it can be written");
+    let output = run(&path, &[]);
+    let error = text(output.stderr);
+    assert_eq!(error.lines().count(), 101);
+    assert!(error.ends_with("error: errors in the input: 250, not shown of them: 150\n"), "{error}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::Command;
 use thalweg_wire::mrt::{
-    Direction, Endpoint, LineTime, Peer, RibRecord, Timestamp, write_lines, write_message,
+    Direction, Endpoint, Peer, RibRecord, Style, Timestamp, write_lines, write_message,
     write_peer_index_table, write_state_change,
 };
 
@@ -79,7 +79,7 @@ fn read(source: impl Read + Send + 'static) -> (String, Vec<MrtError>) {
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     while let Some(result) = reader.next() {
         match result {
-            Ok(item) => write_lines(&mut out, &item.record, &item.content, LineTime::Unix).unwrap(),
+            Ok(item) => write_lines(&mut out, &item.record, &item.content, Style::Unix).unwrap(),
             Err(error) => errors.push(error),
         }
     }
@@ -285,7 +285,7 @@ fn files_change_with_their_size_and_begin_with_the_preamble() {
         let mut out = Vec::new();
         while let Some(result) = reader.next() {
             let item = result.unwrap();
-            write_lines(&mut out, &item.record, &item.content, LineTime::Unix).unwrap();
+            write_lines(&mut out, &item.record, &item.content, Style::Unix).unwrap();
         }
         assert!(out.len() > 100);
         found += std::str::from_utf8(&out).unwrap();
