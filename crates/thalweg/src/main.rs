@@ -5,12 +5,18 @@
 
 mod check;
 mod cli;
+#[cfg(target_os = "linux")]
+#[cfg_attr(not(test), expect(dead_code, reason = "the daemon will use it"))]
+mod kernel_installer;
 mod lab;
 mod mrt;
 mod progress;
 mod replay;
 mod summary;
 mod tables;
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../../ports/tests/common/mod.rs"]
+mod test_namespace;
 
 use std::fmt;
 use std::io::Write;
