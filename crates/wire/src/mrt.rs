@@ -61,7 +61,9 @@ pub use nlri::Prefixes;
 pub use path::{MpReach, MpUnreach, PathView};
 pub use rib::{Entries, Rib, RibEntry};
 pub use text::{Action, Change, Civil, LineTime, visit_changes, write_json, write_lines};
-pub use write::{RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change};
+pub use write::{
+    RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change,
+};
 
 /// Octets of the header that every record has.
 pub const HEADER_BYTES: usize = 12;
@@ -256,9 +258,7 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, TooLong> {
     }
     let body = bytes.get(HEADER_BYTES..end).unwrap_or_default();
     let (microseconds, body, at) = match body.split_first_chunk::<4>() {
-        Some((four, rest)) if kind.is_extended() => {
-            (Some(u32::from_be_bytes(*four)), rest, HEADER_BYTES + 4)
-        }
+        Some((four, rest)) if kind.is_extended() => (Some(u32::from_be_bytes(*four)), rest, HEADER_BYTES + 4),
         _ => (None, body, HEADER_BYTES),
     };
     Ok(Some((Record { time_s: word(0), microseconds, kind, body: Bytes::new(body, at) }, end)))
