@@ -210,6 +210,16 @@ pub enum Origin {
     Incomplete = 2,
 }
 
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Igp => "igp",
+            Self::Egp => "egp",
+            Self::Incomplete => "incomplete",
+        })
+    }
+}
+
 /// Well-known communities (RFC 1997, 7999, 8326).
 pub mod community {
     /// Do not send outside the confederation.

@@ -279,10 +279,16 @@ impl Capabilities {
         });
         write_records(out, capability::LONG_LIVED_GRACEFUL_RESTART, long_lived);
         if let Some(HostName { host, domain }) = &self.host_name {
-            write_one(out, capability::FQDN, &[counted_text(host), counted_text(domain)].concat());
+            let mut value = Vec::new();
+            push_counted(&mut value, host, VALUE_OCTETS_MAX - 2);
+            let room = VALUE_OCTETS_MAX - 1 - value.len();
+            push_counted(&mut value, domain, room);
+            write_one(out, capability::FQDN, &value);
         }
         if let Some(version) = &self.software_version {
-            write_one(out, capability::SOFTWARE_VERSION, &counted_text(version));
+            let mut value = Vec::new();
+            push_counted(&mut value, version, VALUE_OCTETS_MAX - 1);
+            write_one(out, capability::SOFTWARE_VERSION, &value);
         }
         for each in &self.unknown {
             write_one(out, each.code, &each.value);
@@ -353,10 +359,11 @@ fn counted(value: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(usize::from(length))
 }
 
-/// At most 126 octets of the text, so that two fit into one value.
-fn counted_text(text: &[u8]) -> Vec<u8> {
-    let text = text.get(..VALUE_OCTETS_MAX / 2 - 1).unwrap_or(text);
-    [&[text.len() as u8], text].concat()
+/// Appends a text behind its length, cut to what the value has room for.
+fn push_counted(value: &mut Vec<u8>, text: &[u8], room: usize) {
+    let text = text.get(..room).unwrap_or(text);
+    value.push(text.len() as u8);
+    value.extend_from_slice(text);
 }
 
 fn sized<const N: usize>(value: &[u8]) -> Result<&[u8; N], Notification> {

@@ -9,8 +9,11 @@
 //! ([`Update::discards`]). What it returns borrows the message; nothing is copied or allocated, and nothing that
 //! is read from it later can fail.
 
+mod print;
 mod problem;
 mod reader;
+#[cfg(test)]
+mod tests;
 
 use std::net::Ipv4Addr;
 
@@ -228,6 +231,11 @@ impl<'a> Update<'a> {
             None => as_path::widen(self.as_path, scratch),
         }
         scratch
+    }
+
+    /// The field of attributes as it stands.
+    pub fn field(&self) -> &'a [u8] {
+        self.field
     }
 
     /// AGGREGATOR, or AS4_AGGREGATOR in its place (RFC 6793 4.2.3).
