@@ -274,3 +274,6 @@ impl fmt::Debug for AttrRef {
 fn next_hop(bytes: &[u8]) -> NextHop {
     NextHop::from_octets(bytes).unwrap_or(NextHop::V4(Ipv4Addr::UNSPECIFIED))
 }
+
+#[cfg(test)]
+mod tests;

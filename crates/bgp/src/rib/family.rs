@@ -153,7 +153,12 @@ impl<A: RouteAddress> FamilyRoutes<A> {
     fn bury(&mut self, first_open: u32) {
         let mut too_many = (self.table.len() - self.live).saturating_sub(self.live.max(TOMBSTONES_MIN));
         for _ in 0..BURIALS_PER_CALL {
-            let Some(&(number, version)) = self.tombstones.front() else { return };
+            let Some(&(number, version)) = self.tombstones.front() else {
+                if self.tombstones.capacity() > TOMBSTONES_MIN / 4 {
+                    self.tombstones = VecDeque::new();
+                }
+                return;
+            };
             if !is_newer(first_open, version) {
                 return;
             }
@@ -219,9 +224,12 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             }
             if *number != NONE {
                 let block = self.block(*number);
-                let first = block.attrs.first().and_then(|attrs| attrs.as_ref());
-                std::hint::black_box((block.meta.first().map(|meta| meta.peer), first.map(AttrRef::id)));
+                std::hint::black_box(block.meta.first().map(|meta| meta.peer));
             }
+        }
+        for number in numbers.iter().filter(|number| **number != NONE) {
+            let best = self.block(*number).attrs.first().and_then(|attrs| attrs.as_deref());
+            std::hint::black_box(best.map(|attrs| attrs.weight));
         }
         (hashes, numbers)
     }
@@ -466,6 +474,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 (Some(old), Some((best, last))) => {
                     let new = Candidate { attrs: &attrs, ..old };
                     let keeps = match depth {
+                        _ if was && is && decision.is_same_order(old, &attrs) => true,
                         1 => {
                             (!was || decision.departure_keeps(best, old))
                                 && (!is || decision.challenge(best, new) == Standing::Keeps)
@@ -510,7 +519,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 _ if at < ranked => false,
                 _ if !block.meta[at].is_eligible() => true,
                 (Some(gone), Some((best, _))) if context.depth == 1 => {
-                    context.decision.departure_keeps(best, gone)
+                    count == 2 || context.decision.departure_keeps(best, gone)
                 }
                 (Some(gone), Some((_, last))) => {
                     ranked >= context.depth && context.decision.is_below(last, gone)
