@@ -173,6 +173,13 @@ impl RouteBatchBuilder {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    /// Forgets what was collected.
+    pub fn clear(&mut self) {
+        self.attrs.clear();
+        self.v4.clear();
+        self.v6.clear();
+    }
+
     /// What was collected, split by shard; the builder is empty afterwards and keeps its memory.
     pub fn finish(&mut self, peer: PeerId, received_s: u32) -> RouteBatch {
         let batch = RouteBatch {

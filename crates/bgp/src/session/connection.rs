@@ -37,6 +37,8 @@ pub(super) struct Slot {
     pub(super) send_hold_at: Option<Millis>,
     /// Octets of the neighbour wait at the driver.
     pub(super) input_waits: bool,
+    /// In OpenConfirm: KEEPALIVE has come, and until then the other connection may still take precedence.
+    pub(super) settle_at: Option<Millis>,
 }
 
 impl Default for Slot {
@@ -53,6 +55,7 @@ impl Default for Slot {
             keepalive_at: None,
             send_hold_at: None,
             input_waits: false,
+            settle_at: None,
         }
     }
 }
@@ -124,6 +127,6 @@ impl Slot {
 
     /// When one of its timers expires next.
     pub(super) fn next_deadline(&self) -> Option<Millis> {
-        [self.hold_at, self.keepalive_at, self.send_hold_at].into_iter().flatten().min()
+        [self.hold_at, self.keepalive_at, self.send_hold_at, self.settle_at].into_iter().flatten().min()
     }
 }

@@ -45,12 +45,13 @@ pub use checks::Rejection;
 /// LOCAL_PREF of a route that will be gone soon (RFC 8326).
 const LOCAL_PREF_GRACEFUL_SHUTDOWN: u32 = 0;
 
-/// Where the UPDATEs of one neighbour become routes. Kept beside its session; the session tells it when it
-/// comes up, the driver which policy holds.
+/// Where the UPDATEs of one neighbour become routes. Kept beside its session, which tells it what was
+/// agreed on; the driver tells it which policy holds.
 pub struct Importer {
     interner: Arc<Interner>,
     policy: Option<Arc<Policy>>,
     peer: PeerInfo,
+    agreed: Option<Arc<Negotiated>>,
     families: [bool; 2],
     four_octet_as: bool,
     facts: PeerFacts,
@@ -113,6 +114,7 @@ impl Importer {
             interner,
             policy: None,
             peer,
+            agreed: None,
             families: [false; 2],
             four_octet_as: true,
             facts: PeerFacts::default(),
@@ -125,9 +127,16 @@ impl Importer {
         }
     }
 
-    /// The session is up.
-    pub fn begin(&mut self, agreed: &Negotiated, config: &NeighborConfig, id: PeerId) {
+    /// Whether it has begun for this session.
+    #[inline]
+    pub(super) fn is_for(&self, agreed: &Arc<Negotiated>) -> bool {
+        self.agreed.as_ref().is_some_and(|each| Arc::ptr_eq(each, agreed))
+    }
+
+    /// The first UPDATE of a session is to be read.
+    pub(super) fn begin(&mut self, agreed: &Arc<Negotiated>, config: &NeighborConfig, id: PeerId) {
         self.peer = agreed.peer_info(id, config);
+        self.agreed = Some(agreed.clone());
         self.families = agreed.families;
         self.four_octet_as = agreed.codec.four_octet_as;
         self.set_config(config);

@@ -7,7 +7,7 @@ use thalweg_wire::bgp::{AfiSafi, Capabilities, Family, Notification, cease, erro
 use super::action::{Action, Cause, Connection, DownReason, Event, StaleEnd, State, StopReason};
 use super::config::{MaxPrefixesAction, NeighborConfig};
 use super::negotiate::Negotiated;
-use super::{Importer, Run, STABLE_MS, Session, restarts_gracefully};
+use super::{Run, STABLE_MS, Session, restarts_gracefully};
 use crate::peer::Millis;
 
 /// What comes after a stop.
@@ -193,6 +193,15 @@ impl Session {
         }
     }
 
+    /// A connection that waited for another one to take precedence carries the session once that is gone.
+    pub(super) fn settle(&mut self, now: Millis) {
+        for conn in Connection::ALL {
+            if self.slot(conn).settle_at.is_some() && !self.slot(conn.other()).is_open() {
+                self.establish(conn, now);
+            }
+        }
+    }
+
     /// A connection ended before it carried a session. Says so, once.
     pub(super) fn attempt_failed(
         &mut self,
@@ -206,11 +215,15 @@ impl Session {
             self.counters.last_error_at = Some(now);
         }
         self.event(Event::AttemptFailed { connection, state, reason });
+        self.settle(now);
     }
 
     /// The session is up.
-    pub(super) fn establish(&mut self, conn: Connection, now: Millis, import: &mut Importer) {
+    pub(super) fn establish(&mut self, conn: Connection, now: Millis) {
         let Some(agreed) = self.slot(conn).agreed.clone() else { return };
+        let slot = &mut self.slots[conn.index()];
+        slot.state = State::Established;
+        slot.settle_at = None;
         let other = conn.other();
         if self.slot(other).is_open() {
             let collision = Notification::new(error::CEASE, cease::CONNECTION_COLLISION);
@@ -218,12 +231,10 @@ impl Session {
         }
         self.abandon_connect();
         self.connect_failures = 0;
-        self.slots[conn.index()].state = State::Established;
         self.up_since = now;
         self.counters.established += 1;
         self.prefix_warned = [false; 2];
         self.above_told = [false; 2];
-        import.begin(&agreed, &self.config, self.id);
         self.routes_came_back(&agreed, now);
         // From now on our forwarding does not depend on the session.
         self.forwarding = true;

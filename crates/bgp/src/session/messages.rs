@@ -17,6 +17,9 @@ use crate::route::RouteBatchBuilder;
 /// Bad UPDATEs are told at most this often; in between they are counted.
 const BAD_UPDATE_EVENT_MS: u64 = 10_000;
 
+/// How long a connection that is ready waits for another one that has precedence.
+const SETTLE_MS: u64 = 3_000;
+
 impl Session {
     /// Takes octets that came on a connection; how many of them it is done with. Only whole messages are taken,
     /// and only until there is something to be done in order or [`ROUTES_PER_CALL`] routes are out: the
@@ -42,6 +45,7 @@ impl Session {
             let rest = bytes.get(used..).unwrap_or(&[]);
             match frame(rest, self.slot(conn).length_max()) {
                 Ok(None) => return used,
+                Ok(Some(message)) if self.is_settled_by(conn, message.kind) => self.establish(conn, now),
                 Ok(Some(message)) => {
                     used += message.length;
                     self.message(conn, message, now, import, out);
@@ -69,10 +73,7 @@ impl Session {
             (State::Established, MessageKind::Keepalive) => self.slots[conn.index()].heard(now),
             (State::Established, MessageKind::RouteRefresh) => self.route_refresh(conn, message.body, now),
             (State::OpenSent, MessageKind::Open) => self.open(conn, message.body, now),
-            (State::OpenConfirm, MessageKind::Keepalive) => {
-                self.slots[conn.index()].heard(now);
-                self.establish(conn, now, import);
-            }
+            (State::OpenConfirm, MessageKind::Keepalive) => self.confirmed(conn, now),
             (_, MessageKind::Notification) => {
                 // Framing has made sure of the two octets.
                 let notification = Notification::parse(message.body).unwrap_or(Notification::new(0, 0));
@@ -80,6 +81,26 @@ impl Session {
             }
             (state, kind) => self.unexpected(conn, state, kind, now),
         }
+    }
+
+    /// KEEPALIVE has answered our OPEN: the session is up, unless the neighbour may at this moment be closing
+    /// this connection in favour of the other one. RFC 4271 6.8 alone lets two ends that connect at the same
+    /// time close one connection each: ours, which waits for an OPEN, and the neighbour's, where it has come.
+    fn confirmed(&mut self, conn: Connection, now: Millis) {
+        let slot = &mut self.slots[conn.index()];
+        slot.heard(now);
+        let survivor = slot.agreed.as_ref().map(|agreed| surviving(&self.config, agreed));
+        if self.slot(conn.other()).state == State::OpenSent && survivor == Some(conn.other()) {
+            self.slots[conn.index()].settle_at = Some(now.plus(SETTLE_MS));
+        } else {
+            self.establish(conn, now);
+        }
+    }
+
+    /// Whether a message says that the neighbour has settled on this connection.
+    fn is_settled_by(&self, conn: Connection, kind: MessageKind) -> bool {
+        let routes = matches!(kind, MessageKind::Update | MessageKind::Keepalive | MessageKind::RouteRefresh);
+        self.slot(conn).settle_at.is_some() && routes
     }
 
     /// RFC 6608.
@@ -163,6 +184,9 @@ impl Session {
     ) {
         self.slots[conn.index()].heard(now);
         let Some(agreed) = self.slot(conn).agreed.as_ref() else { return };
+        if !import.is_for(agreed) {
+            import.begin(agreed, &self.config, self.id);
+        }
         let update = match Update::parse(body, &agreed.codec, import.facts()) {
             Ok(update) => update,
             Err(notification) => return self.fail(conn, notification, Cause::Malformed, now),

@@ -89,6 +89,9 @@ impl Session {
                 self.fail(conn, Notification::new(error::HOLD_TIMER, 0), Cause::HoldTimer { hold_ms }, now);
             }
         }
+        if due(self.slot(conn).settle_at) {
+            self.establish(conn, now);
+        }
         if due(self.slot(conn).keepalive_at) {
             self.slots[conn.index()].send_keepalive(&mut self.counters);
             self.start_keepalive(conn, now);
