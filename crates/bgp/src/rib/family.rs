@@ -781,3 +781,7 @@ enum Plan {
     /// Everything has to be ranked.
     Rank,
 }
+
+#[cfg(test)]
+#[path = "family_tests.rs"]
+mod tests;
