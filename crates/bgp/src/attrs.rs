@@ -31,7 +31,7 @@ pub use thalweg_wire::bgp::{AsPath, AsSegment, Attribute, Attributes, NextHop, S
 /// LOCAL_PREF of a route that carries none.
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
 
-/// What [`Attrs::flags`] can say; kept so that nobody looks into the bytes in vain.
+/// What [`Head::flags`] can say; kept so that nobody looks into the bytes in vain.
 pub mod flag {
     /// MULTI_EXIT_DISC is there.
     pub const MED: u16 = 1 << 0;
