@@ -10,7 +10,9 @@
 
 mod build;
 pub mod config;
+pub mod control;
 pub mod fib;
 pub mod plan;
+pub mod speaker;
 
 pub use build::{BuildError, Routes};
