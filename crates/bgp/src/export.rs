@@ -14,7 +14,9 @@
 //! Export is a pure function of (view, prefix, attributes, source). What members had is therefore told from the
 //! old path of a change, and no copy of what was sent is kept. Everything in the log is the whole new state of a
 //! prefix for its audience, an announcement or a withdrawal. So reading older changes after newer ones, as
-//! happens after a [`Dump`], ends in the right state as long as the last change of each prefix comes last.
+//! happens after a [`Dump`], ends in the right state as long as the last change of each prefix comes last. A dump
+//! may show any state a prefix ever had; so when several changes of a prefix become one, whoever was meant by any
+//! of them and gets nothing in the end is sent a withdrawal.
 //!
 //! When the best path of a prefix moves from A's to B's, everybody but B is sent B's, and B, which had A's, gets
 //! a withdrawal. A route server gives B the next path it may have instead (RFC 7947 2.3), from the further ranks
@@ -257,12 +259,12 @@ impl UpdateGroup {
         }
         if pack.is_none() && rules.audiences.tidy(had) == AudienceCode::NOBODY {
             // Nobody had it and nobody gets it, unless something older waits.
-            if let Some(path_id) = queue.find(change.prefix, 0).map(|_| 0) {
-                queue.enter(change.prefix, path_id, had);
+            if queue.find(change.prefix, 0).is_some() {
+                queue.enter(change.prefix, 0, had, &mut rules.audiences);
             }
             return;
         }
-        let entry = queue.enter(change.prefix, 0, had);
+        let entry = queue.enter(change.prefix, 0, had, &mut rules.audiences);
         if let Some(pack) = pack {
             queue.assign(entry, pack);
         }
@@ -341,8 +343,7 @@ impl UpdateGroup {
             if !waits && before == AudienceCode::NOBODY && packs.peek().is_none() {
                 continue;
             }
-            let entry = queue.enter(prefix, path_id, before);
-            queue.add_had(entry, before, audiences);
+            let entry = queue.enter(prefix, path_id, before, audiences);
             for out in packs {
                 let pack = queue.pack(&out.offer.attrs, out.offer.origins, out.offer.audience);
                 queue.assign(entry, pack);

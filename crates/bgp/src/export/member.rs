@@ -159,8 +159,12 @@ impl Member {
         MemberState::Pending
     }
 
-    /// Which dump it needs, if it is lagging.
+    /// Which dump it needs, if it is lagging. While a dump is under way it needs no other: if it fell behind in the
+    /// log meanwhile, that is said when the dump is over.
     pub fn needs(&self) -> Option<DumpKind> {
+        if self.dump.is_some() {
+            return None;
+        }
         let since = || self.log.log.lagging_since(self.peer).map(|since| DumpKind::CatchUp { since });
         self.needs.clone().or_else(since)
     }

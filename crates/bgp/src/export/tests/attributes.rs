@@ -1,0 +1,1 @@
+//! Known answers: what the attributes of a route become on the way to each kind of neighbour.
