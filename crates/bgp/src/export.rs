@@ -44,8 +44,8 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use thalweg_base::{IpPrefix, Prefix};
 
@@ -101,6 +101,8 @@ pub struct UpdateGroup {
     handled: Versions,
     flushed: Arc<Versions>,
     path_ids: Arc<PathIds>,
+    /// Logs of dumps that may go on, to abandon them when the view is replaced.
+    dumps: Vec<Weak<GroupLog>>,
     changes: u64,
     had: Vec<Exported>,
     gets: Vec<Exported>,
@@ -134,6 +136,7 @@ impl UpdateGroup {
             handled: Versions::default(),
             flushed: Arc::default(),
             path_ids: Arc::default(),
+            dumps: Vec::new(),
             changes: 0,
             had: Vec::new(),
             gets: Vec::new(),
@@ -379,8 +382,11 @@ impl UpdateGroup {
         let rules = self.rules.for_members(&peers);
         let (routes_max, bytes_max) = (self.limits.dump_routes_max, self.limits.dump_bytes_max);
         let dump = Dump::new(kind.clone(), rules, routes_max, bytes_max, self.path_ids.clone());
+        self.dumps.retain(|log| log.strong_count() > 0);
+        self.dumps.push(Arc::downgrade(dump.log()));
         for member in members {
-            if !matches!(kind, DumpKind::Refresh { .. }) {
+            // An initial dump may be the second try: what the first one sent is corrected by the log only.
+            if matches!(kind, DumpKind::CatchUp { .. } | DumpKind::Replace { .. }) {
                 member.skip_to_end();
             }
             member.attach(dump.log().clone(), kind.clone());
@@ -389,7 +395,9 @@ impl UpdateGroup {
     }
 
     /// Replaces the view (another policy, say) without touching sessions. Afterwards the driver passes every
-    /// prefix of every shard to [`Self::reevaluate`] and calls [`Self::finish_view`]; only differences go out.
+    /// prefix of every shard to [`Self::reevaluate`], then the changes that were on the way, and calls
+    /// [`Self::finish_view`] before it sets another; only differences go out. Dumps that are under way end, and
+    /// their members need them again.
     pub fn set_view(&mut self, view: Arc<ExportView>) -> Result<(), DifferentEncoding> {
         let old = &self.rules.view;
         if old.codec != view.codec
@@ -400,9 +408,11 @@ impl UpdateGroup {
         }
         self.flush();
         let new = self.rules.with_view(view);
-        // A view replaced while one is being replaced: members may have what either said, so the first stays too
-        // only as an "everything may have been sent" of the one before; see `reevaluate`.
         self.old_rules = Some(std::mem::replace(&mut self.rules, new));
+        self.log.begin_view();
+        for log in self.dumps.drain(..).filter_map(|log| log.upgrade()) {
+            log.abandon();
+        }
         Ok(())
     }
 
@@ -459,7 +469,9 @@ impl UpdateGroup {
     /// Every prefix was re-evaluated: the old view is forgotten.
     pub fn finish_view(&mut self) -> bool {
         self.old_rules = None;
-        self.flush()
+        let grew = self.flush();
+        self.log.end_view();
+        grew
     }
 }
 

@@ -66,8 +66,12 @@ impl DumpKind {
     }
 
     /// What a member needs that was left out of such a dump.
+    /// Perhaps because the view was replaced, so catching up has to cover every prefix now.
     pub(super) fn again(&self) -> Self {
-        self.clone()
+        match self {
+            Self::CatchUp { since } => Self::Replace { since: since.clone() },
+            _ => self.clone(),
+        }
     }
 
     /// Whether routes of the family are in it.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use thalweg_base::{IpPrefix, Prefix, XorShift64Star};
 use thalweg_wire::bgp::{
-    Attribute, Family, MessageKind, MpNlri, PeerFacts, PeerSide, SegmentKind, Update, Verdict, attribute, community,
-    frame,
+    Attribute, Family, MessageKind, MpNlri, PeerFacts, PeerSide, SegmentKind, Update, Verdict, attribute,
+    community, frame,
 };
 
 use super::super::*;
@@ -224,7 +224,8 @@ impl World {
     /// One neighbour announces many prefixes with one attribute set; they reach the group and its log.
     pub(super) fn announce_many(&mut self, peer: u16, count: u32) {
         let mut builder = RouteBatchBuilder::default();
-        let plain = |set: &&AttrRef| matches!(set.next_hop(), NextHop::V4(_)) && set.communities().count() == 1;
+        let plain =
+            |set: &&AttrRef| matches!(set.next_hop(), NextHop::V4(_)) && set.communities().count() == 1;
         let set = self.sets.iter().find(plain).unwrap().clone();
         let index = builder.push_attrs(set);
         for number in 0..count {
@@ -275,7 +276,8 @@ impl World {
     fn refresh(&mut self, rng: &mut XorShift64Star) {
         let family = Family::ALL[rng.below(2) as usize];
         let kind = DumpKind::Refresh { family, enhanced: rng.below(2) == 0 };
-        let idle = |receiver: &&mut Receiver| !receiver.member.has_dump() && receiver.member.needs().is_none();
+        let idle =
+            |receiver: &&mut Receiver| !receiver.member.has_dump() && receiver.member.needs().is_none();
         let Some(receiver) = self.receivers.iter_mut().flatten().find(idle) else { return };
         let dump = self.group.dump(kind, &mut [&mut receiver.member]);
         self.start(dump);
@@ -283,7 +285,8 @@ impl World {
 
     /// Members that fell behind get a dump, those that need the same one together.
     fn catch_up(&mut self) {
-        let needs: Vec<DumpKind> = self.receivers.iter().flatten().filter_map(|each| each.member.needs()).collect();
+        let needs: Vec<DumpKind> =
+            self.receivers.iter().flatten().filter_map(|each| each.member.needs()).collect();
         let Some(kind) = needs.first().cloned() else { return };
         self.lagged += 1;
         let alike = |receiver: &&mut Receiver| receiver.member.needs() == Some(kind.clone());
@@ -485,7 +488,9 @@ fn may_have(view: &ExportView, peers: &PeerTable, family: Family, path: &Chosen,
     } else if !control_allows(&path.attrs, peers.get(member).unwrap().remote_as) {
         return false;
     }
-    if has(flag::ONLY_TO_CUSTOMER) && matches!(view.role, Some(Role::Provider | Role::Peer | Role::RouteServer)) {
+    if has(flag::ONLY_TO_CUSTOMER)
+        && matches!(view.role, Some(Role::Provider | Role::Peer | Role::RouteServer))
+    {
         return false;
     }
     if source.kind == PeerKind::Internal && view.kind == PeerKind::Internal {
@@ -501,7 +506,8 @@ fn control_allows(attrs: &Attrs, asn: u32) -> bool {
     if standard.contains(&asn) || standard.contains(&65_000) && !standard.contains(&(65_000 << 16 | asn)) {
         return false;
     }
-    let only = standard.iter().any(|each| each >> 16 == 65_000) || large.iter().any(|each| each[..2] == [65_000, 1]);
+    let only =
+        standard.iter().any(|each| each >> 16 == 65_000) || large.iter().any(|each| each[..2] == [65_000, 1]);
     !only || standard.contains(&(65_000 << 16 | asn)) || large.contains(&[65_000, 1, asn])
 }
 
