@@ -449,7 +449,7 @@ pub(crate) fn announce_with(path: &[u32], prefixes: &[&str], more: impl FnOnce(&
     more(&mut out);
     finish_attributes(&mut out, attributes);
     write_prefixes(&mut out, prefixes);
-    finish_message(&mut out, message).unwrap();
+    finish_message(&mut out, message).expect("short");
     out
 }
 
@@ -460,13 +460,13 @@ pub(crate) fn withdraw(prefixes: &[&str]) -> Vec<u8> {
     write_prefixes(&mut out, prefixes);
     let attributes = begin_attributes(&mut out, message);
     finish_attributes(&mut out, attributes);
-    finish_message(&mut out, message).unwrap();
+    finish_message(&mut out, message).expect("short");
     out
 }
 
 fn write_prefixes(out: &mut Vec<u8>, prefixes: &[&str]) {
     for prefix in prefixes {
-        match prefix.parse().unwrap() {
+        match prefix.parse().expect("a prefix") {
             IpPrefix::V4(prefix) => write_nlri(out, None, prefix),
             IpPrefix::V6(prefix) => write_nlri(out, None, prefix),
         }
