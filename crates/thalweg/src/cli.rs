@@ -120,6 +120,9 @@ pub(crate) struct RunArgs {
     /// How it is logged
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
+    /// Tell neighbours that the daemon has just restarted: with graceful restart they keep its routes
+    #[arg(long)]
+    pub(crate) restarting: bool,
     /// Measure the time spent in each function, for `show functions`
     #[arg(long)]
     pub(crate) profile_functions: bool,

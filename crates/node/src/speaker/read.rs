@@ -47,7 +47,7 @@ impl Speaker {
         let routes = worker.builder.finish(slot.id, now.seconds());
         let epoch = slot.epoch.load(Ordering::Acquire);
         drop(state);
-        let batch = (!ended && !(routes.is_empty() && after.is_empty())).then(|| Work {
+        let batch = (!(ended || routes.is_empty() && after.is_empty())).then(|| Work {
             slot: Some(slot.clone()),
             epoch,
             routes,
