@@ -74,6 +74,8 @@ pub struct Monitor {
     present: usize,
     marks: Vec<Option<Instant>>,
     marks_heard: usize,
+    goal: Goal,
+    reached: Option<Instant>,
     heard: Heard,
 }
 
@@ -88,12 +90,14 @@ impl Monitor {
             present: 0,
             marks: Vec::new(),
             marks_heard: 0,
+            goal: Goal::Table,
+            reached: None,
             heard: Heard::default(),
         }
     }
 
-    /// Expects these paths, and nothing else; `marks` that may come. What has been heard before stays.
-    pub fn expect(&mut self, paths: impl Iterator<Item = (IpPrefix, u64)>, marks: usize) {
+    /// Expects these paths, and nothing else, and marks below `marks`. What has been heard before stays.
+    pub fn expect(&mut self, paths: impl Iterator<Item = (IpPrefix, u64)>, marks: usize, goal: Goal) {
         for slot in self.slots.values_mut() {
             slot.want = 0;
         }
@@ -107,6 +111,13 @@ impl Monitor {
         self.marks = vec![None; marks];
         self.marks_heard = 0;
         self.heard = Heard::default();
+        self.goal = goal;
+        self.reached = self.has(goal).then(Instant::now);
+    }
+
+    /// When the goal was reached, if it is still.
+    pub fn reached(&self) -> Option<Instant> {
+        self.reached
     }
 
     /// Whether the goal is reached now.
@@ -137,7 +148,7 @@ impl Monitor {
     /// Takes an UPDATE's body in.
     pub fn handle_update(&mut self, body: &[u8], now: Instant) -> Result<(), Malformed> {
         self.heard.updates += 1;
-        read_update(body, |said| match said {
+        let read = read_update(body, |said| match said {
             Said::Withdrawn(prefix) => {
                 self.heard.withdrawn += 1;
                 self.set(prefix, 0, now);
@@ -150,7 +161,13 @@ impl Monitor {
                 }
                 self.set(prefix, path_hash(numbers), now);
             }
-        })
+        });
+        if !self.has(self.goal) {
+            self.reached = None;
+        } else if self.reached.is_none() {
+            self.reached = Some(now);
+        }
+        read
     }
 
     fn set(&mut self, prefix: IpPrefix, hash: u64, now: Instant) {
@@ -210,17 +227,19 @@ mod tests {
         let mut monitor = Monitor::new(65000);
         assert!(monitor.has(Goal::Table) && monitor.has(Goal::Empty));
         let hash = |path: &[u32]| path_hash(path.iter().copied());
-        monitor.expect([(a, hash(&[1, 2])), (six, hash(&[3]))].into_iter(), 1);
+        monitor.expect([(a, hash(&[1, 2])), (six, hash(&[3]))].into_iter(), 1, Goal::Table);
         assert!(!monitor.has(Goal::Table));
         told(&mut monitor, &[a], Some(&[65000, 1, 2]));
         told(&mut monitor, &[six], Some(&[65000, 9]));
         assert_eq!(monitor.state(), (2, 1, 2));
         told(&mut monitor, &[six], Some(&[65000, 3]));
         assert!(monitor.has(Goal::Table) && !monitor.has(Goal::Marks(1)));
+        assert!(monitor.reached().is_some());
         told(&mut monitor, &[mark(0)], Some(&[65000, 3]));
         assert!(monitor.has(Goal::Marks(1)) && monitor.marks()[0].is_some());
         told(&mut monitor, &[b], Some(&[1]));
         assert!(!monitor.has(Goal::Table), "a prefix that nobody expects");
+        assert!(monitor.reached().is_none(), "not reached any more");
         assert_eq!((monitor.heard().unexpected, monitor.heard().foreign_paths), (1, 1));
         told(&mut monitor, &[b], None);
         assert!(monitor.has(Goal::Table));
@@ -234,12 +253,12 @@ mod tests {
     fn expecting_anew_counts_what_is_there() {
         let a: IpPrefix = "198.51.100.0/24".parse().unwrap();
         let mut monitor = Monitor::new(1);
-        monitor.expect([(a, path_hash([5].into_iter()))].into_iter(), 0);
+        monitor.expect([(a, path_hash([5].into_iter()))].into_iter(), 0, Goal::Table);
         told(&mut monitor, &[a], Some(&[1, 5]));
         assert!(monitor.has(Goal::Table));
-        monitor.expect([(a, path_hash([6].into_iter()))].into_iter(), 0);
+        monitor.expect([(a, path_hash([6].into_iter()))].into_iter(), 0, Goal::Table);
         assert_eq!(monitor.state(), (1, 0, 1));
-        monitor.expect(std::iter::empty(), 0);
+        monitor.expect(std::iter::empty(), 0, Goal::Empty);
         assert!(!monitor.has(Goal::Table) && !monitor.has(Goal::Empty), "it is still there");
         told(&mut monitor, &[a], None);
         assert!(monitor.has(Goal::Table) && monitor.has(Goal::Empty));
