@@ -155,6 +155,11 @@ impl Router for ExaBgp<'_> {
         self.command(format!("neighbor {neighbor} announce route-refresh {name} unicast\n"));
     }
 
+    fn can_be_asked(&self) -> bool {
+        // 4.2.21 resets the session when it is asked the enhanced way (RFC 7313).
+        false
+    }
+
     fn kill(&mut self) {
         self.commands = None;
         self.process.take().expect("it runs").kill();
@@ -172,7 +177,8 @@ impl Router for ExaBgp<'_> {
         };
         let (fifo, events) = (self.path("fifo"), self.path("events"));
         script("commands.sh", format!("#!/bin/sh\nexec cat {fifo}\n"));
-        script("events.sh", format!("#!/bin/sh\nexec cat >> {events}\n"));
+        // Not `exec`: whoever closes its standard output is taken for dead.
+        script("events.sh", format!("#!/bin/sh\ncat >> {events}\nexit 0\n"));
         let _ = fs::remove_file(&fifo);
         let _ = fs::remove_file(&events);
         assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|s| s.success()), "a pipe");
@@ -180,12 +186,10 @@ impl Router for ExaBgp<'_> {
         self.commands = Some(File::options().read(true).write(true).open(&fifo).expect("a pipe"));
         let config = self.path("exabgp.conf");
         fs::write(&config, self.configuration()).expect("writing");
-        let binds: Vec<String> = self.spec.families.iter().map(|f| self.spec.local(*f).to_string()).collect();
         let environment = [
             ("exabgp_daemon_user", "root"),
             ("exabgp_api_ack", "false"),
             ("exabgp_api_cli", "false"),
-            ("exabgp_tcp_bind", &binds.join(" ")),
             ("exabgp_log_all", "false"),
             ("exabgp_log_level", "WARNING"),
         ];

@@ -1,4 +1,5 @@
-//! FRR's bgpd, without zebra.
+//! FRR's bgpd. Zebra runs beside it, since without one bgpd knows no interfaces, and takes IPv6 routes that come with
+//! a link-local next hop for withdrawn.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,19 +11,21 @@ use crate::net::{Net, Process, address, program, until};
 use crate::router::{Family, Route, Router, Routes, Spec, numbers};
 
 const BGPD: &str = "/usr/lib/frr/bgpd";
+const ZEBRA: &str = "/usr/lib/frr/zebra";
 
 pub(crate) struct Frr<'a> {
     net: &'a Net,
     spec: Spec,
     folder: PathBuf,
     process: Option<Process>,
+    zebra: Option<Process>,
 }
 
 pub(crate) fn make<'a>(net: &'a Net, spec: Spec) -> Option<Box<dyn Router + 'a>> {
     program(&[BGPD], "frr")?;
     program(&["vtysh"], "frr")?;
     let folder = net.folder("frr");
-    let mut frr = Frr { net, spec, folder, process: None };
+    let mut frr = Frr { net, spec, folder, process: None, zebra: None };
     frr.start();
     Some(Box::new(frr))
 }
@@ -175,7 +178,20 @@ impl Router for Frr<'_> {
         let path = |name: &str| self.folder.join(name).display().to_string();
         let (config, pid, folder) = (path("bgpd.conf"), path("bgpd.pid"), self.folder.display().to_string());
         fs::write(&config, self.configuration()).expect("writing");
-        let arguments = ["-f", &config, "-n", "-Z", "-S", "-i", &pid, "--vty_socket", &folder, "-P", "0"];
+        let (api, zebra_config, zebra_pid) = (path("zserv.api"), path("zebra.conf"), path("zebra.pid"));
+        let zebra_log = self.folder.join("zebra.log");
+        if self.zebra.is_none() {
+            fs::write(&zebra_config, "log stdout\n").expect("writing");
+            let arguments =
+                ["-f", &zebra_config, "-i", &zebra_pid, "-z", &api, "--vty_socket", &folder, "-P", "0"];
+            self.zebra = Some(self.net.start(self.spec.end, ZEBRA, &arguments, &zebra_log));
+            until("zebra starts", 10, || {
+                self.zebra.as_mut().map_or(Ok(()), Process::check)?;
+                fs::metadata(&api).map(drop).map_err(|error| error.to_string())
+            });
+        }
+        let arguments =
+            ["-f", &config, "-n", "-z", &api, "-S", "-i", &pid, "--vty_socket", &folder, "-P", "0"];
         let log = self.folder.join("log");
         self.process = Some(self.net.start(self.spec.end, BGPD, &arguments, &log));
         until("FRR starts", 10, || {

@@ -311,6 +311,7 @@ fn family(root: u32) -> Vec<u32> {
 }
 
 /// Waits until `condition` holds; says what was waited for, and what was there instead, if it never does.
+#[track_caller]
 pub(crate) fn until(what: &str, limit_s: u64, mut condition: impl FnMut() -> Result<(), String>) {
     let end = Instant::now() + Duration::from_secs(limit_s);
     loop {

@@ -128,6 +128,11 @@ pub(crate) trait Router {
     /// Asks the neighbour for everything again.
     fn refresh(&mut self, family: Family);
 
+    /// Whether it stands being asked for everything again.
+    fn can_be_asked(&self) -> bool {
+        true
+    }
+
     /// Ends it as a power failure would.
     fn kill(&mut self);
 
