@@ -2,4 +2,6 @@
 
 pub mod attrs;
 pub mod peer;
+pub mod policy;
+pub mod rib;
 pub mod route;

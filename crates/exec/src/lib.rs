@@ -29,10 +29,13 @@
 //! - Nothing is timed out: a run ends when the source ends, or with an [`ExecError`] when code of the plan,
 //!   source or sink panics (a source that blocks is waited for).
 //!
-//! What is missing: tasks that do not come as a stream of jobs (routing sessions), work that moves between
-//! runs, and cores that differ in speed.
+//! Work that does not come as a stream of jobs, routing sessions above all, has its own schedulings in
+//! [`control`].
+//!
+//! What is missing: work that moves between runs, and cores that differ in speed.
 
 mod completion;
+pub mod control;
 mod crew;
 mod farm;
 mod intake;

@@ -44,6 +44,7 @@ mod tests;
 pub use report::{ISSUES_KEPT, InputError, InputReport, Issue, Place, Progress};
 pub use spawn::ChunkReceiver;
 pub use spec::InputSpec;
+pub(crate) use stream::ReadAhead;
 pub use stream::decompressed;
 
 use crate::PortNames;

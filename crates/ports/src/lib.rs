@@ -1,16 +1,29 @@
 //! The outside of the house: what packets come from and go to.
 //!
-//! For now these are files. [`FileSource`] reads text traces and captures into chunks, [`PortCaptures`]
-//! writes one capture per egress port, [`TraceOutput`] a text trace. Formats themselves are the business
+//! Files: [`FileSource`] reads text traces and captures into chunks, [`PortCaptures`] writes one capture per
+//! egress port, [`TraceOutput`] a text trace; [`MrtReader`] and [`MrtWriter`] do the same for routes and BGP
+//! messages. Formats themselves are the business
 //! of `thalweg-wire`; here are reads, writes, threads, and what to say when a file is damaged.
+//!
+//! The network, on Linux: [`tcp`] for BGP's connections, [`kernel`] for the kernel's routing tables.
 
 mod input;
+#[cfg(target_os = "linux")]
+pub mod kernel;
+mod mrt;
 mod names;
 mod output;
+#[cfg(target_os = "linux")]
+mod socket_option;
+#[cfg(target_os = "linux")]
+pub mod tcp;
 
 pub use input::{
     ChunkReceiver, FileSource, ISSUES_KEPT, InputError, InputOptions, InputReport, InputSpec, Issue, Place,
     Progress, decompressed,
+};
+pub use mrt::{
+    MrtError, MrtItem, MrtProblem, MrtReader, MrtWriteError, MrtWriter, MrtWriterOptions, RECORD_BYTES_MAX,
 };
 pub use names::PortNames;
 pub use output::{OutputError, OutputTotals, PacketOut, PortCaptures, TraceOutput};

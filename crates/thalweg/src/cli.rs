@@ -48,6 +48,35 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Run an experiment and report it
     Lab(LabArgs),
+    /// Print what MRT files say: routing tables, BGP messages, states of sessions
+    ///
+    /// Reads TABLE_DUMP, TABLE_DUMP_V2, BGP4MP and what came before (plain or .gz, .bz2, .zst) and prints one
+    /// line per route or change, as `bgpdump -m` does; with `--format json` one object per line.
+    Mrt(MrtArgs),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg mrt rib.20260222.1600.bz2                     one line per route
+  thalweg mrt updates.*.gz --count                      records, changes, prefixes and peers
+  curl -s https://... | thalweg mrt - --format json     one JSON object per route or change")]
+pub(crate) struct MrtArgs {
+    /// MRT files, in order; `-` is standard input
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Lines with seconds since the epoch and all fields: this is the default
+    #[arg(short = 'm', conflicts_with_all = ["human_time", "count"])]
+    pub(crate) machine: bool,
+    /// Lines with date and time, that end with the origin
+    #[arg(short = 'M', conflicts_with = "count")]
+    pub(crate) human_time: bool,
+    /// Count records, routes, changes, prefixes and peers instead of printing them
+    #[arg(long)]
+    pub(crate) count: bool,
+    /// Say which records were skipped because they hold no routes
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 #[derive(Debug, Args)]

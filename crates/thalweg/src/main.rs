@@ -6,6 +6,7 @@
 mod check;
 mod cli;
 mod lab;
+mod mrt;
 mod progress;
 mod replay;
 mod summary;
@@ -36,6 +37,13 @@ enum Failure {
     Conservation(Box<ReplaySummary>),
     /// An experiment failed.
     Lab(lab::LabError),
+    /// Input had errors, each of which was told; what could be read was printed.
+    Damaged {
+        /// How many.
+        errors: u64,
+        /// How many of them were not told one by one.
+        not_shown: u64,
+    },
     /// Standard output cannot be written.
     Output(std::io::Error),
 }
@@ -73,6 +81,10 @@ impl fmt::Display for Failure {
                 summary.dropped_total()
             ),
             Failure::Lab(error) => write!(f, "error: {error}"),
+            Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: {errors} errors in the input"),
+            Failure::Damaged { errors, not_shown } => {
+                write!(f, "error: {errors} errors in the input, {not_shown} of which are not shown")
+            }
             Failure::Output(error) => write!(f, "error: cannot write to standard output: {error}"),
         }
     }
@@ -85,13 +97,15 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args, format),
         Command::Replay(args) => replay::run(&args, format),
         Command::Lab(args) => lab::run(&args, format),
+        Command::Mrt(args) => mrt::run(&args, format),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever closed the pipe has seen enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            if format == Format::Json {
+            // What was printed is good, and one object per line.
+            if format == Format::Json && !matches!(failure, Failure::Damaged { .. }) {
                 let _ = print(&format!("{:#}\n", failure.to_json()));
             }
             let _ = writeln!(std::io::stderr(), "{failure}");

@@ -3,6 +3,7 @@
 pub mod application;
 pub mod bgp;
 pub mod checksum;
+pub mod mrt;
 pub mod pcap;
 pub mod pcapng;
 pub mod trace;

@@ -244,7 +244,7 @@ impl<R: BufRead> Read for ZstandardFrames<R> {
 }
 
 /// Reads a source on a thread of its own, a few blocks ahead.
-struct ReadAhead {
+pub(crate) struct ReadAhead {
     blocks: Receiver<io::Result<Vec<u8>>>,
     spent: Sender<Vec<u8>>,
     block: Vec<u8>,
@@ -252,7 +252,7 @@ struct ReadAhead {
 }
 
 impl ReadAhead {
-    fn spawn(mut source: Source) -> io::Result<Source> {
+    pub(crate) fn spawn(mut source: Source) -> io::Result<Source> {
         let (filled, blocks) = bounded(AHEAD_BLOCKS);
         let (spent, empty) = bounded::<Vec<u8>>(AHEAD_BLOCKS + 2);
         std::thread::Builder::new().name("decompress".into()).spawn(move || {

@@ -1,0 +1,141 @@
+//! Import and export policy: named sets of rules that accept, reject and change routes.
+//!
+//! ```text
+//! Policy = chain of rule sets          rule set = rules in order, then perhaps a default
+//!   rule = conditions, all of which must hold -> actions -> another rule set -> accept | reject | next
+//! ```
+//!
+//! A route goes through the rule sets of the chain in order. The first rule that accepts or rejects decides;
+//! `next` (and a called rule set that does not decide) goes on with the next rule, a rule set that ends
+//! without a default with the next of the chain, and a route that nothing decided is rejected (RFC 8212 asks
+//! for that default). Rules see what earlier rules changed; what a rejected route went through is forgotten.
+//!
+//! Everything is compiled before the first route comes: prefix sets to hash tables by length, AS-path patterns
+//! to automata over AS numbers, AS and community sets to sorted arrays. A [`Policy`] never changes; a new
+//! configuration makes a new one. Evaluation allocates only when a rule changes attributes.
+
+mod as_path;
+mod numbers;
+mod prefix_set;
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use thalweg_base::IpPrefix;
+
+use crate::attrs::{Attrs, AttrsBuilder};
+use crate::peer::PeerInfo;
+
+pub use as_path::{AsPathError, AsPathPattern, AsPathProblem, GROUPS_MAX, PATTERN_MAX_BYTES, POSITIONS_MAX};
+pub use numbers::NumberSet;
+pub use prefix_set::{PrefixEntry, PrefixEntryError, PrefixEntryProblem, PrefixSet};
+
+/// What a policy knows of a route besides its attributes.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteContext<'a> {
+    /// Where it leads.
+    pub prefix: IpPrefix,
+    /// The neighbour whose policy this is: the sender at import, the receiver at export.
+    pub peer: &'a PeerInfo,
+    /// At export: who sent it; `None` at import and for routes that originate here.
+    pub source: Option<&'a PeerInfo>,
+}
+
+/// What becomes of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It passes as it is.
+    Accept,
+    /// It passes with the attributes that the builder holds now.
+    AcceptChanged(Changed),
+    /// It does not pass.
+    Reject {
+        /// What decided; [`Policy::describe`] says it in words.
+        rule: RuleId,
+    },
+}
+
+/// What the attributes do not say about a change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// What was decided about the next hop, so that export does not apply its own rule to it.
+    pub next_hop: NextHopChoice,
+    /// The MED is what policy made it (or none): export neither drops nor adds one.
+    pub med: bool,
+}
+
+/// What policy decided about the next hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NextHopChoice {
+    /// Nothing: the usual rules of import and export hold.
+    #[default]
+    Usual,
+    /// The builder's next hop is to be used: `unchanged`, or an address that policy gave.
+    Keep,
+    /// Our own address towards the neighbour. The builder has it already where its family is the session's.
+    Own,
+}
+
+/// Which rule, or which end of a rule set, decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RuleId {
+    /// Place of the rule set in the policy.
+    pub(crate) set: u16,
+    /// Place of the rule in it; the number of rules for its default.
+    pub(crate) rule: u16,
+}
+
+/// Rules for the routes of a neighbour, in one direction. Immutable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    name: Arc<str>,
+    accepts: bool,
+}
+
+impl Policy {
+    /// Accepts every route as it is.
+    pub fn accept_all() -> Self {
+        Self { name: "accept".into(), accepts: true }
+    }
+
+    /// Rejects every route.
+    pub fn reject_all() -> Self {
+        Self { name: "reject".into(), accepts: false }
+    }
+
+    /// What the configuration calls it: the names of its rule sets.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the answer can differ between two prefixes of one family with the same attributes. If not, one
+    /// evaluation serves all of them.
+    pub fn depends_on_prefix(&self) -> bool {
+        false
+    }
+
+    /// Whether the answer can differ between two neighbours that have this policy and the same local AS and
+    /// local address. If so, they cannot share an update group.
+    pub fn depends_on_neighbor(&self) -> bool {
+        false
+    }
+
+    /// Decides about a route. With [`Outcome::AcceptChanged`], `edit` holds the new attributes; otherwise what
+    /// it holds means nothing.
+    #[inline]
+    pub fn evaluate(&self, route: &RouteContext<'_>, attrs: &Attrs, edit: &mut AttrsBuilder) -> Outcome {
+        let _ = (route, attrs, edit);
+        if self.accepts { Outcome::Accept } else { Outcome::Reject { rule: RuleId { set: 0, rule: 0 } } }
+    }
+
+    /// A rule in words, for logs and `show`: "customers-in, rule 3 (no-bogons)".
+    pub fn describe(&self, rule: RuleId) -> String {
+        format!("{}, rule {}", self.name, rule.rule + 1)
+    }
+}
+
+impl Hash for Policy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}

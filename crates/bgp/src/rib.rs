@@ -1,0 +1,504 @@
+//! The routing table: what every neighbour said (Adj-RIB-In, after import policy) and which path is best (Loc-RIB).
+//!
+//! ```text
+//!                         ┌─ FamilyRoutes<u32>    Table: prefix -> entry      PathStore: the paths of a prefix
+//! RouteBatch ─> RibShard ─┤                       (16 or 32 B + 5.9 B)        side by side (20 B each)
+//!                         └─ FamilyRoutes<u128>   Decision: ranks             Damper: routes that flap
+//!                                   └─> Changes
+//! ```
+//!
+//! Routes are cut into [`SHARDS`](crate::route::SHARDS) shards by prefix. A [`RibShard`] is owned by one core at a
+//! time and knows nothing of the others. [`RibShard::apply`] takes its share of what a neighbour sent, keeps it, and
+//! adds to a [`Changes`] what that changed: the best path of a prefix and, if somebody wants more (add-path), the
+//! first `depth` ranks. The same routes give the same best paths in whatever order they come and however they are
+//! batched; see [`decision`].
+//!
+//! # Changes
+//!
+//! The caller hands in the same `Changes` again until it wants to pass it on. A prefix is in it at most once: with
+//! what was reported before, and what is true now. (The two can be equal, if the prefix went and came back.) Changes
+//! stand in order of version; [`is_newer`] compares versions, which wrap.
+//!
+//! # Work in slices
+//!
+//! What concerns many prefixes ([`RibShard::withdraw_peer`], [`RibShard::scan`], ...) takes a [`ScanCursor`] and a
+//! budget of prefixes, and says whether it is done. [`SCAN_BUDGET`] takes less than a millisecond. Between two calls
+//! anything may happen to the table: a prefix that is there all the time is visited exactly once. Routes that the
+//! neighbour sends *after* a sweep began are its new ones only if the caller says so: begin
+//! [`RibShard::withdraw_peer`] before the neighbour's next session brings routes and finish it first; a neighbour
+//! that comes back with graceful restart is marked ([`RibShard::mark_stale`]) first, and
+//! [`RibShard::withdraw_stale`] spares what it has repeated.
+//!
+//! # Bounds
+//!
+//! | what | bound | beyond it |
+//! |---|---|---|
+//! | prefixes of a family in a shard | 2^24 - 2 | refused, [`RibCounters::prefixes_refused`] |
+//! | paths of a prefix | 65,535 | refused, [`RibCounters::paths_refused`] |
+//! | withdrawn prefixes kept for readers | as many as prefixes, at least 4096 | the oldest go, [`RibShard::complete_since`] |
+//! | routes with a record of flaps | [`DampingConfig::records_max`] | not damped, [`RibCounters::damping_untracked`] |
+//!
+//! Missing: multipath; withdrawing a neighbour's routes costs a look at every prefix of the shard, since nothing lists
+//! the prefixes of a neighbour.
+
+pub mod damping;
+pub mod decision;
+mod family;
+mod paths;
+mod table;
+pub mod testing;
+mod view;
+
+use std::sync::Arc;
+
+use thalweg_base::Prefix;
+use thalweg_wire::bgp::Family;
+
+use crate::peer::{Millis, PeerId, PeerTable};
+use crate::route::{Changes, RouteAddress, RouteBatch};
+
+pub use damping::{DampedRoute, DampingConfig};
+pub use decision::{DecisionConfig, NextHopView, Step};
+pub use family::{FamilyRoutes, VERSION_AGE_MAX, is_newer};
+pub use view::{Explained, PathView, ScanCursor, ScannedRoute, Verdict};
+
+use decision::{Candidate, Decision};
+use family::Context;
+
+/// Prefixes to visit in one call of what works in slices: less than a millisecond, also where each costs a few
+/// cache misses.
+pub const SCAN_BUDGET: usize = 4096;
+
+/// Deadlines that one [`RibShard::handle_timer`] handles.
+const TIMER_BUDGET: usize = 1024;
+
+/// What a shard is told when it is made.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Which one it is.
+    pub shard: usize,
+    /// Keeps strangers from choosing prefixes that collide in the table.
+    pub seed: u64,
+    /// Ranks to report; 1 for the best path only. At most 255.
+    pub depth: usize,
+    /// What is chosen about decisions.
+    pub decision: DecisionConfig,
+    /// How routes that flap are damped, if they are.
+    pub damping: Option<DampingConfig>,
+    /// The version that the first change follows. Versions wrap, so any will do.
+    pub first_version: u32,
+}
+
+impl Default for ShardConfig {
+    fn default() -> Self {
+        Self {
+            shard: 0,
+            seed: 0,
+            depth: 1,
+            decision: DecisionConfig::default(),
+            damping: None,
+            first_version: 0,
+        }
+    }
+}
+
+/// What a shard holds and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RibCounters {
+    /// Prefixes with at least one path, by family.
+    pub prefixes: [usize; 2],
+    /// Paths, by family.
+    pub paths: [usize; 2],
+    /// Withdrawn prefixes that are kept for readers.
+    pub tombstones: [usize; 2],
+    /// Bytes of memory, without attribute sets.
+    pub bytes: usize,
+    /// Paths that came new.
+    pub announced: u64,
+    /// Announcements that changed a path's attributes.
+    pub replaced: u64,
+    /// Announcements of what was there.
+    pub repeated: u64,
+    /// Paths withdrawn.
+    pub withdrawn: u64,
+    /// Withdrawals of what was not there.
+    pub unknown_withdrawn: u64,
+    /// Differences reported, those that were merged into earlier ones too.
+    pub changes: u64,
+    /// Routes refused because the table was full.
+    pub prefixes_refused: u64,
+    /// Routes refused because the prefix had too many paths.
+    pub paths_refused: u64,
+    /// Routes with a record of flaps.
+    pub damping_records: usize,
+    /// Flaps that found no room for a record.
+    pub damping_untracked: u64,
+}
+
+/// What a shard did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    announced: u64,
+    replaced: u64,
+    repeated: u64,
+    withdrawn: u64,
+    unknown_withdrawn: u64,
+    changes: u64,
+    prefixes_refused: u64,
+    paths_refused: u64,
+}
+
+/// Paths by neighbour and family.
+#[derive(Default)]
+struct PeerCounts {
+    local: [u32; 2],
+    peers: Vec<[u32; 2]>,
+}
+
+impl PeerCounts {
+    #[inline]
+    fn slot(&mut self, peer: PeerId) -> &mut [u32; 2] {
+        if peer == PeerId::LOCAL {
+            return &mut self.local;
+        }
+        if self.peers.len() <= peer.index() {
+            self.peers.resize(peer.index() + 1, [0; 2]);
+        }
+        &mut self.peers[peer.index()]
+    }
+
+    #[inline]
+    fn add(&mut self, peer: PeerId, family: Family) {
+        self.slot(peer)[family.index()] += 1;
+    }
+
+    #[inline]
+    fn remove(&mut self, peer: PeerId, family: Family) {
+        self.slot(peer)[family.index()] -= 1;
+    }
+
+    fn get(&self, peer: PeerId, family: Family) -> usize {
+        let counts = if peer == PeerId::LOCAL { Some(&self.local) } else { self.peers.get(peer.index()) };
+        counts.map_or(0, |counts| counts[family.index()] as usize)
+    }
+}
+
+/// The routes of one shard. See the [module](self).
+pub struct RibShard {
+    shard: usize,
+    depth: usize,
+    decision: DecisionConfig,
+    next_hops: Arc<NextHopView>,
+    counts: PeerCounts,
+    work: Work,
+    pub(crate) v4: FamilyRoutes<u32>,
+    pub(crate) v6: FamilyRoutes<u128>,
+}
+
+/// Runs `$body` with `$family` and `$context` for the family's routes.
+macro_rules! with_family {
+    ($self:ident, $which:expr, $peers:expr, |$routes:ident, $context:ident| $body:expr) => {{
+        let mut context = Context {
+            decision: Decision { config: $self.decision, peers: $peers, next_hops: &$self.next_hops },
+            depth: $self.depth,
+            counts: &mut $self.counts,
+            counters: &mut $self.work,
+        };
+        let $context = &mut context;
+        match $which {
+            Family::Ipv4 => {
+                let $routes = &mut $self.v4;
+                $body
+            }
+            Family::Ipv6 => {
+                let $routes = &mut $self.v6;
+                $body
+            }
+        }
+    }};
+}
+
+impl RibShard {
+    /// An empty one.
+    pub fn new(config: ShardConfig) -> Self {
+        Self {
+            shard: config.shard,
+            depth: config.depth.clamp(1, usize::from(u8::MAX)),
+            decision: config.decision,
+            next_hops: Arc::default(),
+            counts: PeerCounts::default(),
+            work: Work::default(),
+            v4: FamilyRoutes::new(&config),
+            v6: FamilyRoutes::new(&config),
+        }
+    }
+
+    /// Applies this shard's items of what a neighbour sent.
+    pub fn apply(&mut self, batch: &RouteBatch, peers: &PeerTable, changes: &mut Changes) {
+        self.open(changes);
+        for family in Family::ALL {
+            with_family!(self, family, peers, |routes, context| routes.apply(batch, context, changes));
+        }
+        self.close(changes);
+    }
+
+    /// Withdraws the routes of a neighbour whose session ended, from the cursor on, looking at `budget` prefixes;
+    /// whether all are done.
+    pub fn withdraw_peer(
+        &mut self,
+        peer: PeerId,
+        family: Family,
+        cursor: &mut ScanCursor,
+        budget: usize,
+        peers: &PeerTable,
+        changes: &mut Changes,
+    ) -> bool {
+        self.withdraw_matching(peer, family, 0, cursor, budget, peers, changes)
+    }
+
+    /// Marks the routes of a neighbour as stale: it restarts (RFC 4724), or is about to repeat them (RFC 7313).
+    pub fn mark_stale(
+        &mut self,
+        peer: PeerId,
+        family: Family,
+        cursor: &mut ScanCursor,
+        budget: usize,
+    ) -> bool {
+        if self.peer_paths(peer, family) == 0 {
+            return true;
+        }
+        match family {
+            Family::Ipv4 => self.v4.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer)),
+            Family::Ipv6 => self.v6.walk(cursor, budget, |routes, number| routes.mark_stale(number, peer)),
+        }
+    }
+
+    /// Withdraws the routes of a neighbour that are still stale.
+    pub fn withdraw_stale(
+        &mut self,
+        peer: PeerId,
+        family: Family,
+        cursor: &mut ScanCursor,
+        budget: usize,
+        peers: &PeerTable,
+        changes: &mut Changes,
+    ) -> bool {
+        self.withdraw_matching(peer, family, paths::STALE, cursor, budget, peers, changes)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the arguments of the two public methods, and which flags")]
+    fn withdraw_matching(
+        &mut self,
+        peer: PeerId,
+        family: Family,
+        flags: u32,
+        cursor: &mut ScanCursor,
+        budget: usize,
+        peers: &PeerTable,
+        changes: &mut Changes,
+    ) -> bool {
+        self.open(changes);
+        let done = self.peer_paths(peer, family) == 0
+            || with_family!(self, family, peers, |routes, context| {
+                routes.walk(cursor, budget, |routes, number| {
+                    routes.withdraw_matching(number, peer, flags, context, changes);
+                })
+            });
+        self.close(changes);
+        done || self.peer_paths(peer, family) == 0
+    }
+
+    /// Says how many ranks to report from now on. After more were asked for than before, [`Self::reevaluate`] makes
+    /// them known; until then a prefix shows no more than it did, unless it changes.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.clamp(1, usize::from(u8::MAX));
+    }
+
+    /// Ranks that are reported.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Says what it costs to reach next hops from now on. [`Self::reevaluate`] then decides anew.
+    pub fn set_next_hops(&mut self, next_hops: Arc<NextHopView>) {
+        self.next_hops = next_hops;
+    }
+
+    /// Decides anew from the cursor on, after [`Self::set_next_hops`] or [`Self::set_depth`].
+    pub fn reevaluate(
+        &mut self,
+        family: Family,
+        cursor: &mut ScanCursor,
+        budget: usize,
+        peers: &PeerTable,
+        changes: &mut Changes,
+    ) -> bool {
+        self.open(changes);
+        let done = with_family!(self, family, peers, |routes, context| {
+            routes.walk(cursor, budget, |routes, number| routes.reevaluate(number, context, changes))
+        });
+        self.close(changes);
+        done
+    }
+
+    /// Shows the prefixes from the cursor on, `budget` of them, in no order; whether all are done. Withdrawn prefixes
+    /// that are kept for readers are shown without paths.
+    pub fn scan<A: RouteAddress>(
+        &self,
+        cursor: &mut ScanCursor,
+        budget: usize,
+        visit: &mut dyn FnMut(ScannedRoute<'_, A>),
+    ) -> bool {
+        A::family(self).scan(cursor, budget, self.depth, visit)
+    }
+
+    /// A prefix and its paths, if there are any.
+    pub fn lookup<A: RouteAddress>(&self, prefix: Prefix<A>) -> Option<ScannedRoute<'_, A>> {
+        let routes = A::family(self);
+        routes.route(routes.find(prefix)?, self.depth)
+    }
+
+    /// The longest prefix of this shard that has a best path and in which the address lies. Other shards may have a
+    /// longer one.
+    pub fn longest_match<A: RouteAddress>(&self, address: A) -> Option<ScannedRoute<'_, A>> {
+        let routes = A::family(self);
+        routes.route(routes.longest_match(address)?, self.depth)
+    }
+
+    /// Why each path of a prefix is, or is not, the best.
+    pub fn explain<A: RouteAddress>(&self, prefix: Prefix<A>, peers: &PeerTable) -> Vec<Explained<'_>> {
+        let Some(route) = self.lookup(prefix) else { return Vec::new() };
+        let decision = Decision { config: self.decision, peers, next_hops: &self.next_hops };
+        fn as_candidate<'a>(path: &PathView<'a>) -> Candidate<'a> {
+            Candidate { attrs: path.attrs, peer: path.peer, path_id: path.path_id }
+        }
+        let eligible: Vec<_> =
+            route.paths().filter(PathView::is_eligible).map(|path| as_candidate(&path)).collect();
+        let best = route.best();
+        route
+            .paths()
+            .map(|path| {
+                let verdict = match &best {
+                    _ if path.damped => Verdict::Damped,
+                    _ if path.unreachable => Verdict::Unreachable,
+                    Some(best) if path.rank != Some(0) => {
+                        let (step, winner, winner_path_id) =
+                            decision.why(as_candidate(best), as_candidate(&path), &eligible);
+                        Verdict::LostAt { step, winner, winner_path_id }
+                    }
+                    _ => Verdict::Best,
+                };
+                Explained { path, verdict }
+            })
+            .collect()
+    }
+
+    /// Uses damped routes again whose time has come. Call at [`Self::next_deadline`], again while that is past.
+    pub fn handle_timer(&mut self, now: Millis, peers: &PeerTable, changes: &mut Changes) {
+        self.open(changes);
+        for family in Family::ALL {
+            let mut budget = TIMER_BUDGET;
+            with_family!(self, family, peers, |routes, context| {
+                while let Some(key) =
+                    routes.damper.as_mut().and_then(|damper| damper.poll_reusable(now.seconds(), &mut budget))
+                {
+                    routes.readmit(key, context, changes);
+                }
+            });
+        }
+        self.close(changes);
+    }
+
+    /// When [`Self::handle_timer`] has something to do.
+    pub fn next_deadline(&self) -> Option<Millis> {
+        let v4 = self.v4.damper.as_ref().and_then(|damper| damper.next_deadline_s());
+        let v6 = self.v6.damper.as_ref().and_then(|damper| damper.next_deadline_s());
+        v4.into_iter().chain(v6).min().map(|seconds| Millis::default().plus_s(seconds.into()))
+    }
+
+    /// Routes with a record of flaps, in no order.
+    pub fn damped<A: RouteAddress>(&self, now: Millis) -> impl Iterator<Item = DampedRoute<A>> + '_ {
+        A::family(self).damper.iter().flat_map(move |damper| damper.routes(now.seconds()))
+    }
+
+    /// Forgets what a neighbour's routes did, before its place is given to another.
+    pub fn forget_peer(&mut self, peer: PeerId) {
+        if let Some(damper) = &mut self.v4.damper {
+            damper.forget_peer(peer);
+        }
+        if let Some(damper) = &mut self.v6.damper {
+            damper.forget_peer(peer);
+        }
+    }
+
+    /// The version of the last change of a family.
+    pub fn version(&self, family: Family) -> u32 {
+        match family {
+            Family::Ipv4 => self.v4.version(),
+            Family::Ipv6 => self.v6.version(),
+        }
+    }
+
+    /// Keeps prefixes that are withdrawn after this version in scans, for a reader that has seen everything up to it;
+    /// `None` if there is no such reader.
+    pub fn set_tombstone_floor(&mut self, family: Family, floor: Option<u32>) {
+        match family {
+            Family::Ipv4 => self.v4.set_floor(floor),
+            Family::Ipv6 => self.v6.set_floor(floor),
+        }
+    }
+
+    /// If withdrawn prefixes had to go although a reader needed them: the version up to which they are gone. A reader
+    /// that has not seen it must start over.
+    pub fn complete_since(&self, family: Family) -> Option<u32> {
+        match family {
+            Family::Ipv4 => self.v4.complete_since(),
+            Family::Ipv6 => self.v6.complete_since(),
+        }
+    }
+
+    /// Paths of a neighbour.
+    pub fn peer_paths(&self, peer: PeerId, family: Family) -> usize {
+        self.counts.get(peer, family)
+    }
+
+    /// What there is and what was done.
+    pub fn counters(&self) -> RibCounters {
+        let dampers = || {
+            let v4 = self.v4.damper.as_ref().map(|damper| (damper.len(), damper.untracked()));
+            let v6 = self.v6.damper.as_ref().map(|damper| (damper.len(), damper.untracked()));
+            v4.into_iter().chain(v6)
+        };
+        let counts = self.counts.peers.capacity() * size_of::<[u32; 2]>();
+        RibCounters {
+            prefixes: [self.v4.prefixes(), self.v6.prefixes()],
+            paths: [self.v4.path_count(), self.v6.path_count()],
+            tombstones: [self.v4.tombstones(), self.v6.tombstones()],
+            bytes: size_of::<Self>() + self.v4.bytes() + self.v6.bytes() + counts,
+            announced: self.work.announced,
+            replaced: self.work.replaced,
+            repeated: self.work.repeated,
+            withdrawn: self.work.withdrawn,
+            unknown_withdrawn: self.work.unknown_withdrawn,
+            changes: self.work.changes,
+            prefixes_refused: self.work.prefixes_refused,
+            paths_refused: self.work.paths_refused,
+            damping_records: dampers().map(|(records, _)| records).sum(),
+            damping_untracked: dampers().map(|(_, untracked)| untracked).sum(),
+        }
+    }
+
+    fn open(&mut self, changes: &mut Changes) {
+        changes.shard = self.shard;
+        self.v4.open(changes);
+        self.v6.open(changes);
+    }
+
+    fn close(&mut self, changes: &mut Changes) {
+        self.v4.close(changes);
+        self.v6.close(changes);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! Route flap damping (RFC 2439, with the thresholds of RFC 7196): routes that come and go are kept aside until
+//! they have been quiet for a while.
+//!
+//! ```text
+//! penalty   +1000 for each withdrawal, +500 for each change of attributes, halved every 15 minutes
+//! above 6000                   suppressed: kept, not ranked
+//! back below 750, or 60 min    used again
+//! after the last flap
+//! below 375                    forgotten
+//! ```
+//!
+//! RFC 7196 keeps RFC 2439's figures but raises the threshold to at least 6,000 (12,000 for the careful), since the
+//! old 2,000 punishes prefixes for being well connected, and the ceiling of the penalty to 50,000.
+//!
+//! Only routes of external neighbours are damped. The end of a session is no flap of its routes. Records
+//! exist only for routes that flapped; they decay when somebody looks. Each record has one place in a heap of
+//! deadlines, at or before the time at which something is to be done about it. There are at most
+//! [`DampingConfig::records_max`] of them in a family of a shard; a route that flaps when all are taken is not
+//! damped, and counted.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use thalweg_base::{Address, Prefix};
+
+use crate::peer::PeerId;
+
+/// How routes are damped. Times in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DampingConfig {
+    /// Added for each withdrawal.
+    pub withdrawal_penalty: f32,
+    /// Added for each announcement that changes attributes.
+    pub attribute_change_penalty: f32,
+    /// A route whose penalty is above this is suppressed.
+    pub suppress_threshold: f32,
+    /// A suppressed route whose penalty falls below this is used again.
+    pub reuse_threshold: f32,
+    /// No penalty is higher.
+    pub penalty_max: f32,
+    /// In this time a penalty falls to its half.
+    pub half_life_s: u32,
+    /// No route is suppressed longer than this after it last flapped.
+    pub max_suppress_s: u32,
+    /// Records of a family in a shard. 65,536 take about 6 MiB.
+    pub records_max: usize,
+}
+
+impl Default for DampingConfig {
+    fn default() -> Self {
+        Self {
+            withdrawal_penalty: 1000.0,
+            attribute_change_penalty: 500.0,
+            suppress_threshold: 6000.0,
+            reuse_threshold: 750.0,
+            penalty_max: 50_000.0,
+            half_life_s: 15 * 60,
+            max_suppress_s: 60 * 60,
+            records_max: 65_536,
+        }
+    }
+}
+
+impl DampingConfig {
+    /// What is left of a penalty after some time.
+    fn decayed(&self, penalty: f32, seconds: u32) -> f32 {
+        let half_lives = f64::from(seconds) / f64::from(self.half_life_s.max(1));
+        (f64::from(penalty) * (-half_lives).exp2()) as f32
+    }
+
+    /// How long it takes until no more than `target` is left.
+    fn seconds_until(&self, penalty: f32, target: f32) -> u32 {
+        if penalty <= target {
+            return 0;
+        }
+        let half_lives = (f64::from(penalty) / f64::from(target.max(1.0))).log2();
+        (half_lives * f64::from(self.half_life_s)).ceil() as u32
+    }
+
+    /// When a penalty of that time is low enough to be forgotten.
+    fn forget_at(&self, penalty: f32, at_s: u32) -> u32 {
+        at_s.saturating_add(self.seconds_until(penalty, self.reuse_threshold / 2.0))
+    }
+
+    /// When to look at a route that is not suppressed: not later than it could be used again if it became
+    /// suppressed the next moment.
+    fn next_look(&self, penalty: f32, at_s: u32, now_s: u32) -> u32 {
+        let shortest =
+            self.seconds_until(self.suppress_threshold, self.reuse_threshold).min(self.max_suppress_s);
+        self.forget_at(penalty, at_s).min(now_s.saturating_add(shortest)).max(now_s.saturating_add(1))
+    }
+}
+
+/// What happened to a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flap {
+    Withdrawal,
+    AttributeChange,
+}
+
+/// Which route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct RouteKey<A> {
+    pub prefix: Prefix<A>,
+    pub peer: PeerId,
+    pub path_id: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    penalty: f32,
+    at_s: u32,
+    suppressed: bool,
+}
+
+/// A route that flapped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DampedRoute<A> {
+    /// Where to.
+    pub prefix: Prefix<A>,
+    /// Who sends it.
+    pub peer: PeerId,
+    /// The neighbour's identifier of the path.
+    pub path_id: u32,
+    /// Its penalty now.
+    pub penalty: f32,
+    /// Seconds until it is used again, if it is suppressed.
+    pub reuse_in_s: Option<u32>,
+}
+
+/// The routes of one family that flapped.
+pub(super) struct Damper<A> {
+    config: DampingConfig,
+    records: HashMap<RouteKey<A>, Record>,
+    deadlines: BinaryHeap<Reverse<(u32, RouteKey<A>)>>,
+    untracked: u64,
+}
+
+impl<A: Address> Damper<A> {
+    pub(super) fn new(config: DampingConfig) -> Self {
+        Self { config, records: HashMap::new(), deadlines: BinaryHeap::new(), untracked: 0 }
+    }
+
+    /// Counts a flap; whether the route is suppressed now.
+    pub(super) fn handle_flap(&mut self, key: RouteKey<A>, flap: Flap, now_s: u32) -> bool {
+        let added = match flap {
+            Flap::Withdrawal => self.config.withdrawal_penalty,
+            Flap::AttributeChange => self.config.attribute_change_penalty,
+        };
+        let config = self.config;
+        if !self.records.contains_key(&key) {
+            if self.records.len() >= config.records_max {
+                self.untracked += 1;
+                return false;
+            }
+            self.records.insert(key, Record { penalty: 0.0, at_s: now_s, suppressed: false });
+            let at = config.next_look(added, now_s, now_s);
+            self.deadlines.push(Reverse((at, key)));
+        }
+        let Some(record) = self.records.get_mut(&key) else { return false };
+        let left = config.decayed(record.penalty, now_s.saturating_sub(record.at_s));
+        record.penalty = (left + added).min(config.penalty_max);
+        record.at_s = now_s.max(record.at_s);
+        record.suppressed |= record.penalty > config.suppress_threshold;
+        record.suppressed
+    }
+
+    /// Whether the route is suppressed.
+    pub(super) fn is_suppressed(&self, key: RouteKey<A>) -> bool {
+        self.records.get(&key).is_some_and(|record| record.suppressed)
+    }
+
+    /// Seconds at which [`Self::poll_reusable`] has something to do.
+    pub(super) fn next_deadline_s(&self) -> Option<u32> {
+        self.deadlines.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// A route that is to be used again. Call until it has none, at most `budget` deadlines at a time; `None`
+    /// also if the budget is spent.
+    pub(super) fn poll_reusable(&mut self, now_s: u32, budget: &mut usize) -> Option<RouteKey<A>> {
+        while *budget > 0 {
+            let Reverse((at, _)) = *self.deadlines.peek()?;
+            if at > now_s {
+                return None;
+            }
+            *budget -= 1;
+            let Reverse((_, key)) = self.deadlines.pop()?;
+            let Some(record) = self.records.get_mut(&key) else { continue };
+            if record.suppressed {
+                let reuse_at = record.reuse_at(&self.config);
+                if reuse_at > now_s {
+                    self.deadlines.push(Reverse((reuse_at, key)));
+                    continue;
+                }
+                record.suppressed = false;
+                record.penalty = self
+                    .config
+                    .decayed(record.penalty, now_s.saturating_sub(record.at_s))
+                    .min(self.config.reuse_threshold);
+                record.at_s = now_s;
+                let at = self.config.next_look(record.penalty, now_s, now_s);
+                self.deadlines.push(Reverse((at, key)));
+                return Some(key);
+            }
+            if self.config.forget_at(record.penalty, record.at_s) > now_s {
+                let at = self.config.next_look(record.penalty, record.at_s, now_s);
+                self.deadlines.push(Reverse((at, key)));
+            } else {
+                self.records.remove(&key);
+            }
+        }
+        None
+    }
+
+    /// Forgets what a neighbour's routes did.
+    pub(super) fn forget_peer(&mut self, peer: PeerId) {
+        self.records.retain(|key, _| key.peer != peer);
+        self.deadlines.retain(|Reverse((_, key))| key.peer != peer);
+    }
+
+    /// All records, in no order.
+    pub(super) fn routes(&self, now_s: u32) -> impl Iterator<Item = DampedRoute<A>> + '_ {
+        self.records.iter().map(move |(key, record)| DampedRoute {
+            prefix: key.prefix,
+            peer: key.peer,
+            path_id: key.path_id,
+            penalty: self.config.decayed(record.penalty, now_s.saturating_sub(record.at_s)),
+            reuse_in_s: record.suppressed.then(|| record.reuse_at(&self.config).saturating_sub(now_s)),
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(super) fn untracked(&self) -> u64 {
+        self.untracked
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.records.capacity() * 8 / 7 * (size_of::<(RouteKey<A>, Record)>() + 1)
+            + self.deadlines.capacity() * size_of::<(u32, RouteKey<A>)>()
+    }
+}
+
+impl Record {
+    fn reuse_at(&self, config: &DampingConfig) -> u32 {
+        let wait = config.seconds_until(self.penalty, config.reuse_threshold).min(config.max_suppress_s);
+        self.at_s.saturating_add(wait)
+    }
+}

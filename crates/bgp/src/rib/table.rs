@@ -1,0 +1,342 @@
+//! The prefixes of one family: entries that never move, and an index that finds them.
+//!
+//! ```text
+//! index     [tag 8 | entry 24] ...          4 B a slot, 54 % to 81 % full, linear probing
+//! entries   address | head | version | count | length | ranked     16 B (IPv4), 32 B (IPv6), in chunks of 256
+//! ```
+//!
+//! An entry keeps its number for as long as the prefix is there. Therefore a cursor over entries stays right
+//! while the table changes and grows: every prefix that is there from the first call to the last is met exactly
+//! once; one that comes or goes in between may or may not be. And growing touches the index alone, of
+//! which there are never two: it is dropped, and built anew from the entries.
+//!
+//! Shards begin with indexes of different sizes and all grow by half, so that they do not grow at the same time.
+//! The index has its own hash, with a secret seed: prefixes that meet in the same slot cannot be
+//! chosen from outside. A prefix costs 16 + 4 / 0.68 bytes on average.
+
+use thalweg_base::{Address, Prefix};
+
+/// Prefixes that a table can have: an entry's number has 24 bits. 16 shards hold 268 million. What comes on top
+/// is refused and counted.
+pub(super) const PREFIXES_MAX: u32 = (1 << 24) - 2;
+
+/// No entry.
+pub(super) const NONE: u32 = u32::MAX;
+
+const CHUNK_SHIFT: u32 = 8;
+const CHUNK: usize = 1 << CHUNK_SHIFT;
+/// The length of an entry that is free; its `head` is the next free one.
+const FREE: u8 = u8::MAX;
+const EMPTY_SLOT: u32 = u32::MAX;
+const DELETED_SLOT: u32 = u32::MAX - 1;
+const NUMBER: u32 = (1 << 24) - 1;
+/// Slots of the smallest index.
+const INDEX_MIN: usize = 64;
+
+/// What is known of a prefix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<A> {
+    pub address: A,
+    /// The block of its paths, if there are any.
+    pub head: u32,
+    /// The version of its last change.
+    pub version: u32,
+    /// How many paths there are.
+    pub count: u16,
+    pub length: u8,
+    /// How many of the first paths are in order of rank.
+    pub ranked: u8,
+}
+
+impl<A: Address> Entry<A> {
+    #[inline]
+    pub(super) fn is(&self, prefix: Prefix<A>) -> bool {
+        self.address == prefix.address() && self.length == prefix.length()
+    }
+
+    /// Its prefix; `None` if it is free.
+    pub(super) fn prefix(&self) -> Option<Prefix<A>> {
+        Prefix::new(self.address, self.length).ok()
+    }
+}
+
+/// Entries and index.
+pub(super) struct Table<A> {
+    chunks: Vec<Box<[Entry<A>]>>,
+    /// Entries that were ever used; free ones among them.
+    used: u32,
+    free: u32,
+    entries: usize,
+    slots: Vec<u32>,
+    /// Slots that are not empty.
+    filled: usize,
+    seed: [u64; 2],
+    shard: usize,
+    /// Prefixes by length, for the longest match.
+    by_length: Box<[u32]>,
+}
+
+impl<A: Address> Table<A> {
+    pub(super) fn new(seed: u64, shard: usize) -> Self {
+        let seed = [thalweg_base::mix64(seed ^ 0x9e37_79b9_7f4a_7c15), thalweg_base::mix64(!seed) | 1];
+        Self {
+            chunks: Vec::new(),
+            used: 0,
+            free: NONE,
+            entries: 0,
+            slots: Vec::new(),
+            filled: 0,
+            seed,
+            shard,
+            by_length: vec![0; usize::from(A::BITS) + 1].into(),
+        }
+    }
+
+    /// Entries, with those that have no path.
+    pub(super) fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// One more than the highest number of an entry.
+    pub(super) fn end(&self) -> u32 {
+        self.used
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        const ALLOCATION: usize = 16;
+        self.chunks.len() * (CHUNK * size_of::<Entry<A>>() + ALLOCATION)
+            + self.chunks.capacity() * size_of::<Box<[Entry<A>]>>()
+            + self.slots.capacity() * size_of::<u32>()
+            + size_of_val(&*self.by_length)
+    }
+
+    #[inline]
+    pub(super) fn entry(&self, number: u32) -> &Entry<A> {
+        &self.chunks[(number >> CHUNK_SHIFT) as usize][number as usize % CHUNK]
+    }
+
+    #[inline]
+    pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry<A> {
+        &mut self.chunks[(number >> CHUNK_SHIFT) as usize][number as usize % CHUNK]
+    }
+
+    /// Where the index begins to look for the prefix (lower half), and its tag (upper octet).
+    #[inline]
+    pub(super) fn hash(&self, prefix: Prefix<A>) -> u64 {
+        let address = prefix.address().to_u128();
+        let (high, low) = ((address >> 64) as u64, address as u64);
+        if A::BITS == 32 {
+            fold(low | u64::from(prefix.length()) << 32 ^ self.seed[0], self.seed[1])
+        } else {
+            let length = u64::from(prefix.length()) << 56;
+            fold(fold(high ^ self.seed[0], self.seed[1]) ^ low, self.seed[0] ^ length | 1)
+        }
+    }
+
+    #[inline]
+    fn first_slot(&self, hash: u64) -> usize {
+        (((hash & 0xffff_ffff) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    /// Reads the slot where the search for the hash begins, so that it is in the cache.
+    #[inline]
+    pub(super) fn touch(&self, hash: u64) {
+        std::hint::black_box(self.slots.get(self.first_slot(hash)).copied());
+    }
+
+    /// The entry of the first slot with the hash's tag: most likely the one looked for.
+    #[inline]
+    pub(super) fn candidate(&self, hash: u64) -> u32 {
+        self.probe(hash, |_| true)
+    }
+
+    /// The entry of the prefix, or [`NONE`].
+    #[inline]
+    pub(super) fn find(&self, hash: u64, prefix: Prefix<A>) -> u32 {
+        self.probe(hash, |number| self.entry(number).is(prefix))
+    }
+
+    #[inline]
+    fn probe(&self, hash: u64, mut matches: impl FnMut(u32) -> bool) -> u32 {
+        let tag = (hash >> 56) as u32;
+        let first = self.first_slot(hash);
+        let (before, after) = self.slots.split_at(first);
+        for &slot in after.iter().chain(before) {
+            if slot == EMPTY_SLOT {
+                break;
+            }
+            if slot >> 24 == tag && slot != DELETED_SLOT && matches(slot & NUMBER) {
+                return slot & NUMBER;
+            }
+        }
+        NONE
+    }
+
+    /// Adds a prefix that is not there, without paths; `None` if the table is full.
+    pub(super) fn insert(&mut self, hash: u64, prefix: Prefix<A>, version: u32) -> Option<u32> {
+        let entry = Entry {
+            address: prefix.address(),
+            head: NONE,
+            version,
+            count: 0,
+            length: prefix.length(),
+            ranked: 0,
+        };
+        let number = match self.free {
+            NONE if self.used >= PREFIXES_MAX => return None,
+            NONE => self.push_entry(entry),
+            number => {
+                self.free = self.entry(number).head;
+                *self.entry_mut(number) = entry;
+                number
+            }
+        };
+        self.entries += 1;
+        self.by_length[usize::from(prefix.length())] += 1;
+        if (self.filled + 1) * 16 > self.slots.len() * 13 {
+            self.rebuild();
+        } else {
+            self.link(hash, number);
+        }
+        Some(number)
+    }
+
+    fn push_entry(&mut self, entry: Entry<A>) -> u32 {
+        let number = self.used;
+        if (number as usize).is_multiple_of(CHUNK) {
+            self.chunks.push(vec![Entry { length: FREE, ..entry }; CHUNK].into());
+        }
+        self.used += 1;
+        *self.entry_mut(number) = entry;
+        number
+    }
+
+    /// Takes an entry without paths away.
+    pub(super) fn remove(&mut self, number: u32) {
+        let Some(prefix) = self.entry(number).prefix() else { return };
+        let hash = self.hash(prefix);
+        self.unlink(hash, number);
+        self.by_length[usize::from(prefix.length())] -= 1;
+        self.entries -= 1;
+        let free = std::mem::replace(&mut self.free, number);
+        let entry = self.entry_mut(number);
+        (entry.length, entry.head) = (FREE, free);
+        if self.entries == 0 {
+            (self.chunks, self.slots) = (Vec::new(), Vec::new());
+            (self.used, self.free, self.filled) = (0, NONE, 0);
+        }
+    }
+
+    fn link(&mut self, hash: u64, number: u32) {
+        let mut at = self.first_slot(hash);
+        while self.slots[at] < DELETED_SLOT {
+            at = if at + 1 == self.slots.len() { 0 } else { at + 1 };
+        }
+        self.filled += usize::from(self.slots[at] == EMPTY_SLOT);
+        self.slots[at] = slot_of(hash, number);
+    }
+
+    fn unlink(&mut self, hash: u64, number: u32) {
+        let wanted = slot_of(hash, number);
+        let mut at = self.first_slot(hash);
+        for _ in 0..self.slots.len() {
+            let next = if at + 1 == self.slots.len() { 0 } else { at + 1 };
+            if self.slots[at] == wanted {
+                let last = self.slots[next] == EMPTY_SLOT;
+                self.slots[at] = if last { EMPTY_SLOT } else { DELETED_SLOT };
+                self.filled -= usize::from(last);
+                return;
+            }
+            at = next;
+        }
+        debug_assert!(false, "entry {number} is not in the index");
+    }
+
+    /// A new index: half as large again as the entries need, or as large as before if deleted slots filled it.
+    fn rebuild(&mut self) {
+        let mut size = self.slots.len().max(INDEX_MIN + INDEX_MIN * self.shard / 32);
+        if self.entries * 8 > size * 5 {
+            size += size / 2;
+        }
+        // The old index goes before the new one comes.
+        self.slots = Vec::new();
+        self.slots = vec![EMPTY_SLOT; size];
+        self.filled = 0;
+        for number in 0..self.used {
+            if let Some(prefix) = self.entry(number).prefix() {
+                self.link(self.hash(prefix), number);
+            }
+        }
+    }
+
+    /// The longest prefix that `address` lies in and `accept` takes.
+    pub(super) fn longest_match(&self, address: A, mut accept: impl FnMut(u32) -> bool) -> Option<u32> {
+        (0..=A::BITS).rev().filter(|length| self.by_length[usize::from(*length)] > 0).find_map(|length| {
+            let prefix = Prefix::new(address, length).ok()?;
+            let number = self.find(self.hash(prefix), prefix);
+            (number != NONE && accept(number)).then_some(number)
+        })
+    }
+}
+
+/// What stands in the index for an entry.
+#[inline]
+fn slot_of(hash: u64, number: u32) -> u32 {
+    ((hash >> 56) as u32) << 24 | number
+}
+
+/// The halves of a product of 128 bits, folded: each bit of the result depends on all of both factors.
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product >> 64) as u64 ^ product as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn entries_are_as_small_as_they_say() {
+        assert_eq!((size_of::<Entry<u32>>(), size_of::<Entry<u128>>()), (16, 32));
+    }
+
+    proptest! {
+        #[test]
+        fn finds_what_is_there(steps in proptest::collection::vec((any::<bool>(), 0u32..300), 0..2000), shard in 0usize..16) {
+            let mut table = Table::<u32>::new(7, shard);
+            let mut model: HashMap<u32, u32> = HashMap::new();
+            for (add, key) in steps {
+                let prefix = Prefix::new(key << 8, 24).unwrap();
+                let hash = table.hash(prefix);
+                let found = table.find(hash, prefix);
+                prop_assert_eq!(model.get(&key).copied().unwrap_or(NONE), found);
+                match (add, found) {
+                    (true, NONE) => { model.insert(key, table.insert(hash, prefix, 0).unwrap()); }
+                    (false, number) if number != NONE => { table.remove(number); model.remove(&key); }
+                    _ => {}
+                }
+                prop_assert_eq!(table.len(), model.len());
+            }
+            for key in 0..300u32 {
+                let prefix = Prefix::new(key << 8, 24).unwrap();
+                prop_assert_eq!(model.get(&key).copied().unwrap_or(NONE), table.find(table.hash(prefix), prefix));
+                let longest = table.longest_match((key << 8) + 77, |_| true);
+                prop_assert_eq!(model.get(&key).copied(), longest);
+            }
+        }
+    }
+
+    #[test]
+    fn chosen_addresses_do_not_meet() {
+        // Same lower half of the hash would mean one long run in the index.
+        let table = Table::<u128>::new(99, 3);
+        let mut seen = std::collections::HashSet::new();
+        for n in 0..10_000u128 {
+            seen.insert(table.hash(Prefix::new(n << 80, 48).unwrap()) as u32);
+        }
+        assert!(seen.len() > 9_990, "{}", seen.len());
+    }
+}

@@ -1,0 +1,166 @@
+//! Looking at routes: what scans, look-ups and explanations show.
+
+use std::fmt;
+
+use thalweg_base::{Address, Prefix};
+
+use super::decision::Step;
+use super::paths::{Block, DAMPED, PathMeta, STALE, UNREACHABLE};
+use crate::attrs::AttrRef;
+use crate::peer::PeerId;
+use crate::route::Chosen;
+
+/// Where a scan goes on. Entries keep their places, so a prefix that is there from the first call to the last
+/// is visited exactly once, whatever happens between the calls; others at most once each time they are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanCursor {
+    pub(super) next: u32,
+}
+
+impl ScanCursor {
+    /// At the beginning.
+    pub const START: Self = Self { next: 0 };
+}
+
+/// One path of a prefix.
+#[derive(Clone, Copy, Debug)]
+pub struct PathView<'a> {
+    /// Its attributes.
+    pub attrs: &'a AttrRef,
+    /// Who sent it.
+    pub peer: PeerId,
+    /// The neighbour's identifier of it.
+    pub path_id: u32,
+    /// Its number among the paths of the prefix.
+    pub local_id: u16,
+    /// When it came, in seconds since the beginning.
+    pub received_s: u32,
+    /// Its rank, from 0 for the best, if it is among those that are kept in order.
+    pub rank: Option<usize>,
+    /// Its neighbour has gone or is repeating its routes, and has not repeated this one.
+    pub stale: bool,
+    /// Its next hop cannot be reached.
+    pub unreachable: bool,
+    /// Suppressed because it flapped.
+    pub damped: bool,
+}
+
+impl PathView<'_> {
+    /// As changes report it.
+    pub fn chosen(&self) -> Chosen {
+        Chosen { attrs: self.attrs.clone(), peer: self.peer, local_id: self.local_id }
+    }
+
+    /// Whether it may be chosen.
+    pub fn is_eligible(&self) -> bool {
+        !self.unreachable && !self.damped
+    }
+}
+
+/// A prefix and its paths.
+#[derive(Clone, Copy)]
+pub struct ScannedRoute<'a, A> {
+    /// The prefix.
+    pub prefix: Prefix<A>,
+    /// The version of its last change.
+    pub version: u32,
+    pub(super) ranked: usize,
+    pub(super) block: Block<'a>,
+}
+
+impl<'a, A: Address> ScannedRoute<'a, A> {
+    /// The best path; `None` for a prefix that was withdrawn and whose version somebody still needs, or whose
+    /// paths all are unreachable or damped.
+    #[inline]
+    pub fn best(&self) -> Option<PathView<'a>> {
+        self.ranked().next()
+    }
+
+    /// The paths that changes report, in order of rank: as many as the shard was told, if so many are eligible.
+    #[inline]
+    pub fn ranked(&self) -> impl ExactSizeIterator<Item = PathView<'a>> + use<'a, A> {
+        self.rows(self.ranked)
+    }
+
+    /// All paths: first the ranked ones, then the others in no order.
+    pub fn paths(&self) -> impl ExactSizeIterator<Item = PathView<'a>> + use<'a, A> {
+        self.rows(self.block.meta.len())
+    }
+
+    #[inline]
+    fn rows(&self, count: usize) -> impl ExactSizeIterator<Item = PathView<'a>> + use<'a, A> {
+        let ranked = self.ranked;
+        let rows = self.block.meta[..count].iter().zip(&self.block.attrs[..count]);
+        rows.enumerate().map(move |(at, (meta, attrs))| view(meta, attrs, (at < ranked).then_some(at)))
+    }
+}
+
+impl<A: Address> fmt::Debug for ScannedRoute<'_, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScannedRoute")
+            .field("prefix", &self.prefix.to_string())
+            .field("version", &self.version)
+            .field("paths", &self.paths().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+#[inline]
+fn view<'a>(meta: &PathMeta, attrs: &'a Option<AttrRef>, rank: Option<usize>) -> PathView<'a> {
+    // Every row within the count has its attributes; see `paths`.
+    let Some(attrs) = attrs else { unreachable!("a path without attributes") };
+    PathView {
+        attrs,
+        peer: meta.peer,
+        path_id: meta.path_id,
+        local_id: meta.local_id,
+        received_s: meta.received_s(),
+        rank,
+        stale: meta.has_any(STALE),
+        unreachable: meta.has_any(UNREACHABLE),
+        damped: meta.has_any(DAMPED),
+    }
+}
+
+/// What the decision said of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the best.
+    Best,
+    /// It lost to another path of the prefix.
+    LostAt {
+        /// In this step.
+        step: Step,
+        /// Whose path it lost to.
+        winner: PeerId,
+        /// That path's identifier.
+        winner_path_id: u32,
+    },
+    /// Its next hop cannot be reached.
+    Unreachable,
+    /// It is suppressed because it flapped.
+    Damped,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Best => f.write_str("best"),
+            Self::LostAt { step, winner, winner_path_id: 0 } => write!(f, "{step} than {winner}"),
+            Self::LostAt { step, winner, winner_path_id } => {
+                write!(f, "{step} than path {winner_path_id} of {winner}")
+            }
+            Self::Unreachable => f.write_str("next hop unreachable"),
+            Self::Damped => f.write_str("suppressed by flap damping"),
+        }
+    }
+}
+
+/// A path and why it is, or is not, the best.
+#[derive(Clone, Copy, Debug)]
+pub struct Explained<'a> {
+    /// The path.
+    pub path: PathView<'a>,
+    /// Why.
+    pub verdict: Verdict,
+}

@@ -1,0 +1,179 @@
+//! `dynamic`, the thesis's DTS: the master polls all sockets and runs timers; whatever becomes ready it deals to
+//! the queues of a fixed pool of threads, in turn, and they do the work of any session under its lock. A
+//! session is in at most one queue at a time, so that its messages stay in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
+use std::thread;
+
+use super::serial::read_and_apply;
+use super::thread::{Clock, Eyes, LISTENERS, Wakers, stopped};
+use super::{Control, Notice, Share};
+
+/// One thread's queue of sessions that are ready. Holds each session at most once, so it is bounded by them.
+#[derive(Default)]
+struct ReadyQueue {
+    sessions: Mutex<VecDeque<usize>>,
+    filled: Condvar,
+}
+
+impl ReadyQueue {
+    fn push(&self, session: usize) {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).push_back(session);
+        self.filled.notify_one();
+    }
+
+    /// The next session, or `None` when the scheduling ends.
+    fn pop(&self, stop: &AtomicBool) -> Option<usize> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if stopped(stop) {
+                return None;
+            }
+            if let Some(session) = sessions.pop_front() {
+                return Some(session);
+            }
+            sessions = self.filled.wait(sessions).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Whether each session is dealt to a thread, and whether it became ready again meanwhile.
+#[derive(Default)]
+struct Dealt {
+    in_hand: AtomicBool,
+    again: AtomicBool,
+}
+
+struct Pool<'c, C> {
+    control: &'c C,
+    stop: &'c AtomicBool,
+    clock: Clock,
+    wakers: Wakers,
+    queues: Vec<ReadyQueue>,
+    dealt: RwLock<Vec<Dealt>>,
+}
+
+pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
+    let mut eyes = Eyes::open()?;
+    let wakers = Wakers::default();
+    wakers.add(eyes.bell());
+    control.begin(1, wakers.clone());
+    control.attach_listeners(eyes.registry(), LISTENERS)?;
+    let pool = Pool {
+        control,
+        stop,
+        clock: Clock::start(),
+        wakers,
+        queues: (0..threads).map(|_| ReadyQueue::default()).collect(),
+        dealt: RwLock::default(),
+    };
+    thread::scope(|scope| {
+        let mut result = Ok(());
+        for (index, queue) in pool.queues.iter().enumerate() {
+            let spawned =
+                thread::Builder::new().name(format!("pool-{index}")).spawn_scoped(scope, || pool.work(queue));
+            if let Err(error) = spawned {
+                result = Err(error);
+            }
+        }
+        let result = result.and_then(|()| pool.master(&mut eyes));
+        stop.store(true, Ordering::Release);
+        for queue in &pool.queues {
+            // Under the lock, so that nobody is between looking at `stop` and waiting.
+            let _held = queue.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.filled.notify_all();
+        }
+        result
+    })
+}
+
+impl<C: Control> Pool<'_, C> {
+    fn master(&self, eyes: &mut Eyes) -> io::Result<()> {
+        let mut worker = self.control.worker();
+        let (mut due_ms, mut busy, mut next) = (0, true, 0);
+        while !stopped(self.stop) {
+            eyes.look(self.control, self.clock, busy, due_ms)?;
+            let now = self.clock.now_ms();
+            if std::mem::take(&mut eyes.listeners_ready) {
+                self.control.accept(&mut worker, now);
+            }
+            while let Some(session) = eyes.turns().next() {
+                self.deal(session, &mut next);
+            }
+            if now >= due_ms {
+                due_ms = self.control.tick(&mut worker, Share::ALL, now);
+            }
+            busy = self.control.chores(&mut worker, Share::ALL, now);
+            self.export(&mut worker, !busy, now, &mut busy);
+            while let Some(notice) = self.control.poll_notice() {
+                if let Notice::Opened(session) = notice {
+                    self.make_room(session);
+                    self.control.attach(session, eyes.registry(), mio::Token(session))?;
+                    due_ms = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn make_room(&self, session: usize) {
+        let mut dealt = self.dealt.write().unwrap_or_else(PoisonError::into_inner);
+        if dealt.len() <= session {
+            dealt.resize_with(session + 1, Dealt::default);
+        }
+    }
+
+    /// Gives a session to the next thread, unless one has it: then that one looks again.
+    fn deal(&self, session: usize, next: &mut usize) {
+        let dealt = self.dealt.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(mark) = dealt.get(session) else { return };
+        mark.again.store(true, Ordering::SeqCst);
+        if !mark.in_hand.swap(true, Ordering::SeqCst) {
+            self.queues[*next % self.queues.len()].push(session);
+            *next += 1;
+        }
+    }
+
+    fn work(&self, queue: &ReadyQueue) {
+        let mut worker = self.control.worker();
+        while let Some(session) = queue.pop(self.stop) {
+            self.again(session, |mark| mark.again.store(false, Ordering::SeqCst));
+            let now = self.clock.now_ms();
+            let more = read_and_apply(self.control, &mut worker, session, now);
+            let mut busy = false;
+            self.export(&mut worker, !more, now, &mut busy);
+            self.control.write(&mut worker, session, now);
+            if busy {
+                self.wakers.wake_all();
+            }
+            let mut back = more;
+            if !more {
+                self.again(session, |mark| {
+                    mark.in_hand.store(false, Ordering::SeqCst);
+                    back = mark.again.load(Ordering::SeqCst) && !mark.in_hand.swap(true, Ordering::SeqCst);
+                });
+            }
+            if back {
+                queue.push(session);
+            }
+        }
+    }
+
+    fn again(&self, session: usize, act: impl FnOnce(&Dealt)) {
+        if let Some(mark) = self.dealt.read().unwrap_or_else(PoisonError::into_inner).get(session) {
+            act(mark);
+        }
+    }
+
+    /// Exports, and writes what came of it to every session that nobody else is writing to.
+    fn export(&self, worker: &mut C::Worker, now: bool, now_ms: u64, held: &mut bool) {
+        let exported = self.control.export(worker, 0, now, now_ms);
+        if exported.grew {
+            self.control.write_share(worker, Share::ALL, now_ms);
+        }
+        *held |= exported.held;
+    }
+}

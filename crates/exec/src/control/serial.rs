@@ -1,0 +1,69 @@
+//! `serial`: one thread does everything, a round at a time: what is ready is read and applied, then what
+//! changed is exported and written. Reading all that is ready before exporting is what keeps a route that many
+//! neighbours announce at the same moment from being sent on many times.
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+
+use super::thread::{Clock, Eyes, LISTENERS, Wakers, stopped};
+use super::{Control, Notice, Share};
+
+pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> {
+    let mut eyes = Eyes::open()?;
+    let wakers = Wakers::default();
+    wakers.add(eyes.bell());
+    control.begin(1, wakers);
+    control.attach_listeners(eyes.registry(), LISTENERS)?;
+    let clock = Clock::start();
+    let mut worker = control.worker();
+    let (mut due_ms, mut busy) = (0, true);
+    while !stopped(stop) {
+        eyes.look(control, clock, busy, due_ms)?;
+        let now = clock.now_ms();
+        if std::mem::take(&mut eyes.listeners_ready) {
+            control.accept(&mut worker, now);
+        }
+        for _ in 0..eyes.turns().len() {
+            let Some(session) = eyes.turns().next() else { break };
+            if read_and_apply(control, &mut worker, session, now) {
+                eyes.turns().want(session);
+            }
+            control.write(&mut worker, session, now);
+        }
+        let last = eyes.turns().is_empty();
+        let exported = control.export(&mut worker, 0, last, now);
+        if now >= due_ms {
+            due_ms = control.tick(&mut worker, Share::ALL, now);
+        }
+        busy = control.chores(&mut worker, Share::ALL, now) | exported.held;
+        if exported.grew || busy {
+            control.write_share(&mut worker, Share::ALL, now);
+        }
+        while let Some(notice) = control.poll_notice() {
+            if let Notice::Opened(session) = notice {
+                control.attach(session, eyes.registry(), mio::Token(session))?;
+                due_ms = 0;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a session and applies what came to every shard; whether there may be more.
+pub(super) fn read_and_apply<C: Control>(
+    control: &C,
+    worker: &mut C::Worker,
+    session: usize,
+    now: u64,
+) -> bool {
+    let reading = control.read(worker, session, now);
+    if let Some(batch) = reading.batch {
+        for shard in 0..control.shards() {
+            if control.touches(&batch, shard) {
+                control.apply(worker, shard, &batch, now);
+            }
+        }
+        control.applied(&batch);
+    }
+    reading.more
+}

@@ -1,0 +1,221 @@
+//! `sharded`: every session, shard and lane has one worker that owns it. A worker decodes what arrives on its
+//! sessions into batches and puts each before the workers whose shards it touches; a shard's owner applies it
+//! and puts what changed before the lanes; a lane's owner encodes it and wakes the workers, who write it to
+//! their sessions. Everything moves in batches, so a lock or a wake-up is paid once for hundreds of routes.
+//!
+//! Order: a shard's batches are applied in the order they were put before its owner; those of one session come
+//! from one worker, in the order they were read. Deadlock is not possible because nobody waits for a queue:
+//! a session that may not put another batch is read later.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use mio::{Registry, Token};
+
+use super::thread::{Bell, Clock, Eyes, LISTENERS, Wakers, stopped};
+use super::{BATCHES_IN_FLIGHT_MAX, Control, Notice, Share};
+
+/// Sessions read by a worker before it looks at its inbox again.
+const READS_PER_ROUND: usize = 8;
+
+/// A batch on its way, and how many workers have still to apply it.
+struct InFlight<B> {
+    batch: B,
+    workers_left: AtomicUsize,
+}
+
+/// What others put before a worker. Bounded by [`BATCHES_IN_FLIGHT_MAX`].
+struct Desk<B> {
+    inbox: Mutex<VecDeque<Arc<InFlight<B>>>>,
+    /// The worker's lane has changes, or its sessions something to write.
+    export: AtomicBool,
+    write: AtomicBool,
+    bell: Bell,
+    registry: Registry,
+}
+
+struct Workshop<'c, C: Control> {
+    control: &'c C,
+    stop: &'c AtomicBool,
+    clock: Clock,
+    wakers: Wakers,
+    desks: Vec<Desk<C::Batch>>,
+    in_flight: AtomicUsize,
+}
+
+pub(super) fn run<C: Control>(control: &C, threads: usize, stop: &AtomicBool) -> io::Result<()> {
+    let wakers = Wakers::default();
+    let (mut all_eyes, mut desks) = (Vec::new(), Vec::new());
+    for _ in 0..threads {
+        let eyes = Eyes::open()?;
+        wakers.add(eyes.bell());
+        desks.push(Desk {
+            inbox: Mutex::new(VecDeque::with_capacity(BATCHES_IN_FLIGHT_MAX)),
+            export: AtomicBool::new(false),
+            write: AtomicBool::new(false),
+            bell: eyes.bell(),
+            registry: eyes.registry().try_clone()?,
+        });
+        all_eyes.push(eyes);
+    }
+    control.begin(threads, wakers.clone());
+    control.attach_listeners(&desks[0].registry, LISTENERS)?;
+    let shop =
+        Workshop { control, stop, clock: Clock::start(), wakers, desks, in_flight: AtomicUsize::new(0) };
+    thread::scope(|scope| {
+        let mut handles = Vec::new();
+        let mut result = Ok(());
+        let mut own = None;
+        for (index, eyes) in all_eyes.into_iter().enumerate() {
+            if index == 0 {
+                own = Some(eyes);
+                continue;
+            }
+            let shop = &shop;
+            let spawned = thread::Builder::new()
+                .name(format!("shard-{index}"))
+                .spawn_scoped(scope, move || shop.work(index, eyes));
+            match spawned {
+                Ok(handle) => handles.push(handle),
+                Err(error) => {
+                    result = Err(error);
+                    stop.store(true, Ordering::Release);
+                }
+            }
+        }
+        if let Some(eyes) = own {
+            result = result.and(shop.work(0, eyes));
+        }
+        for handle in handles {
+            result = result.and(handle.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked"))));
+        }
+        result
+    })
+}
+
+impl<C: Control> Workshop<'_, C> {
+    /// A worker's life; whatever ends it ends all.
+    fn work(&self, index: usize, mut eyes: Eyes) -> io::Result<()> {
+        let result = self.rounds(index, &mut eyes);
+        self.stop.store(true, Ordering::Release);
+        self.wakers.wake_all();
+        result
+    }
+
+    fn rounds(&self, index: usize, eyes: &mut Eyes) -> io::Result<()> {
+        let share = Share { index, of: self.desks.len() };
+        let mut worker = self.control.worker();
+        let (mut due_ms, mut busy) = (0, true);
+        while !stopped(self.stop) {
+            eyes.look(self.control, self.clock, busy, due_ms)?;
+            let now = self.clock.now_ms();
+            if std::mem::take(&mut eyes.listeners_ready) {
+                self.control.accept(&mut worker, now);
+            }
+            busy = self.apply_inbox(&mut worker, share, now);
+            for _ in 0..eyes.turns().len().min(READS_PER_ROUND) {
+                let Some(session) = eyes.turns().next() else { break };
+                if self.read(&mut worker, session, now) {
+                    eyes.turns().want(session);
+                }
+                self.control.write(&mut worker, session, now);
+            }
+            if now >= due_ms {
+                due_ms = self.control.tick(&mut worker, share, now);
+            }
+            busy |= self.control.chores(&mut worker, share, now);
+            busy |= self.export(&mut worker, share, now);
+            if self.desks[index].write.swap(false, Ordering::SeqCst) || busy {
+                self.control.write_share(&mut worker, share, now);
+            }
+            while let Some(notice) = self.control.poll_notice() {
+                if let Notice::Opened(session) = notice {
+                    let desk = &self.desks[session % self.desks.len()];
+                    self.control.attach(session, &desk.registry, Token(session))?;
+                    desk.bell.ring();
+                    due_ms = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a session and puts the batch before those whose shards it touches; whether to come back to it.
+    fn read(&self, worker: &mut C::Worker, session: usize, now: u64) -> bool {
+        if self.in_flight.load(Ordering::Acquire) >= BATCHES_IN_FLIGHT_MAX {
+            return true;
+        }
+        let reading = self.control.read(worker, session, now);
+        if let Some(batch) = reading.batch {
+            let owners = self.owners(&batch);
+            if owners.is_empty() {
+                self.control.applied(&batch);
+                return reading.more;
+            }
+            self.in_flight.fetch_add(1, Ordering::AcqRel);
+            let batch = Arc::new(InFlight { batch, workers_left: AtomicUsize::new(owners.len()) });
+            for owner in owners {
+                let desk = &self.desks[owner];
+                desk.inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back(batch.clone());
+                desk.bell.ring();
+            }
+        }
+        reading.more
+    }
+
+    /// The workers that own shards which the batch touches.
+    fn owners(&self, batch: &C::Batch) -> Vec<usize> {
+        let mut owners = Vec::with_capacity(self.desks.len().min(self.control.shards()));
+        for shard in 0..self.control.shards() {
+            let owner = shard % self.desks.len();
+            if self.control.touches(batch, shard) && !owners.contains(&owner) {
+                owners.push(owner);
+            }
+        }
+        owners
+    }
+
+    /// Applies what others put before the worker; whether there was anything.
+    fn apply_inbox(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
+        let inbox = &self.desks[share.index].inbox;
+        let mut any = false;
+        // Not more than were there at the beginning: sessions want their turn too.
+        for _ in 0..BATCHES_IN_FLIGHT_MAX {
+            let Some(next) = inbox.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { break };
+            any = true;
+            for shard in (share.index..self.control.shards()).step_by(share.of) {
+                if self.control.touches(&next.batch, shard) {
+                    self.control.apply(worker, shard, &next.batch, now);
+                }
+            }
+            if next.workers_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.control.applied(&next.batch);
+                self.in_flight.fetch_sub(1, Ordering::AcqRel);
+                self.tell_all(|desk| &desk.export);
+            }
+        }
+        any
+    }
+
+    /// Exports the worker's lane; whether it is to be called again soon. Changes are held back while other
+    /// parts of their batches are still being applied: they go out together.
+    fn export(&self, worker: &mut C::Worker, share: Share, now: u64) -> bool {
+        let asked = self.desks[share.index].export.swap(false, Ordering::SeqCst);
+        let all_applied = self.in_flight.load(Ordering::Acquire) == 0;
+        let exported = self.control.export(worker, share.index, all_applied, now);
+        if exported.grew {
+            self.tell_all(|desk| &desk.write);
+        }
+        asked || (exported.held && all_applied)
+    }
+
+    fn tell_all(&self, flag: impl Fn(&Desk<C::Batch>) -> &AtomicBool) {
+        for desk in &self.desks {
+            flag(desk).store(true, Ordering::SeqCst);
+            desk.bell.ring();
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What threads of every scheduling share: a clock, a poller with its waker, and the list of sessions that
+//! want a turn.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll, Registry, Token, Waker};
+
+use super::Control;
+
+/// The token of listening sockets; sessions have their number.
+pub(super) const LISTENERS: Token = Token(usize::MAX - 1);
+const WAKER: Token = Token(usize::MAX);
+
+/// Readiness taken from the kernel at once.
+const EVENTS_MAX: usize = 1024;
+
+/// A timer that another thread made earlier is noticed after this time at the latest.
+const SLEEP_MAX: Duration = Duration::from_millis(250);
+
+/// Milliseconds since the scheduling began.
+#[derive(Clone, Copy)]
+pub(super) struct Clock(Instant);
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn now_ms(self) -> u64 {
+        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Wakes one thread that sleeps in its poller; says nothing to one that is awake.
+#[derive(Clone)]
+pub(super) struct Bell(Arc<BellInner>);
+
+struct BellInner {
+    waker: Waker,
+    asleep: AtomicBool,
+    /// Rung while awake: the next sleep does not begin.
+    rung: AtomicBool,
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        self.0.rung.store(true, Ordering::SeqCst);
+        if self.0.asleep.swap(false, Ordering::SeqCst) {
+            // An error means that the poller is gone, and its thread with it.
+            let _ = self.0.waker.wake();
+        }
+    }
+}
+
+/// How to wake every thread of a scheduling, for those outside it that changed something.
+#[derive(Clone, Default)]
+pub struct Wakers(Arc<Mutex<Vec<Bell>>>);
+
+impl Wakers {
+    /// Wakes all threads.
+    pub fn wake_all(&self) {
+        self.lock().iter().for_each(Bell::ring);
+    }
+
+    pub(super) fn add(&self, bell: Bell) {
+        self.lock().push(bell);
+    }
+
+    pub(super) fn remove(&self, bell: &Bell) {
+        self.lock().retain(|each| !Arc::ptr_eq(&each.0, &bell.0));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Bell>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread's poller and the sessions of it that want a turn.
+pub(super) struct Eyes {
+    poll: Poll,
+    events: Events,
+    bell: Bell,
+    turns: Turns,
+    /// Connections wait to be taken in.
+    pub(super) listeners_ready: bool,
+}
+
+impl Eyes {
+    pub(super) fn open() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let bell =
+            Bell(Arc::new(BellInner { waker, asleep: AtomicBool::new(false), rung: AtomicBool::new(false) }));
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_MAX),
+            bell,
+            turns: Turns::default(),
+            listeners_ready: false,
+        })
+    }
+
+    pub(super) fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        self.poll.registry()
+    }
+
+    pub(super) fn turns(&mut self) -> &mut Turns {
+        &mut self.turns
+    }
+
+    /// Takes readiness from the kernel; sleeps until there is some, until `until_ms` or until the bell rings,
+    /// unless `busy`.
+    pub(super) fn look<C: Control>(
+        &mut self,
+        control: &C,
+        clock: Clock,
+        busy: bool,
+        until_ms: u64,
+    ) -> io::Result<()> {
+        let mut timeout = Duration::ZERO;
+        if !busy && self.turns.is_empty() {
+            self.bell.0.asleep.store(true, Ordering::SeqCst);
+            if !self.bell.0.rung.load(Ordering::SeqCst) {
+                timeout = Duration::from_millis(until_ms.saturating_sub(clock.now_ms())).min(SLEEP_MAX);
+            }
+        }
+        let polled = self.poll.poll(&mut self.events, Some(timeout));
+        self.bell.0.asleep.store(false, Ordering::SeqCst);
+        self.bell.0.rung.store(false, Ordering::SeqCst);
+        match polled {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        for event in &self.events {
+            match event.token() {
+                WAKER => {}
+                LISTENERS => self.listeners_ready = true,
+                Token(session) => {
+                    let closed = event.is_read_closed() || event.is_error();
+                    control.ready(
+                        session,
+                        event.is_readable() || closed,
+                        event.is_writable() || event.is_write_closed() || closed,
+                    );
+                    self.turns.want(session);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sessions that want a turn, each at most once.
+#[derive(Default)]
+pub(super) struct Turns {
+    queue: VecDeque<usize>,
+    queued: Vec<bool>,
+}
+
+impl Turns {
+    pub(super) fn want(&mut self, session: usize) {
+        if self.queued.len() <= session {
+            self.queued.resize(session + 1, false);
+        }
+        if !std::mem::replace(&mut self.queued[session], true) {
+            self.queue.push_back(session);
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Option<usize> {
+        let session = self.queue.pop_front()?;
+        self.queued[session] = false;
+        Some(session)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+/// Whether the scheduling shall end.
+pub(super) fn stopped(stop: &AtomicBool) -> bool {
+    stop.load(Ordering::Acquire)
+}

@@ -1,0 +1,111 @@
+//! Changes in the kernel's tables, as they happen.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::error::KernelError;
+use super::message::Message;
+use super::route::{self, FoundRoute};
+use super::socket::Netlink;
+use super::view::{self, InterfaceAddress, Link, Neighbor};
+
+/// What to hear of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Interfaces that come, change and go.
+    pub links: bool,
+    /// Our addresses.
+    pub addresses: bool,
+    /// Neighbours on links.
+    pub neighbors: bool,
+    /// Routes, our own included.
+    pub routes: bool,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelEvent {
+    /// An interface came or changed.
+    Link(Link),
+    /// An interface went.
+    LinkGone(u32),
+    /// We have an address.
+    Address(InterfaceAddress),
+    /// We no longer have an address.
+    AddressGone(InterfaceAddress),
+    /// A neighbour came or changed.
+    Neighbor(Neighbor),
+    /// A neighbour was forgotten.
+    NeighborGone(Neighbor),
+    /// A route came or changed.
+    Route(FoundRoute),
+    /// A route went.
+    RouteGone(FoundRoute),
+    /// Events were lost: read everything anew.
+    Overrun,
+}
+
+/// Hears of changes. Never blocks; register it with a poller for reading.
+#[derive(Debug)]
+pub struct Monitor {
+    netlink: Netlink,
+    /// Of the datagram read last; a datagram holds one message, or few.
+    pending: VecDeque<KernelEvent>,
+}
+
+impl Monitor {
+    /// Hears of changes from now on.
+    pub fn open(watch: Watch) -> Result<Self, KernelError> {
+        let netlink = Netlink::open()?;
+        netlink.set_nonblocking()?;
+        let groups = [
+            (watch.links, libc::RTNLGRP_LINK),
+            (watch.addresses, libc::RTNLGRP_IPV4_IFADDR),
+            (watch.addresses, libc::RTNLGRP_IPV6_IFADDR),
+            (watch.neighbors, libc::RTNLGRP_NEIGH),
+            (watch.routes, libc::RTNLGRP_IPV4_ROUTE),
+            (watch.routes, libc::RTNLGRP_IPV6_ROUTE),
+        ];
+        for (wanted, group) in groups {
+            if wanted {
+                netlink.join(group)?;
+            }
+        }
+        Ok(Self { netlink, pending: VecDeque::new() })
+    }
+
+    /// The next event; `None` if there is none now.
+    pub fn poll_event(&mut self) -> Result<Option<KernelEvent>, KernelError> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.netlink.events() {
+                Ok(Some(messages)) => self.pending.extend(messages.filter_map(|message| event(&message))),
+                Ok(None) => return Ok(None),
+                Err(KernelError::Overrun) => return Ok(Some(KernelEvent::Overrun)),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.netlink.as_fd()
+    }
+}
+
+fn event(message: &Message<'_>) -> Option<KernelEvent> {
+    Some(match message.kind {
+        libc::RTM_NEWLINK => KernelEvent::Link(view::link(message)?),
+        libc::RTM_DELLINK => KernelEvent::LinkGone(view::link(message)?.index),
+        libc::RTM_NEWADDR => KernelEvent::Address(view::interface_address(message)?),
+        libc::RTM_DELADDR => KernelEvent::AddressGone(view::interface_address(message)?),
+        libc::RTM_NEWNEIGH => KernelEvent::Neighbor(view::neighbor(message)?),
+        libc::RTM_DELNEIGH => KernelEvent::NeighborGone(view::neighbor(message)?),
+        libc::RTM_NEWROUTE => KernelEvent::Route(route::parse(message)?),
+        libc::RTM_DELROUTE => KernelEvent::RouteGone(route::parse(message)?),
+        _ => return None,
+    })
+}

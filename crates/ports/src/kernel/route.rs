@@ -1,0 +1,326 @@
+//! A route as the kernel has it, and its message.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use thalweg_base::{Address, IpPrefix, Prefix};
+
+use super::message::{AttributesOf, Message, MessageWriter, u16_at, u32_at};
+
+/// What becomes of packets for a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RouteTarget {
+    /// They go to a neighbour. It may be an IPv6 one for an IPv4 route (RFC 8950).
+    Gateway {
+        /// The neighbour.
+        address: IpAddr,
+        /// The interface it is at; the kernel finds it if it is not given (and not a link-local address).
+        interface: Option<u32>,
+    },
+    /// They go out of an interface, whose neighbours are the destinations themselves.
+    Interface(u32),
+    /// They go where the kernel's next-hop object of this number says.
+    Object(u32),
+    /// They are dropped silently.
+    Blackhole,
+    /// They are dropped, and the sender is told.
+    Unreachable,
+}
+
+impl RouteTarget {
+    /// Whether what the kernel has is what was asked for: it fills in the interface of a gateway.
+    pub fn is_met_by(self, found: Self) -> bool {
+        match (self, found) {
+            (Self::Gateway { address, interface: None }, Self::Gateway { address: found, .. }) => {
+                address == found
+            }
+            _ => self == found,
+        }
+    }
+}
+
+/// A route that is wanted in the kernel. Table, protocol and metric are the installer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KernelRoute {
+    /// Where to.
+    pub prefix: IpPrefix,
+    /// How.
+    pub target: RouteTarget,
+}
+
+/// A route that was found in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FoundRoute {
+    /// Where to.
+    pub prefix: IpPrefix,
+    /// How; `None` for what [`RouteTarget`] has no word for, such as several paths or a local address.
+    pub target: Option<RouteTarget>,
+    /// Lower is preferred.
+    pub metric: u32,
+    /// Who installed it.
+    pub protocol: u8,
+    /// The table it is in.
+    pub table: u32,
+}
+
+/// Where routes go: what all routes of an installer have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) table: u32,
+    pub(super) protocol: u8,
+    pub(super) metric: u32,
+}
+
+/// Octets of `struct rtmsg`.
+pub(super) const ROUTE_HEADER: usize = 12;
+
+/// `struct rtmsg`: family, lengths of destination and source, TOS, table, protocol, scope, type, flags.
+fn header(family: i32, length: u8, table: u32, protocol: u8, scope: u8, kind: u8) -> [u8; ROUTE_HEADER] {
+    // A table above 255 is in an attribute.
+    let table = u8::try_from(table).unwrap_or(libc::RT_TABLE_UNSPEC);
+    [family as u8, length, 0, 0, table, protocol, scope, kind, 0, 0, 0, 0]
+}
+
+fn family(prefix: IpPrefix) -> i32 {
+    match prefix {
+        IpPrefix::V4(_) => libc::AF_INET,
+        IpPrefix::V6(_) => libc::AF_INET6,
+    }
+}
+
+fn write_address(writer: &mut MessageWriter, kind: u16, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => writer.attribute(kind, &address.octets()),
+        IpAddr::V6(address) => writer.attribute(kind, &address.octets()),
+    }
+}
+
+/// Adds a message that installs a route or replaces the one of the same prefix, metric and table.
+pub(super) fn write_replace(writer: &mut MessageWriter, sequence: u32, route: &KernelRoute, place: Place) {
+    let kind = match route.target {
+        RouteTarget::Blackhole => libc::RTN_BLACKHOLE,
+        RouteTarget::Unreachable => libc::RTN_UNREACHABLE,
+        _ => libc::RTN_UNICAST,
+    };
+    let scope = match (route.prefix, route.target) {
+        // The kernel of an IPv4 route through an interface only wants to know that hosts are on the link.
+        (IpPrefix::V4(_), RouteTarget::Interface(_)) => libc::RT_SCOPE_LINK,
+        _ => libc::RT_SCOPE_UNIVERSE,
+    };
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+    let header =
+        header(family(route.prefix), route.prefix.length(), place.table, place.protocol, scope, kind);
+    writer.begin(libc::RTM_NEWROUTE, flags as u16, sequence, &header);
+    write_address(writer, libc::RTA_DST, route.prefix.address());
+    write_place(writer, place.table, place.metric);
+    match route.target {
+        RouteTarget::Gateway { address, interface } => {
+            match (route.prefix, address) {
+                (IpPrefix::V4(_), IpAddr::V6(address)) => {
+                    let mut via = [0; 18];
+                    via[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
+                    via[2..].copy_from_slice(&address.octets());
+                    writer.attribute(RTA_VIA, &via);
+                }
+                _ => write_address(writer, libc::RTA_GATEWAY, address),
+            }
+            if let Some(interface) = interface {
+                writer.attribute_u32(libc::RTA_OIF, interface);
+            }
+        }
+        RouteTarget::Interface(interface) => writer.attribute_u32(libc::RTA_OIF, interface),
+        RouteTarget::Object(id) => writer.attribute_u32(RTA_NH_ID, id),
+        RouteTarget::Blackhole | RouteTarget::Unreachable => {}
+    }
+    writer.end();
+}
+
+/// Adds a message that removes our route of a prefix.
+pub(super) fn write_delete(writer: &mut MessageWriter, sequence: u32, prefix: IpPrefix, place: Place) {
+    let nowhere = libc::RT_SCOPE_NOWHERE;
+    // Neither scope nor type: whatever we have there.
+    let header = header(family(prefix), prefix.length(), place.table, place.protocol, nowhere, 0);
+    writer.begin(libc::RTM_DELROUTE, libc::NLM_F_REQUEST as u16, sequence, &header);
+    write_address(writer, libc::RTA_DST, prefix.address());
+    write_place(writer, place.table, place.metric);
+    writer.end();
+}
+
+fn write_place(writer: &mut MessageWriter, table: u32, metric: u32) {
+    if table > 255 {
+        writer.attribute_u32(libc::RTA_TABLE, table);
+    }
+    writer.attribute_u32(libc::RTA_PRIORITY, metric);
+}
+
+/// Adds a message that asks for the routes of a table, all or those of one protocol.
+pub(super) fn write_dump(writer: &mut MessageWriter, sequence: u32, family: i32, table: u32, protocol: u8) {
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
+    writer.begin(libc::RTM_GETROUTE, flags as u16, sequence, &header(family, 0, table, protocol, 0, 0));
+    writer.attribute_u32(libc::RTA_TABLE, table);
+    writer.end();
+}
+
+/// A gateway of another family than the route.
+const RTA_VIA: u16 = 18;
+/// The number of a next-hop object.
+const RTA_NH_ID: u16 = 30;
+
+/// A route of a message that lists or reports one; `None` for other messages, cached exceptions and families.
+pub(super) fn parse(message: &Message<'_>) -> Option<FoundRoute> {
+    if !matches!(message.kind, libc::RTM_NEWROUTE | libc::RTM_DELROUTE) {
+        return None;
+    }
+    let header: &[u8; ROUTE_HEADER] = message.body.first_chunk()?;
+    let [family, length, _, _, table, protocol, _, kind, ..] = *header;
+    if u32_at(header, 8)? & libc::RTM_F_CLONED != 0 {
+        return None;
+    }
+    let v6 = match i32::from(family) {
+        libc::AF_INET => false,
+        libc::AF_INET6 => true,
+        _ => return None,
+    };
+    let mut fields = Fields { table: table.into(), ..Fields::default() };
+    for (attribute, value) in AttributesOf(message.body.get(ROUTE_HEADER..)?) {
+        fields.take(attribute, value);
+    }
+    let prefix = match (v6, fields.destination) {
+        (false, None) => Prefix::<u32>::new(0, length).ok()?.into(),
+        (true, None) => Prefix::<u128>::new(0, length).ok()?.into(),
+        (false, Some(IpAddr::V4(address))) => Prefix::new(u32::from(address), length).ok()?.into(),
+        (true, Some(IpAddr::V6(address))) => Prefix::new(u128::from(address), length).ok()?.into(),
+        _ => return None,
+    };
+    Some(FoundRoute {
+        prefix,
+        target: fields.target(kind),
+        metric: fields.metric,
+        protocol,
+        table: fields.table,
+    })
+}
+
+/// What the attributes of a route said.
+#[derive(Default)]
+struct Fields {
+    destination: Option<IpAddr>,
+    gateway: Option<IpAddr>,
+    interface: Option<u32>,
+    object: Option<u32>,
+    several: bool,
+    metric: u32,
+    table: u32,
+}
+
+impl Fields {
+    fn take(&mut self, attribute: u16, value: &[u8]) {
+        match attribute {
+            libc::RTA_DST => self.destination = address(value),
+            libc::RTA_GATEWAY => self.gateway = address(value),
+            RTA_VIA => {
+                self.gateway = value.get(2..).and_then(address).filter(|_| {
+                    u16_at(value, 0)
+                        .is_some_and(|family| [libc::AF_INET, libc::AF_INET6].contains(&i32::from(family)))
+                })
+            }
+            libc::RTA_OIF => self.interface = u32_at(value, 0),
+            libc::RTA_PRIORITY => self.metric = u32_at(value, 0).unwrap_or(0),
+            libc::RTA_TABLE => self.table = u32_at(value, 0).unwrap_or(self.table),
+            libc::RTA_MULTIPATH => self.several = true,
+            RTA_NH_ID => self.object = u32_at(value, 0),
+            _ => {}
+        }
+    }
+
+    fn target(&self, kind: u8) -> Option<RouteTarget> {
+        match kind {
+            libc::RTN_BLACKHOLE => Some(RouteTarget::Blackhole),
+            libc::RTN_UNREACHABLE => Some(RouteTarget::Unreachable),
+            libc::RTN_UNICAST => match (self.object, self.several, self.gateway, self.interface) {
+                (Some(id), ..) => Some(RouteTarget::Object(id)),
+                (None, true, ..) => None,
+                (None, false, Some(address), interface) => Some(RouteTarget::Gateway { address, interface }),
+                (None, false, None, Some(interface)) => Some(RouteTarget::Interface(interface)),
+                (None, false, None, None) => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// An address of 4 or 16 octets.
+pub(super) fn address(value: &[u8]) -> Option<IpAddr> {
+    match value.len() {
+        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?).into()),
+        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?).into()),
+        _ => None,
+    }
+}
+
+/// The prefix an address of an interface lies in.
+pub(super) fn prefix_of(address: IpAddr, length: u8) -> Option<IpPrefix> {
+    fn new<A: Address>(address: A, length: u8) -> Option<Prefix<A>> {
+        Prefix::new(address, length).ok()
+    }
+    match address {
+        IpAddr::V4(address) => new(u32::from(address), length).map(IpPrefix::V4),
+        IpAddr::V6(address) => new(u128::from(address), length).map(IpPrefix::V6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::Messages;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn target() -> impl Strategy<Value = RouteTarget> {
+        let address =
+            prop_oneof![any::<[u8; 4]>().prop_map(IpAddr::from), any::<[u8; 16]>().prop_map(IpAddr::from),];
+        prop_oneof![
+            (address, any::<Option<u32>>())
+                .prop_map(|(address, interface)| RouteTarget::Gateway { address, interface }),
+            any::<u32>().prop_map(RouteTarget::Interface),
+            any::<u32>().prop_map(RouteTarget::Object),
+            Just(RouteTarget::Blackhole),
+            Just(RouteTarget::Unreachable),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_route_that_is_written_is_read(
+            bits: u128, length in 0u8..=128, v6: bool, target in target(), metric: u32, protocol: u8, table in 1u32..1000,
+        ) {
+            let prefix: IpPrefix = if v6 {
+                Prefix::new(bits, length).unwrap().into()
+            } else {
+                Prefix::new(bits as u32, length.min(32)).unwrap().into()
+            };
+            let place = Place { table, protocol, metric };
+            let mut writer = MessageWriter::default();
+            write_replace(&mut writer, 7, &KernelRoute { prefix, target }, place);
+            write_delete(&mut writer, 8, prefix, place);
+            let messages: Vec<_> = Messages(writer.bytes()).collect();
+            let found = FoundRoute { prefix, target: Some(target), metric, protocol, table };
+            prop_assert_eq!(parse(&messages[0]), Some(found));
+            prop_assert_eq!(parse(&messages[1]), Some(FoundRoute { target: None, ..found }));
+        }
+
+        #[test]
+        fn nonsense_is_no_route(body in prop::collection::vec(any::<u8>(), 0..80)) {
+            let message = Message { kind: libc::RTM_NEWROUTE, flags: 0, sequence: 0, body: &body };
+            if let Some(route) = parse(&message) {
+                prop_assert!(body.len() >= ROUTE_HEADER && route.protocol == body[5]);
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_may_fill_in_the_interface() {
+        let gateway = |interface| RouteTarget::Gateway { address: [192, 0, 2, 1].into(), interface };
+        assert!(gateway(None).is_met_by(gateway(Some(3))));
+        assert!(!gateway(Some(2)).is_met_by(gateway(Some(3))));
+        assert!(!gateway(None).is_met_by(RouteTarget::Interface(3)));
+    }
+}

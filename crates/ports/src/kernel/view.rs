@@ -1,0 +1,193 @@
+//! What the kernel knows of the network around it: what next hops resolve to.
+
+use std::net::IpAddr;
+
+use thalweg_base::IpPrefix;
+
+use super::error::KernelError;
+use super::message::{AttributesOf, Message, MessageWriter, u16_at, u32_at};
+use super::route::{self, FoundRoute, RouteTarget};
+use super::socket::Netlink;
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: Box<str>,
+    /// It is switched on and has a carrier.
+    pub is_up: bool,
+    /// Its Ethernet address, if it has one.
+    pub mac: Option<[u8; 6]>,
+    /// The largest packet it takes.
+    pub mtu_bytes: u32,
+}
+
+/// An address of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceAddress {
+    /// The interface.
+    pub interface: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// The network that is reached through it; of a point-to-point link, the other end.
+    pub network: IpPrefix,
+}
+
+/// A neighbour on a link, as ARP or neighbour discovery found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbor {
+    /// The interface.
+    pub interface: u32,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its Ethernet address; `None` while it is not known.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// The network as the kernel sees it, without our own routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkView {
+    /// Interfaces, by number.
+    pub links: Vec<Link>,
+    /// Our addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Neighbours.
+    pub neighbors: Vec<Neighbor>,
+    /// Others' routes of the main table to connected networks ([`RouteTarget::Interface`]) and through gateways.
+    pub routes: Vec<FoundRoute>,
+}
+
+impl NetworkView {
+    /// Reads it. `own_protocol` is the number whose routes are left out.
+    pub fn read(own_protocol: u8) -> Result<Self, KernelError> {
+        let mut view = Self::default();
+        let mut reader = Reader { netlink: Netlink::open()?, writer: MessageWriter::default() };
+        reader.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| {
+            view.links.extend(link(&message));
+        })?;
+        reader.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
+            view.addresses.extend(interface_address(&message));
+        })?;
+        reader.list("its neighbours", libc::RTM_GETNEIGH, &[0; 12], |message| {
+            view.neighbors.extend(neighbor(&message));
+        })?;
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let sequence = reader.netlink.sequences(1);
+            reader.writer.clear();
+            route::write_dump(&mut reader.writer, sequence, family, libc::RT_TABLE_MAIN.into(), 0);
+            reader.netlink.dump("its routes", &reader.writer, sequence, |message| {
+                let others = route::parse(&message).filter(|route| route.protocol != own_protocol);
+                view.routes.extend(others.filter(|route| route.target.is_some()));
+            })?;
+        }
+        Ok(view)
+    }
+
+    /// Whether the address is one of ours.
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+    }
+
+    /// The interface of a number.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    /// The networks that are reached without a gateway, through interfaces that are up.
+    pub fn connected(&self) -> impl Iterator<Item = (IpPrefix, u32)> + '_ {
+        self.routes.iter().filter_map(|route| match route.target {
+            Some(RouteTarget::Interface(interface)) if self.link(interface)?.is_up => {
+                Some((route.prefix, interface))
+            }
+            _ => None,
+        })
+    }
+}
+
+struct Reader {
+    netlink: Netlink,
+    writer: MessageWriter,
+}
+
+impl Reader {
+    fn list(
+        &mut self,
+        what: &'static str,
+        kind: u16,
+        header: &[u8],
+        visit: impl FnMut(Message<'_>),
+    ) -> Result<(), KernelError> {
+        let sequence = self.netlink.sequences(1);
+        self.writer.clear();
+        let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
+        self.writer.begin(kind, flags as u16, sequence, header);
+        self.writer.end();
+        self.netlink.dump(what, &self.writer, sequence, visit).map(|_| ())
+    }
+}
+
+/// A link of a message that lists, reports or removes one.
+pub(super) fn link(message: &Message<'_>) -> Option<Link> {
+    // struct ifinfomsg: family, padding, type 2, index 4, flags 4, change 4.
+    if !matches!(message.kind, libc::RTM_NEWLINK | libc::RTM_DELLINK) {
+        return None;
+    }
+    let index = u32_at(message.body, 4)?;
+    let flags = u32_at(message.body, 8)?;
+    let up = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+    let mut link = Link { index, name: "".into(), is_up: flags & up == up, mac: None, mtu_bytes: 0 };
+    for (kind, value) in AttributesOf(message.body.get(16..)?) {
+        match kind {
+            libc::IFLA_IFNAME => {
+                link.name = String::from_utf8_lossy(value).trim_end_matches('\0').into();
+            }
+            libc::IFLA_MTU => link.mtu_bytes = u32_at(value, 0).unwrap_or(0),
+            libc::IFLA_ADDRESS => link.mac = value.try_into().ok(),
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+/// An address of a message that lists, reports or removes one.
+pub(super) fn interface_address(message: &Message<'_>) -> Option<InterfaceAddress> {
+    // struct ifaddrmsg: family, prefix length, flags, scope, index 4.
+    if !matches!(message.kind, libc::RTM_NEWADDR | libc::RTM_DELADDR) {
+        return None;
+    }
+    let length = *message.body.get(1)?;
+    let interface = u32_at(message.body, 4)?;
+    let (mut local, mut peer) = (None, None);
+    for (kind, value) in AttributesOf(message.body.get(8..)?) {
+        match kind {
+            libc::IFA_LOCAL => local = route::address(value),
+            libc::IFA_ADDRESS => peer = route::address(value),
+            _ => {}
+        }
+    }
+    // IPv6 names its own address only as the other end, unless there is another end.
+    let (address, other) = (local.or(peer)?, peer.or(local)?);
+    Some(InterfaceAddress { interface, address, network: route::prefix_of(other, length)? })
+}
+
+/// A neighbour of a message that lists, reports or removes one.
+pub(super) fn neighbor(message: &Message<'_>) -> Option<Neighbor> {
+    // struct ndmsg: family, padding 3, index 4, state 2, flags, type.
+    if !matches!(message.kind, libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH) {
+        return None;
+    }
+    let interface = u32_at(message.body, 4)?;
+    let state = u16_at(message.body, 8)?;
+    let known = state & (libc::NUD_INCOMPLETE | libc::NUD_FAILED | libc::NUD_NOARP) == 0;
+    let (mut address, mut mac) = (None, None);
+    for (kind, value) in AttributesOf(message.body.get(12..)?) {
+        match kind {
+            libc::NDA_DST => address = route::address(value),
+            libc::NDA_LLADDR => mac = value.try_into().ok().filter(|_| known),
+            _ => {}
+        }
+    }
+    Some(Neighbor { interface, address: address?, mac })
+}

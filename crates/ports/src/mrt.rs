@@ -1,0 +1,306 @@
+//! MRT files: read record by record, written in rotation. The format is the business of `thalweg_wire::mrt`.
+//!
+//! ```text
+//! file -> (decompress, its own thread, a few blocks ahead) -> buffer -> frame -> decode -> one record at a time
+//! ```
+//!
+//! # Promises
+//! - **Constant memory.** The buffer holds one record, at most [`RECORD_BYTES_MAX`], and what was read with it;
+//!   the table of peers is kept besides (at most 65,535 of them).
+//! - **Records stay where they were read.** What the reader hands out is a view of its buffer.
+//! - **Damage is said, not hidden.** A broken record is named by file, number, offset and what was expected;
+//!   the next one follows, because its place is known from the length. Where that is not so (a length that
+//!   cannot be, the end of the file inside a record, a compressed stream that ends early) everything before is
+//!   delivered, then the error, then nothing. Offsets count in the uncompressed stream, records from 1.
+//! - Compression (gzip, bzip2, Zstandard) is recognized by content.
+//!
+//! What is written has its final name only when it is complete, see [`MrtWriter`].
+
+mod rotate;
+
+#[cfg(test)]
+mod tests;
+
+use crate::input::{ReadAhead, decompressed};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use thalweg_wire::mrt::{Content, Decoder, Fault, HEADER_BYTES, PeerIndex, Record, RecordType, TooLong, frame};
+
+pub use rotate::{MrtWriteError, MrtWriter, MrtWriterOptions};
+pub use thalweg_wire::mrt::RECORD_BYTES_MAX;
+
+/// What is asked of the source at once.
+const READ_BYTES: usize = 256 * 1024;
+
+/// What went wrong with a file or one of its records.
+#[derive(Debug)]
+pub struct MrtError {
+    /// The file, as it was named.
+    pub file: String,
+    /// The number of the record, from 1; 0 if the file could not be opened.
+    pub record: u64,
+    /// Where the record begins in the uncompressed stream.
+    pub offset: u64,
+    /// What.
+    pub problem: MrtProblem,
+}
+
+/// Kinds of [`MrtError`].
+#[derive(Debug)]
+pub enum MrtProblem {
+    /// The file cannot be opened.
+    Open(io::Error),
+    /// It begins with no record of a registered type.
+    NotMrt(RecordType),
+    /// A record is broken; the next one follows.
+    Record(RecordType, Fault),
+    /// A record is too long to be one; the file ends for us.
+    TooLong(TooLong),
+    /// The file ends inside a record.
+    CutOff {
+        /// Octets that the record (or its header) wants.
+        wanted: usize,
+        /// Octets that there are.
+        left: usize,
+    },
+    /// Reading failed, or a compressed stream is damaged or ends early.
+    Read {
+        /// Why.
+        error: io::Error,
+        /// Octets of a record that had been read.
+        left: usize,
+    },
+}
+
+impl MrtError {
+    /// Whether records may follow.
+    pub fn is_last(&self) -> bool {
+        !matches!(self.problem, MrtProblem::Record(..))
+    }
+}
+
+impl fmt::Display for MrtError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, record, offset, problem } = self;
+        if let MrtProblem::Open(error) = problem {
+            return write!(f, "{file}: {error}");
+        }
+        write!(f, "{file}: record {record} at byte {offset}: ")?;
+        match problem {
+            MrtProblem::Open(error) => error.fmt(f),
+            MrtProblem::NotMrt(found) => {
+                let RecordType { kind, subtype } = found;
+                write!(f, "expected MRT, whose records begin with time and type, found type {kind}/{subtype}")
+            }
+            MrtProblem::Record(kind, fault) => write!(f, "{kind}: {fault}"),
+            MrtProblem::TooLong(error) => error.fmt(f),
+            MrtProblem::CutOff { wanted, left } => {
+                write!(f, "expected {wanted} bytes of record, found the end of the file after {left}")
+            }
+            MrtProblem::Read { error, left } => {
+                write!(f, "expected a record, but reading failed after {left} bytes of it: {error}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MrtError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            MrtProblem::Open(error) | MrtProblem::Read { error, .. } => Some(error),
+            MrtProblem::Record(_, fault) => Some(fault),
+            MrtProblem::TooLong(error) => Some(error),
+            MrtProblem::NotMrt(_) | MrtProblem::CutOff { .. } => None,
+        }
+    }
+}
+
+/// A record and where it stands.
+#[derive(Debug)]
+pub struct MrtItem<'a> {
+    /// Its number, from 1.
+    pub number: u64,
+    /// Where it begins in the uncompressed stream.
+    pub offset: u64,
+    /// Its header.
+    pub record: Record<'a>,
+    /// What it says.
+    pub content: Content<'a>,
+}
+
+/// Reads a file record by record.
+pub struct MrtReader {
+    name: String,
+    source: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    /// What is to be read yet lies at `start..filled`.
+    start: usize,
+    filled: usize,
+    /// Where `start` is in the uncompressed stream.
+    offset: u64,
+    records: u64,
+    decoder: Decoder,
+    /// The source has no more to give.
+    ended: bool,
+    failure: Option<io::Error>,
+}
+
+impl MrtReader {
+    /// Opens a file, or standard input for `-`.
+    pub fn open(path: &Path) -> Result<Self, MrtError> {
+        let (name, source): (_, io::Result<Box<dyn Read + Send>>) = if path.as_os_str() == "-" {
+            ("standard input".to_owned(), Ok(Box::new(io::stdin())))
+        } else {
+            let open = || {
+                let file = File::open(path)?;
+                if file.metadata()?.is_dir() {
+                    return Err(io::ErrorKind::IsADirectory.into());
+                }
+                Ok(Box::new(file) as Box<dyn Read + Send>)
+            };
+            (path.display().to_string(), open())
+        };
+        match source {
+            Ok(source) => Self::new(&name, source),
+            Err(error) => Err(open_error(&name, error)),
+        }
+    }
+
+    /// Reads from anything; `name` is for messages.
+    pub fn new(name: &str, source: impl Read + Send + 'static) -> Result<Self, MrtError> {
+        let (compressed, source) = decompressed(source).map_err(|error| open_error(name, error))?;
+        let source = if compressed {
+            ReadAhead::spawn(source).map_err(|error| open_error(name, error))?
+        } else {
+            source
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            source,
+            buffer: Vec::new(),
+            start: 0,
+            filled: 0,
+            offset: 0,
+            records: 0,
+            decoder: Decoder::new(),
+            ended: false,
+            failure: None,
+        })
+    }
+
+    /// What messages call the file.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The latest table of peers.
+    pub fn peers(&self) -> Option<&PeerIndex> {
+        self.decoder.peers()
+    }
+
+    /// The next record, or what is wrong with it; `None` at the end and after an error that is the last.
+    #[allow(clippy::should_implement_trait)] // What it gives borrows from the reader.
+    pub fn next(&mut self) -> Option<Result<MrtItem<'_>, MrtError>> {
+        let length = match self.await_record() {
+            Ok(length) => length?,
+            Err(problem) => return Some(Err(self.last_error(problem))),
+        };
+        let (start, offset) = (self.start, self.offset);
+        self.start += length;
+        self.offset += length as u64;
+        self.records += 1;
+        let number = self.records;
+        // Framed a moment ago; only this way the borrow checker sees that nothing is read in between.
+        let bytes = self.buffer.get(start..self.filled).unwrap_or_default();
+        let Ok(Some((record, _))) = frame(bytes) else { return None };
+        match self.decoder.decode(&record) {
+            Ok(content) => Some(Ok(MrtItem { number, offset, record, content })),
+            Err(fault) => {
+                let problem = if number == 1 && record.kind.kind_name().is_none() {
+                    self.ended = true;
+                    self.start = self.filled;
+                    MrtProblem::NotMrt(record.kind)
+                } else {
+                    MrtProblem::Record(record.kind, fault)
+                };
+                Some(Err(MrtError { file: self.name.clone(), record: number, offset, problem }))
+            }
+        }
+    }
+
+    /// Reads until the buffer begins with a whole record, and says how long it is.
+    fn await_record(&mut self) -> Result<Option<usize>, MrtProblem> {
+        loop {
+            let bytes = self.buffer.get(self.start..self.filled).unwrap_or_default();
+            match frame(bytes) {
+                Ok(Some((_, length))) => return Ok(Some(length)),
+                Ok(None) if !self.ended => self.fill(),
+                Ok(None) => {
+                    let left = bytes.len();
+                    let wanted = wanted(bytes);
+                    return match self.failure.take() {
+                        Some(error) => Err(MrtProblem::Read { error, left }),
+                        None if left == 0 => Ok(None),
+                        None => Err(MrtProblem::CutOff { wanted, left }),
+                    };
+                }
+                Err(error) if self.records == 0 && error.kind.kind_name().is_none() => {
+                    return Err(MrtProblem::NotMrt(error.kind));
+                }
+                Err(error) => return Err(MrtProblem::TooLong(error)),
+            }
+        }
+    }
+
+    /// Reads once. What is left of the buffer moves to its front; the buffer grows only for a record that does
+    /// not fit, and never beyond the longest there may be.
+    fn fill(&mut self) {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.filled, 0);
+            self.filled -= self.start;
+            self.start = 0;
+        }
+        if self.buffer.len() < self.filled + READ_BYTES {
+            self.buffer.resize(self.filled + READ_BYTES, 0);
+        }
+        let room = self.buffer.get_mut(self.filled..).unwrap_or_default();
+        match self.source.read(room) {
+            Ok(0) => self.ended = true,
+            Ok(n) => self.filled += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                self.failure = Some(error);
+                self.ended = true;
+            }
+        }
+    }
+
+    /// An error after which nothing follows.
+    fn last_error(&mut self, problem: MrtProblem) -> MrtError {
+        self.ended = true;
+        self.start = self.filled;
+        MrtError { file: self.name.clone(), record: self.records + 1, offset: self.offset, problem }
+    }
+}
+
+impl fmt::Debug for MrtReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MrtReader")
+            .field("name", &self.name)
+            .field("records", &self.records)
+            .field("offset", &self.offset)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many octets the record that `bytes` begin with takes, by its length field.
+fn wanted(bytes: &[u8]) -> usize {
+    let length = bytes.get(8..HEADER_BYTES).and_then(|field| field.first_chunk::<4>());
+    HEADER_BYTES + length.map_or(0, |field| u32::from_be_bytes(*field) as usize)
+}
+
+fn open_error(name: &str, error: io::Error) -> MrtError {
+    MrtError { file: name.to_owned(), record: 0, offset: 0, problem: MrtProblem::Open(error) }
+}

@@ -1,0 +1,26 @@
+//! The socket options that neither the standard library nor `socket2` knows: MD5 keys, GTSM, netlink's own.
+//!
+//! Unsafe because `setsockopt` is a C call. No measurement pays for it: without it there is neither MD5
+//! (RFC 2385) nor GTSM (RFC 5082), which the kernel offers in no other way.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Sets an option of a socket to the octets given; what they mean is between the caller and the kernel.
+pub(crate) fn set(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+    let Ok(length) = libc::socklen_t::try_from(value.len()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel reads at most `length` octets
+    // from the pointer, which is to a live slice of that length, and writes none.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets an option that is an `int`.
+pub(crate) fn set_int(socket: BorrowedFd<'_>, level: i32, option: i32, value: i32) -> io::Result<()> {
+    set(socket, level, option, &value.to_ne_bytes())
+}

@@ -1,0 +1,116 @@
+//! Where neighbours connect to.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::error::{TcpError, option};
+use super::md5::{self, Md5Key};
+use super::options::{self, SocketOptions};
+use super::stream::Stream;
+
+/// Connections the kernel keeps until they are accepted: a thousand neighbours come at once after a restart.
+/// (The kernel cuts it to `net.core.somaxconn`, 4096 by default; what comes beyond tries again after a second.)
+pub const BACKLOG: i32 = 1024;
+
+/// How a listener is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenOptions {
+    /// What handshakes are answered with, except for `hop_limit`: answers carry TTL 255, so that neighbours with
+    /// GTSM take them. An accepted connection begins with these and is set to its neighbour's by
+    /// [`Stream::apply`].
+    pub socket: SocketOptions,
+    /// Handshakes with a lower TTL are not answered: for when every neighbour of the listener has GTSM. 0 answers
+    /// all.
+    pub minimum_ttl: u8,
+}
+
+/// A socket that neighbours connect to.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens on an address; port 0 has the system choose one. The unspecified address of a family takes all
+    /// addresses of that family only.
+    pub fn bind(address: SocketAddr, options: &ListenOptions) -> Result<Self, TcpError> {
+        let failed = |source| TcpError::Listen { address, source };
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM.nonblocking().cloexec(),
+            Some(Protocol::TCP),
+        )
+        .map_err(failed)?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true).map_err(option("IPV6_V6ONLY"))?;
+        }
+        // A restarted daemon may listen although connections of its predecessor are still closing.
+        socket.set_reuse_address(true).map_err(option("SO_REUSEADDR"))?;
+        options::apply(&socket, address.is_ipv6(), &options.socket)?;
+        options::set_ttl(&socket, address.is_ipv6(), 255)?;
+        options::set_minimum_ttl(&socket, address.is_ipv6(), options.minimum_ttl)?;
+        socket.bind(&address.into()).map_err(failed)?;
+        socket.listen(BACKLOG).map_err(failed)?;
+        let bound = socket.local_addr().map_err(failed)?.as_socket().unwrap_or(address);
+        Ok(Self { socket, address: bound })
+    }
+
+    /// The address, with the port the system chose if it did.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The next connection and who it is from; `None` if there is none now. After an event, call it until then.
+    /// After [`TcpError::NoDescriptor`] the connection still waits, without a further event.
+    pub fn accept(&self) -> Result<Option<(Stream, SocketAddr)>, TcpError> {
+        loop {
+            let (socket, address) = match self.socket.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => return Ok(None),
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        return Err(TcpError::NoDescriptor);
+                    }
+                    // The neighbour was gone before we came; accept(2) lists the others as errors of the network
+                    // that are the connection's, not the listener's.
+                    Some(
+                        libc::EINTR
+                        | libc::ECONNABORTED
+                        | libc::EPROTO
+                        | libc::ENETDOWN
+                        | libc::EHOSTDOWN
+                        | libc::EHOSTUNREACH
+                        | libc::ENETUNREACH
+                        | libc::ENONET,
+                    ) => continue,
+                    _ => return Err(TcpError::Connection { source: error }),
+                },
+            };
+            let ready = socket.set_nonblocking(true);
+            if let (Ok(()), Some(address)) = (ready, address.as_socket()) {
+                return Ok(Some((Stream::accepted(socket, address), address)));
+            }
+        }
+    }
+
+    /// Sets, replaces or (`None`) removes the password of a neighbour, or of all in a prefix of `length` bits; of
+    /// several that match, the longest counts. Holds for connections accepted from now on. The neighbour's
+    /// family must be the listener's.
+    pub fn set_md5_key(&self, neighbour: IpAddr, length: u8, key: Option<&Md5Key>) -> Result<(), TcpError> {
+        if neighbour.is_ipv6() != self.address.is_ipv6() {
+            let source = io::Error::from(io::ErrorKind::InvalidInput);
+            return Err(TcpError::Option { what: "an MD5 password of another address family", source });
+        }
+        md5::set_key(self.socket.as_fd(), neighbour, length, key)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

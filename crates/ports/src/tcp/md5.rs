@@ -1,0 +1,117 @@
+//! Passwords of RFC 2385, as the kernel takes them.
+//!
+//! `struct tcp_md5sig`, 216 octets:
+//!
+//! ```text
+//! [sockaddr_storage 128][flags 1][prefix length 1][key length 2][interface 4][key 80]
+//! ```
+
+use std::fmt;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use super::error::TcpError;
+use crate::socket_option;
+
+/// The longest key the kernel takes.
+pub const KEY_LENGTH_MAX: usize = libc::TCP_MD5SIG_MAXKEYLEN;
+
+const STORAGE: usize = 128;
+const FLAG_PREFIX: u8 = 1;
+
+/// A key. Never shown, not even by `Debug`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Md5Key(Box<[u8]>);
+
+impl Md5Key {
+    /// A key of 1 to [`KEY_LENGTH_MAX`] octets.
+    pub fn new(octets: &[u8]) -> Result<Self, TcpError> {
+        match octets.len() {
+            1..=KEY_LENGTH_MAX => Ok(Self(octets.into())),
+            octets => Err(TcpError::KeyLength { octets }),
+        }
+    }
+}
+
+impl fmt::Debug for Md5Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Md5Key(..)")
+    }
+}
+
+/// Sets, replaces or (`None`) removes the key for neighbours within a prefix. Removing what is not there is no
+/// error.
+pub(super) fn set_key(
+    socket: BorrowedFd<'_>,
+    neighbour: IpAddr,
+    length: u8,
+    key: Option<&Md5Key>,
+) -> Result<(), TcpError> {
+    let octets = encode(neighbour, length, key)?;
+    match socket_option::set(socket, libc::IPPROTO_TCP, libc::TCP_MD5SIG_EXT, &octets) {
+        Ok(()) => Ok(()),
+        Err(error) if key.is_none() && error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => Err(TcpError::TooManyKeys { neighbour }),
+        Err(source) => Err(TcpError::Option { what: "an MD5 password", source }),
+    }
+}
+
+fn encode(
+    neighbour: IpAddr,
+    length: u8,
+    key: Option<&Md5Key>,
+) -> Result<[u8; STORAGE + 8 + KEY_LENGTH_MAX], TcpError> {
+    let mut octets = [0; STORAGE + 8 + KEY_LENGTH_MAX];
+    // sockaddr_in: family, port, address. sockaddr_in6: family, port, flow information, address.
+    let (family, longest) = match neighbour {
+        IpAddr::V4(address) => {
+            octets[4..8].copy_from_slice(&address.octets());
+            (libc::AF_INET, 32)
+        }
+        IpAddr::V6(address) => {
+            octets[8..24].copy_from_slice(&address.octets());
+            (libc::AF_INET6, 128)
+        }
+    };
+    if length > longest {
+        return Err(TcpError::PrefixLength { address: neighbour, length });
+    }
+    octets[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+    octets[STORAGE] = FLAG_PREFIX;
+    octets[STORAGE + 1] = length;
+    if let Some(Md5Key(key)) = key {
+        octets[STORAGE + 2..STORAGE + 4].copy_from_slice(&(key.len() as u16).to_ne_bytes());
+        octets[STORAGE + 8..STORAGE + 8 + key.len()].copy_from_slice(key);
+    }
+    Ok(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_a_length() {
+        assert!(matches!(Md5Key::new(b""), Err(TcpError::KeyLength { octets: 0 })));
+        assert!(Md5Key::new(&[7; KEY_LENGTH_MAX]).is_ok());
+        let error = Md5Key::new(&[7; 81]).expect_err("one too many");
+        assert_eq!(error.to_string(), "an MD5 password has 1 to 80 octets, this one has 81");
+    }
+
+    #[test]
+    fn keys_are_not_shown() {
+        assert_eq!(format!("{:?}", Md5Key::new(b"secret")), "Ok(Md5Key(..))");
+    }
+
+    #[test]
+    fn the_kernel_gets_what_it_expects() {
+        let key = Md5Key::new(b"abc").unwrap();
+        let octets = encode("192.0.2.0".parse().unwrap(), 24, Some(&key)).unwrap();
+        assert_eq!(octets[..8], [libc::AF_INET as u8, 0, 0, 0, 192, 0, 2, 0]);
+        assert_eq!(octets[128..139], [1, 24, 3, 0, 0, 0, 0, 0, b'a', b'b', b'c']);
+        let octets = encode("2001:db8::".parse().unwrap(), 32, None).unwrap();
+        assert_eq!(octets[..12], [libc::AF_INET6 as u8, 0, 0, 0, 0, 0, 0, 0, 0x20, 0x01, 0x0d, 0xb8]);
+        assert_eq!(octets[128..132], [1, 32, 0, 0]);
+        assert!(encode("192.0.2.0".parse().unwrap(), 33, None).is_err());
+    }
+}

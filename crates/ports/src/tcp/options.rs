@@ -1,0 +1,141 @@
+//! What a connection is set to, beside its addresses and its key.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use socket2::Socket;
+
+use super::error::{TcpError, option};
+use crate::socket_option;
+
+/// DSCP CS6 as the octet of the header: what routing protocols mark their packets with (RFC 4594).
+pub const CLASS_SELECTOR_6: u8 = 0xc0;
+
+/// How far away the neighbour may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HopLimit {
+    /// The system's default TTL, and any TTL is taken: internal neighbours.
+    #[default]
+    Any,
+    /// Packets are sent with this TTL: 1 for external neighbours next door, more for multihop.
+    Send(u8),
+    /// GTSM (RFC 5082): sent with 255, and taken only from a neighbour at most this many hops away (1 is next
+    /// door).
+    Gtsm(u8),
+}
+
+impl HopLimit {
+    /// The TTL to send with, where it is not the system's.
+    pub fn sent(self) -> Option<u8> {
+        match self {
+            Self::Any => None,
+            Self::Send(ttl) => Some(ttl),
+            Self::Gtsm(_) => Some(255),
+        }
+    }
+
+    /// The lowest TTL taken; 0 for any.
+    pub fn minimum(self) -> u8 {
+        match self {
+            Self::Any | Self::Send(_) => 0,
+            Self::Gtsm(hops) => 255 - hops.max(1) + 1,
+        }
+    }
+}
+
+/// What a connection is set to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SocketOptions {
+    /// TTL and GTSM.
+    pub hop_limit: HopLimit,
+    /// DSCP and ECN, as the octet of the header; `None` leaves the system's default.
+    pub dscp_octet: Option<u8>,
+    /// The kernel's send buffer; `None` lets it grow by itself.
+    pub send_buffer_bytes: Option<usize>,
+    /// The kernel's receive buffer; `None` lets it grow by itself.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Ends the connection when sent data stays unacknowledged for so long; `None` leaves it to the hold and
+    /// send hold timers.
+    pub user_timeout: Option<Duration>,
+    /// The socket counts as writable only while less than this is unsent.
+    pub not_sent_low_water_bytes: Option<u32>,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            hop_limit: HopLimit::Any,
+            dscp_octet: Some(CLASS_SELECTOR_6),
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
+            user_timeout: None,
+            not_sent_low_water_bytes: None,
+        }
+    }
+}
+
+/// Sets all options of a socket of the family.
+pub(super) fn apply(socket: &Socket, v6: bool, options: &SocketOptions) -> Result<(), TcpError> {
+    socket.set_tcp_nodelay(true).map_err(option("TCP_NODELAY"))?;
+    // The hold timer finds dead neighbours; a second mechanism would only end sessions without a reason in words.
+    socket.set_keepalive(false).map_err(option("keepalive off"))?;
+    if let Some(ttl) = options.hop_limit.sent() {
+        set_ttl(socket, v6, ttl)?;
+    }
+    set_minimum_ttl(socket, v6, options.hop_limit.minimum())?;
+    if let Some(octet) = options.dscp_octet {
+        let set = if v6 { socket.set_tclass_v6(octet.into()) } else { socket.set_tos_v4(octet.into()) };
+        set.map_err(option("the traffic class"))?;
+    }
+    set_buffers(socket, options)?;
+    if let Some(timeout) = options.user_timeout {
+        socket.set_tcp_user_timeout(Some(timeout)).map_err(option("TCP_USER_TIMEOUT"))?;
+    }
+    if let Some(bytes) = options.not_sent_low_water_bytes {
+        socket.set_tcp_notsent_lowat(bytes).map_err(option("TCP_NOTSENT_LOWAT"))?;
+    }
+    Ok(())
+}
+
+/// Sets the sizes of the kernel's buffers, which must be known before the handshake to count in its window.
+pub(super) fn set_buffers(socket: &Socket, options: &SocketOptions) -> Result<(), TcpError> {
+    if let Some(bytes) = options.send_buffer_bytes {
+        socket.set_send_buffer_size(bytes).map_err(option("the size of the send buffer"))?;
+    }
+    if let Some(bytes) = options.receive_buffer_bytes {
+        socket.set_recv_buffer_size(bytes).map_err(option("the size of the receive buffer"))?;
+    }
+    Ok(())
+}
+
+/// Sets the TTL that packets are sent with.
+pub(super) fn set_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError> {
+    let set = if v6 { socket.set_unicast_hops_v6(ttl.into()) } else { socket.set_ttl_v4(ttl.into()) };
+    set.map_err(option("the TTL"))
+}
+
+/// Has the kernel drop packets with a lower TTL.
+pub(super) fn set_minimum_ttl(socket: &Socket, v6: bool, ttl: u8) -> Result<(), TcpError> {
+    let (level, name) =
+        if v6 { (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT) } else { (libc::IPPROTO_IP, libc::IP_MINTTL) };
+    socket_option::set_int(socket.as_fd(), level, name, ttl.into())
+        .map_err(option("GTSM (the lowest TTL taken)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_next_door_must_send_255() {
+        assert_eq!(HopLimit::Gtsm(1).minimum(), 255);
+        assert_eq!(HopLimit::Gtsm(2).minimum(), 254);
+        assert_eq!(HopLimit::Gtsm(255).minimum(), 1);
+        assert_eq!(HopLimit::Gtsm(0).minimum(), 255, "no neighbour is nearer than next door");
+        assert_eq!(HopLimit::Send(3).minimum(), 0);
+        assert_eq!(
+            (HopLimit::Gtsm(3).sent(), HopLimit::Send(3).sent(), HopLimit::Any.sent()),
+            (Some(255), Some(3), None)
+        );
+    }
+}

@@ -1,0 +1,451 @@
+//! Routes in the kernel's tables, in a namespace of their own, with `ip` as the second opinion.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[allow(dead_code, reason = "each test binary uses its part")]
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use common::{in_namespace, ip};
+use thalweg_base::{IpPrefix, Prefix};
+use thalweg_ports::kernel::{
+    KernelError, KernelEvent, KernelOptions, KernelRoute, KernelRoutes, Monitor, NetworkView, RepairReport,
+    RouteChange, RouteTarget, Watch,
+};
+
+/// Two ends of a cable, addresses on one of them.
+fn cable() -> u32 {
+    ip("link add v0 type veth peer name v1");
+    ip("link set v0 up");
+    ip("link set v1 up");
+    ip("address add 198.18.0.1/24 dev v0");
+    ip("address add 2001:db8::1/64 dev v0 nodad");
+    let view = NetworkView::read(116).unwrap();
+    view.links.iter().find(|link| &*link.name == "v0").unwrap().index
+}
+
+fn open() -> KernelRoutes {
+    KernelRoutes::open(KernelOptions::default()).unwrap()
+}
+
+fn via(address: &str) -> RouteTarget {
+    RouteTarget::Gateway { address: address.parse().unwrap(), interface: None }
+}
+
+fn route(prefix: &str, target: RouteTarget) -> KernelRoute {
+    KernelRoute { prefix: prefix.parse().unwrap(), target }
+}
+
+fn replace(prefix: &str, target: RouteTarget) -> RouteChange {
+    RouteChange::Replace(route(prefix, target))
+}
+
+/// The prefix of 24 bits of a number, and the one of 48 bits.
+fn numbered(number: u32, v6: bool) -> IpPrefix {
+    if v6 {
+        Prefix::new((0x2001_0db9_u128 << 96) + (u128::from(number) << 80), 48).unwrap().into()
+    } else {
+        Prefix::new(0x0a00_0000 + (number << 8), 24).unwrap().into()
+    }
+}
+
+/// What our routes are, in the installer's eyes.
+fn ours(kernel: &mut KernelRoutes) -> BTreeMap<IpPrefix, RouteTarget> {
+    let mut routes = BTreeMap::new();
+    let interrupted = kernel.read(|found| {
+        assert!(routes.insert(found.prefix, found.target.unwrap()).is_none(), "{} twice", found.prefix);
+    });
+    assert!(!interrupted.unwrap());
+    routes
+}
+
+#[test]
+fn routes_come_and_go_as_ip_sees_them() {
+    in_namespace("routes_come_and_go_as_ip_sees_them", || {
+        let v0 = cable();
+        let mut kernel = open();
+        let wanted = [
+            ("192.0.2.0/24", via("198.18.0.2"), "192.0.2.0/24 via 198.18.0.2 dev v0 proto 116 metric 116"),
+            (
+                "203.0.113.7/32",
+                RouteTarget::Interface(v0),
+                "203.0.113.7 dev v0 proto 116 scope link metric 116",
+            ),
+            ("0.0.0.0/0", via("198.18.0.3"), "default via 198.18.0.3 dev v0 proto 116 metric 116"),
+            (
+                "10.1.0.0/16",
+                via("2001:db8::9"),
+                "10.1.0.0/16 via inet6 2001:db8::9 dev v0 proto 116 metric 116",
+            ),
+            ("10.2.0.0/16", RouteTarget::Blackhole, "blackhole 10.2.0.0/16 proto 116 metric 116"),
+            ("10.3.0.0/16", RouteTarget::Unreachable, "unreachable 10.3.0.0/16 proto 116 metric 116"),
+            (
+                "2001:db8:1::/48",
+                via("2001:db8::2"),
+                "2001:db8:1::/48 via 2001:db8::2 dev v0 proto 116 metric 116",
+            ),
+            (
+                "2001:db8:2::/48",
+                RouteTarget::Blackhole,
+                "blackhole 2001:db8:2::/48 dev lo proto 116 metric 116",
+            ),
+            ("::/0", via("2001:db8::3"), "default via 2001:db8::3 dev v0 proto 116 metric 116"),
+        ];
+        let changes: Vec<_> = wanted.iter().map(|(prefix, target, _)| replace(prefix, *target)).collect();
+        let report = kernel.apply(&changes).unwrap();
+        assert_eq!((report.replaced, report.failed), (9, 0), "{report:?}");
+        let seen = ip("route show") + &ip("-6 route show");
+        for (_, _, line) in &wanted {
+            assert!(seen.contains(line), "{line} is not in:\n{seen}");
+        }
+        let read = ours(&mut kernel);
+        for (prefix, target, _) in &wanted {
+            let prefix: IpPrefix = prefix.parse().unwrap();
+            assert!(target.is_met_by(read[&prefix]), "{prefix}: {:?}", read[&prefix]);
+        }
+        assert_eq!(read.len(), wanted.len());
+
+        // Replaced by another kind of target, both ways, in both families.
+        let changes = [
+            replace("192.0.2.0/24", RouteTarget::Blackhole),
+            replace("10.2.0.0/16", via("198.18.0.4")),
+            replace("2001:db8:1::/48", RouteTarget::Unreachable),
+            replace("2001:db8:2::/48", via("2001:db8::4")),
+        ];
+        assert_eq!(kernel.apply(&changes).unwrap().replaced, 4);
+        let read = ours(&mut kernel);
+        assert_eq!(read.len(), wanted.len());
+        for change in changes {
+            let RouteChange::Replace(route) = change else { unreachable!() };
+            assert!(route.target.is_met_by(read[&route.prefix]), "{}", route.prefix);
+        }
+
+        let deletions: Vec<_> = read.keys().map(|prefix| RouteChange::Delete(*prefix)).collect();
+        assert_eq!(kernel.apply(&deletions).unwrap().deleted, 9);
+        let report = kernel.apply(&deletions).unwrap();
+        assert_eq!((report.deleted, report.absent, report.failed), (0, 9, 0));
+        assert!(ours(&mut kernel).is_empty());
+    });
+}
+
+#[test]
+fn refusals_are_mapped_to_their_prefixes() {
+    in_namespace("refusals_are_mapped_to_their_prefixes", || {
+        cable();
+        let mut kernel = open();
+        let bad = |number: u32| number % 3 == 1;
+        let changes: Vec<_> = (0..5000)
+            .map(|number| {
+                let v6 = number % 2 == 0;
+                let target = match (bad(number), v6) {
+                    (false, false) => via("198.18.0.2"),
+                    (false, true) => via("2001:db8::2"),
+                    (true, false) => via("192.0.2.99"),
+                    (true, true) => via("2001:db8:ffff::99"),
+                };
+                RouteChange::Replace(KernelRoute { prefix: numbered(number, v6), target })
+            })
+            .collect();
+        let report = kernel.apply(&changes).unwrap();
+        assert_eq!((report.replaced, report.failed), (3333, 1667));
+        let expected: Vec<_> =
+            (0..5000).filter(|n| bad(*n)).map(|n| numbered(n, n % 2 == 0)).take(16).collect();
+        assert_eq!(report.failures.iter().map(|failure| failure.prefix).collect::<Vec<_>>(), expected);
+        // IPv4 says why in words, IPv6 only by number.
+        let words = report.failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(words.contains("Nexthop has invalid gateway"), "{words}");
+        let read = ours(&mut kernel);
+        assert_eq!(read.len(), 3333);
+        assert!((0..5000).all(|n| read.contains_key(&numbered(n, n % 2 == 0)) != bad(n)));
+    });
+}
+
+#[test]
+fn drift_is_found_counted_and_mended() {
+    in_namespace("drift_is_found_counted_and_mended", || {
+        cable();
+        let mut kernel = open();
+        let desired: Vec<_> = (0..3000)
+            .map(|number| {
+                let v6 = number % 3 == 0;
+                let target = via(if v6 { "2001:db8::2" } else { "198.18.0.2" });
+                KernelRoute { prefix: numbered(number, v6), target }
+            })
+            .collect();
+        let report = kernel.repair(desired.iter().copied()).unwrap();
+        assert_eq!(
+            (report.missing, report.extra, report.changed, report.failed),
+            (3000, 0, 0, 0),
+            "{report}"
+        );
+        let clean = RepairReport { good: 3000, ..RepairReport::default() };
+        assert_eq!(kernel.repair(desired.iter().copied()).unwrap(), clean);
+
+        // By hand: two deleted, two led elsewhere, three added, one of them with another metric; one of somebody
+        // else, which is none of our business.
+        ip("route del 10.0.1.0/24 proto 116 metric 116");
+        ip("-6 route del 2001:db9:3::/48 proto 116 metric 116");
+        ip("route change 10.0.2.0/24 via 198.18.0.77 proto 116 metric 116");
+        ip("route replace blackhole 10.0.4.0/24 proto 116 metric 116");
+        ip("route add 10.200.0.0/16 via 198.18.0.2 proto 116 metric 116");
+        ip("route add 10.0.5.0/24 via 198.18.0.2 proto 116 metric 7");
+        ip("-6 route add 2001:db8:ffff::/48 via 2001:db8::2 proto 116 metric 116");
+        ip("route add 10.201.0.0/16 via 198.18.0.2 proto static metric 116");
+        let report = kernel.repair(desired.iter().rev().copied()).unwrap();
+        assert_eq!(
+            report,
+            RepairReport { good: 2996, missing: 2, changed: 2, extra: 3, ..RepairReport::default() },
+            "{report}"
+        );
+        assert_eq!(kernel.repair(desired.iter().copied()).unwrap(), clean);
+        assert!(ip("route show 10.201.0.0/16").contains("proto static"));
+
+        // A link that goes takes its IPv4 routes along; as long as it is away they cannot be mended.
+        ip("link set v0 down");
+        let report = kernel.repair(desired.iter().copied()).unwrap();
+        assert!(report.missing >= 2000 && report.failed == report.missing, "{report}");
+        assert!(!report.failures.is_empty());
+        ip("link set v0 up");
+        ip("address replace 2001:db8::1/64 dev v0 nodad");
+        let report = kernel.repair(desired.iter().copied()).unwrap();
+        assert!(report.missing >= 2000 && report.failed == 0, "{report} {:?}", report.failures);
+        assert_eq!(kernel.repair(desired).unwrap(), clean);
+    });
+}
+
+/// Any set of routes becomes any other, and the counts are the differences of the sets.
+#[test]
+fn repair_makes_any_set_of_any_other() {
+    in_namespace("repair_makes_any_set_of_any_other", || {
+        cable();
+        let mut kernel = open();
+        let mut random = thalweg_base::XorShift64Star::new(7);
+        let mut have: BTreeMap<IpPrefix, RouteTarget> = BTreeMap::new();
+        for round in 0..30 {
+            let mut want = BTreeMap::new();
+            for _ in 0..random.below(400) {
+                let number = random.below(300);
+                let v6 = random.below(2) == 0;
+                let target = match random.below(4) {
+                    0 => RouteTarget::Blackhole,
+                    n if v6 => via(&format!("2001:db8::{}", n + 1)),
+                    n => via(&format!("198.18.0.{}", n + 1)),
+                };
+                want.insert(numbered(number, v6), target);
+            }
+            let report = kernel
+                .repair(want.iter().map(|(prefix, target)| KernelRoute { prefix: *prefix, target: *target }))
+                .unwrap();
+            let count = |test: &dyn Fn(Option<&RouteTarget>, Option<&RouteTarget>) -> bool| {
+                let all: std::collections::BTreeSet<_> = have.keys().chain(want.keys()).collect();
+                all.into_iter().filter(|prefix| test(have.get(prefix), want.get(prefix))).count() as u64
+            };
+            let expected = RepairReport {
+                good: count(&|have, want| have.is_some() && have == want),
+                missing: count(&|have, want| have.is_none() && want.is_some()),
+                extra: count(&|have, want| have.is_some() && want.is_none()),
+                changed: count(&|have, want| have.is_some() && want.is_some() && have != want),
+                ..RepairReport::default()
+            };
+            assert_eq!(report, expected, "round {round}");
+            let read = ours(&mut kernel);
+            assert_eq!(read.len(), want.len());
+            assert!(want.iter().all(|(prefix, target)| target.is_met_by(read[prefix])));
+            have = want;
+        }
+    });
+}
+
+#[test]
+fn what_a_predecessor_left_is_removed_and_nothing_else() {
+    in_namespace("what_a_predecessor_left_is_removed_and_nothing_else", || {
+        cable();
+        ip("route add 10.1.0.0/16 via 198.18.0.2 proto 116 metric 116");
+        ip("route add 10.1.0.0/16 via 198.18.0.3 proto 116 metric 200");
+        ip("-6 route add 2001:db8:1::/48 via 2001:db8::2 proto 116 metric 5");
+        ip("route add 10.2.0.0/16 via 198.18.0.2 proto 186 metric 116");
+        ip("route add 10.3.0.0/16 via 198.18.0.2 proto 116 table 77");
+        let mut kernel = open();
+        let report = kernel.remove_all().unwrap();
+        assert_eq!((report.deleted, report.failed), (3, 0), "{report:?}");
+        assert!(ours(&mut kernel).is_empty());
+        assert!(ip("route show 10.2.0.0/16").contains("proto bgp"));
+
+        // Another table, with a number that fits no octet, which need not exist.
+        let options = KernelOptions { table: 1077, ..KernelOptions::default() };
+        let mut elsewhere = KernelRoutes::open(options).unwrap();
+        assert!(ours(&mut elsewhere).is_empty());
+        elsewhere.apply(&[replace("10.4.0.0/16", via("198.18.0.2"))]).unwrap();
+        elsewhere.apply(&[replace("2001:db8:4::/48", via("2001:db8::2"))]).unwrap();
+        assert!(ip("route show table 1077").contains("10.4.0.0/16 via 198.18.0.2"));
+        assert_eq!(ours(&mut elsewhere).len(), 2);
+        assert!(ours(&mut kernel).is_empty(), "a table of its own");
+        assert_eq!(elsewhere.remove_all().unwrap().deleted, 2);
+        assert!(ip("route show table 77").contains("10.3.0.0/16"));
+    });
+}
+
+#[test]
+fn objects_move_all_their_routes_at_once() {
+    in_namespace("objects_move_all_their_routes_at_once", || {
+        let v0 = cable();
+        let mut kernel = open();
+        let gateway =
+            |address: &str| RouteTarget::Gateway { address: address.parse().unwrap(), interface: Some(v0) };
+        kernel.set_object(1001, gateway("198.18.0.2"), false).unwrap();
+        kernel.set_object(1002, gateway("2001:db8::2"), true).unwrap();
+        let changes: Vec<_> = (0..100)
+            .map(|number| {
+                let (v6, id) = (number % 2 == 0, 1001 + u32::from(number % 2 == 0));
+                RouteChange::Replace(KernelRoute {
+                    prefix: numbered(number, v6),
+                    target: RouteTarget::Object(id),
+                })
+            })
+            .collect();
+        assert_eq!(kernel.apply(&changes).unwrap().replaced, 100);
+        assert!(ours(&mut kernel).values().all(|target| matches!(target, RouteTarget::Object(1001 | 1002))));
+        kernel.set_object(1001, gateway("198.18.0.3"), false).unwrap();
+        assert!(ip("route get 10.0.1.7").contains("via 198.18.0.3"));
+        kernel.set_object(1001, RouteTarget::Blackhole, false).unwrap();
+        assert!(ip("nexthop show id 1001").contains("blackhole"));
+        let error = kernel.set_object(1003, via("192.0.2.1"), false).expect_err("no interface");
+        assert!(matches!(error, KernelError::Refused { .. }), "{error}");
+        assert_eq!(kernel.remove_objects().unwrap(), 2);
+        kernel.remove_object(1001).unwrap();
+        assert!(ours(&mut kernel).is_empty(), "routes go with their objects");
+    });
+}
+
+#[test]
+fn the_view_says_what_next_hops_resolve_to() {
+    in_namespace("the_view_says_what_next_hops_resolve_to", || {
+        let v0 = cable();
+        ip("link add w0 type veth peer name w1");
+        ip("address add 198.18.9.1/24 dev w0");
+        ip("address add 198.18.5.1 peer 198.18.5.2/32 dev v0");
+        ip("route add 10.9.0.0/16 via 198.18.0.9");
+        ip("neighbour add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0 nud permanent");
+        open().apply(&[replace("10.8.0.0/16", via("198.18.0.2"))]).unwrap();
+        let view = NetworkView::read(116).unwrap();
+        let link = view.link(v0).unwrap();
+        assert!(link.is_up && link.mtu_bytes == 1500 && link.mac.is_some(), "{link:?}");
+        for (address, own) in
+            [("198.18.0.1", true), ("198.18.5.1", true), ("198.18.5.2", false), ("2001:db8::1", true)]
+        {
+            assert_eq!(view.is_own(address.parse().unwrap()), own, "{address}");
+        }
+        let connected: Vec<_> = view.connected().map(|(prefix, _)| prefix.to_string()).collect();
+        for network in ["198.18.0.0/24", "198.18.5.2/32", "2001:db8::/64"] {
+            assert!(connected.contains(&network.to_owned()), "{network} not in {connected:?}");
+        }
+        assert!(!connected.contains(&"198.18.9.0/24".to_owned()), "w0 is down");
+        let others: Vec<_> = view.routes.iter().map(|route| route.prefix.to_string()).collect();
+        assert!(others.contains(&"10.9.0.0/16".to_owned()) && !others.contains(&"10.8.0.0/16".to_owned()));
+        let neighbor = view.neighbors.iter().find(|n| n.address == IpAddr::from([198, 18, 0, 2])).unwrap();
+        assert_eq!((neighbor.interface, neighbor.mac), (v0, Some([2, 0, 0, 0, 0, 2])));
+    });
+}
+
+#[test]
+fn events_come_as_things_happen() {
+    in_namespace("events_come_as_things_happen", || {
+        let v0 = cable();
+        let watch = Watch { links: true, addresses: true, neighbors: true, routes: true };
+        let mut monitor = Monitor::open(watch).unwrap();
+        let mut quiet = Monitor::open(Watch::default()).unwrap();
+        let mut expect = |what: &str, test: &dyn Fn(&KernelEvent) -> bool| {
+            let begun = Instant::now();
+            loop {
+                match monitor.poll_event().unwrap() {
+                    Some(event) if test(&event) => return,
+                    Some(_) => {}
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+                assert!(begun.elapsed() < Duration::from_secs(20), "no event: {what}");
+            }
+        };
+        let prefix: IpPrefix = "10.1.0.0/16".parse().unwrap();
+        ip("route add 10.1.0.0/16 via 198.18.0.2");
+        expect("route", &|e| matches!(e, KernelEvent::Route(route) if route.prefix == prefix));
+        ip("route del 10.1.0.0/16");
+        expect("route gone", &|e| matches!(e, KernelEvent::RouteGone(route) if route.prefix == prefix));
+        ip("address add 198.18.7.1/24 dev v0");
+        let own: IpAddr = [198, 18, 7, 1].into();
+        expect("address", &|e| matches!(e, KernelEvent::Address(a) if a.address == own && a.interface == v0));
+        ip("address del 198.18.7.1/24 dev v0");
+        expect("address gone", &|e| matches!(e, KernelEvent::AddressGone(a) if a.address == own));
+        ip("neighbour add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0");
+        let mac = Some([2, 0, 0, 0, 0, 2]);
+        expect("neighbour", &|e| matches!(e, KernelEvent::Neighbor(n) if n.mac == mac));
+        ip("neighbour del 198.18.0.2 dev v0");
+        expect(
+            "neighbour gone",
+            &|e| matches!(e, KernelEvent::Neighbor(n) | KernelEvent::NeighborGone(n) if n.mac.is_none()),
+        );
+        ip("link set v1 down");
+        expect("carrier gone", &|e| matches!(e, KernelEvent::Link(link) if link.index == v0 && !link.is_up));
+        ip("link del v0");
+        expect("link gone", &|e| *e == KernelEvent::LinkGone(v0));
+        assert_eq!(quiet.poll_event().unwrap(), None);
+    });
+}
+
+#[test]
+fn events_that_do_not_fit_are_reported_as_lost() {
+    in_namespace("events_that_do_not_fit_are_reported_as_lost", || {
+        cable();
+        let mut monitor = Monitor::open(Watch { routes: true, ..Watch::default() }).unwrap();
+        let mut kernel = open();
+        let overrun = |monitor: &mut Monitor| {
+            while let Some(event) = monitor.poll_event().unwrap() {
+                if event == KernelEvent::Overrun {
+                    return true;
+                }
+            }
+            false
+        };
+        let blackhole = RouteTarget::Blackhole;
+        let add: Vec<_> = (0..60_000)
+            .map(|n| RouteChange::Replace(KernelRoute { prefix: numbered(n, false), target: blackhole }))
+            .collect();
+        assert_eq!(kernel.apply(&add).unwrap().replaced, 60_000);
+        assert!(overrun(&mut monitor));
+        // It goes on hearing.
+        while monitor.poll_event().unwrap().is_some() {}
+        kernel.apply(&[RouteChange::Delete(numbered(0, false))]).unwrap();
+        assert!(matches!(monitor.poll_event().unwrap(), Some(KernelEvent::RouteGone(_))));
+    });
+}
+
+#[test]
+fn without_the_right_the_error_says_so() {
+    const NAME: &str = "without_the_right_the_error_says_so";
+    const WITHOUT: &str = "THALWEG_TEST_WITHOUT_RIGHT";
+    if std::env::var_os(WITHOUT).is_some() {
+        let mut kernel = open();
+        kernel.read(|_| {}).expect("reading needs no right");
+        let error = kernel.apply(&[replace("10.0.0.0/8", RouteTarget::Blackhole)]).expect_err("no right");
+        assert!(matches!(error, KernelError::NotPermitted), "{error}");
+        assert!(error.to_string().contains("CAP_NET_ADMIN"));
+        return;
+    }
+    in_namespace(NAME, || {
+        let output = std::process::Command::new("setpriv")
+            .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(WITHOUT, "1")
+            .output();
+        match output {
+            Err(error) => thalweg_testdata::skipped(&format!("{NAME}: setpriv: {error}")),
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{said}");
+            }
+        }
+    });
+}

@@ -1,0 +1,197 @@
+//! `thalweg mrt`: what MRT files say, as lines, as JSON, or counted.
+//!
+//! Output is kept whatever happens to the input: damage goes to standard error, at most [`ERRORS_SHOWN`] lines
+//! of it, and the exit code says that there was some. Memory is bounded by the largest record, except for
+//! `--count`, which remembers every prefix and peer it has seen.
+
+use crate::cli::{Format, MrtArgs};
+use crate::{Failure, print};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::Path;
+use thalweg_base::IpPrefix;
+use thalweg_ports::{MrtError, MrtItem, MrtProblem, MrtReader};
+use thalweg_wire::mrt::{
+    Action, Content, Endpoint, Fault, LineTime, RecordType, visit_changes, write_json, write_lines,
+};
+
+/// How many errors are told one by one; the rest is a number.
+const ERRORS_SHOWN: u64 = 100;
+/// Output is written in pieces of about this size.
+const OUTPUT_BYTES: usize = 256 * 1024;
+
+pub(crate) fn run(args: &MrtArgs, format: Format) -> Result<(), Failure> {
+    let mut errors = Errors::default();
+    let mut counted = Counted::default();
+    let mut out = Vec::with_capacity(2 * OUTPUT_BYTES);
+    let time = if args.human_time { LineTime::Human } else { LineTime::Unix };
+    for path in &args.files {
+        read(path, &mut errors, |item| {
+            counted.record(item);
+            let result = match (args.count, format) {
+                (true, _) => counted.changes(&item.content),
+                (false, Format::Human) => write_lines(&mut out, &item.record, &item.content, time),
+                (false, Format::Json) => write_json(&mut out, &item.record, &item.content),
+            };
+            if out.len() >= OUTPUT_BYTES {
+                flush(&mut out)?;
+            }
+            Ok(result)
+        })?;
+    }
+    flush(&mut out)?;
+    if args.count {
+        print(&if format == Format::Json { counted.to_json(&errors) } else { counted.to_text(&errors) })?;
+    }
+    if args.verbose {
+        counted.tell_skipped();
+    }
+    match errors.count {
+        0 => Ok(()),
+        count => Err(Failure::Damaged { errors: count, not_shown: count.saturating_sub(ERRORS_SHOWN) }),
+    }
+}
+
+fn flush(out: &mut Vec<u8>) -> Result<(), Failure> {
+    let result = std::io::stdout().lock().write_all(out).map_err(Failure::Output);
+    out.clear();
+    result
+}
+
+/// Hands every record of a file to `take`, which says what is wrong with it.
+fn read(
+    path: &Path,
+    errors: &mut Errors,
+    mut take: impl FnMut(&MrtItem<'_>) -> Result<Result<(), Fault>, Failure>,
+) -> Result<(), Failure> {
+    let mut reader = match MrtReader::open(path) {
+        Ok(reader) => reader,
+        Err(error) => {
+            errors.tell(&error);
+            return Ok(());
+        }
+    };
+    while let Some(result) = reader.next() {
+        match result {
+            Ok(item) => {
+                let (record, offset, kind) = (item.number, item.offset, item.record.kind);
+                if let Err(fault) = take(&item)? {
+                    let problem = MrtProblem::Record(kind, fault);
+                    errors.tell(&MrtError { file: reader.name().to_owned(), record, offset, problem });
+                }
+            }
+            Err(error) => errors.tell(&error),
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Errors {
+    count: u64,
+}
+
+impl Errors {
+    fn tell(&mut self, error: &MrtError) {
+        self.count += 1;
+        if self.count <= ERRORS_SHOWN {
+            let _ = writeln!(std::io::stderr(), "error: {error}");
+        }
+    }
+}
+
+/// What `--count` counts.
+#[derive(Default)]
+struct Counted {
+    records: BTreeMap<RecordType, u64>,
+    skipped: BTreeMap<RecordType, u64>,
+    routes: u64,
+    announcements: u64,
+    withdrawals: u64,
+    states: u64,
+    prefixes: HashSet<IpPrefix>,
+    latest: Option<IpPrefix>,
+    peers: BTreeSet<Endpoint>,
+}
+
+impl Counted {
+    fn record(&mut self, item: &MrtItem<'_>) {
+        *self.records.entry(item.record.kind).or_default() += 1;
+        if matches!(item.content, Content::Skipped) {
+            *self.skipped.entry(item.record.kind).or_default() += 1;
+        }
+    }
+
+    fn changes(&mut self, content: &Content<'_>) -> Result<(), Fault> {
+        visit_changes(content, |change| {
+            let prefix = match change.action {
+                Action::Route { entry, .. } => {
+                    self.routes += 1;
+                    Some(entry.prefix)
+                }
+                Action::Announce { prefix, .. } => {
+                    self.announcements += 1;
+                    Some(prefix)
+                }
+                Action::Withdraw { prefix, .. } => {
+                    self.withdrawals += 1;
+                    Some(prefix)
+                }
+                Action::State { .. } => {
+                    self.states += 1;
+                    None
+                }
+            };
+            self.peers.insert(change.peer);
+            // Routes of a table come prefix by prefix.
+            if let Some(prefix) = prefix.filter(|_| prefix != self.latest) {
+                self.prefixes.insert(prefix);
+                self.latest = Some(prefix);
+            }
+        })
+    }
+
+    fn rows(&self, errors: &Errors) -> [(&'static str, u64); 8] {
+        let v4 = self.prefixes.iter().filter(|prefix| matches!(prefix, IpPrefix::V4(_))).count();
+        [
+            ("routes", self.routes),
+            ("announcements", self.announcements),
+            ("withdrawals", self.withdrawals),
+            ("state_changes", self.states),
+            ("ipv4_prefixes", v4 as u64),
+            ("ipv6_prefixes", (self.prefixes.len() - v4) as u64),
+            ("peers", self.peers.len() as u64),
+            ("errors", errors.count),
+        ]
+    }
+
+    fn to_text(&self, errors: &Errors) -> String {
+        let mut text = String::new();
+        for (kind, count) in &self.records {
+            let _ = writeln!(text, "{count:>12}  records {kind}");
+        }
+        for (name, count) in self.rows(errors) {
+            let _ = writeln!(text, "{count:>12}  {}", name.replace('_', " "));
+        }
+        text
+    }
+
+    fn to_json(&self, errors: &Errors) -> String {
+        let records: serde_json::Map<_, _> =
+            self.records.iter().map(|(kind, count)| (kind.to_string(), json!(count))).collect();
+        let mut summary = serde_json::Map::new();
+        summary.insert("records".to_owned(), records.into());
+        for (name, count) in self.rows(errors) {
+            summary.insert(name.to_owned(), json!(count));
+        }
+        format!("{:#}\n", serde_json::Value::Object(summary))
+    }
+
+    fn tell_skipped(&self) {
+        for (kind, count) in &self.skipped {
+            let _ = writeln!(std::io::stderr(), "skipped: {count} records {kind}");
+        }
+    }
+}

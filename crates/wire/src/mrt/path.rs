@@ -1,0 +1,304 @@
+//! Path attributes as leniently as old files need: what can be read is read, the first fault is remembered.
+//!
+//! Sessions judge attributes by RFC 7606; a reader of files has nobody to complain to. An attribute of the
+//! wrong length is left out, of two with the same code the first counts.
+
+use super::bytes::Bytes;
+use super::nlri::Prefixes;
+use super::{AsSize, Expected, Fault};
+use crate::bgp::attribute;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The AS that stands where a four-octet number did not fit (RFC 6793).
+const AS_TRANS: u32 = 23456;
+
+/// The attributes of a route or message, found once.
+#[derive(Clone, Copy, Debug)]
+pub struct PathView<'a> {
+    /// How long AS numbers are in AS_PATH and AGGREGATOR.
+    pub as_size: AsSize,
+    /// ORIGIN, whatever its value.
+    pub origin: Option<u8>,
+    /// AS_PATH as it stands; see [`Self::four_octet_path`].
+    pub as_path: Option<&'a [u8]>,
+    /// AS4_PATH as it stands.
+    pub as4_path: Option<&'a [u8]>,
+    /// NEXT_HOP.
+    pub next_hop: Option<Ipv4Addr>,
+    /// MULTI_EXIT_DISC.
+    pub med: Option<u32>,
+    /// LOCAL_PREF.
+    pub local_pref: Option<u32>,
+    /// ATOMIC_AGGREGATE is there.
+    pub atomic_aggregate: bool,
+    /// AGGREGATOR, from AS4_AGGREGATOR where that counts.
+    pub aggregator: Option<(u32, Ipv4Addr)>,
+    /// COMMUNITIES as they stand, four octets each.
+    pub communities: &'a [u8],
+    /// EXTENDED COMMUNITIES as they stand, eight octets each.
+    pub extended_communities: &'a [u8],
+    /// LARGE_COMMUNITY as it stands, twelve octets each.
+    pub large_communities: &'a [u8],
+    /// MP_REACH_NLRI.
+    pub mp_reach: Option<MpReach<'a>>,
+    /// MP_UNREACH_NLRI.
+    pub mp_unreach: Option<MpUnreach<'a>>,
+    /// The first thing that could not be read.
+    pub fault: Option<Fault>,
+}
+
+/// MP_REACH_NLRI (RFC 4760), whole or, in TABLE_DUMP_V2, the next hop only.
+#[derive(Clone, Copy, Debug)]
+pub struct MpReach<'a> {
+    /// AFI and SAFI; `None` if only the next hop is there.
+    pub family: Option<(u16, u8)>,
+    /// The next hop as it stands.
+    pub next_hop: &'a [u8],
+    nlri: Bytes<'a>,
+}
+
+impl<'a> MpReach<'a> {
+    /// The next hop's address, the global one if a link-local one is there too.
+    pub fn next_hop_address(&self) -> Option<IpAddr> {
+        match *self.next_hop {
+            [a, b, c, d] => Some(Ipv4Addr::new(a, b, c, d).into()),
+            _ => self.next_hop.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into()),
+        }
+    }
+
+    /// The routes, of families whose NLRI is prefixes.
+    pub fn prefixes(&self, add_path: bool) -> Option<Prefixes<'a>> {
+        prefixes(self.family?, self.nlri, add_path)
+    }
+}
+
+/// MP_UNREACH_NLRI (RFC 4760).
+#[derive(Clone, Copy, Debug)]
+pub struct MpUnreach<'a> {
+    /// AFI and SAFI.
+    pub family: (u16, u8),
+    nlri: Bytes<'a>,
+}
+
+impl<'a> MpUnreach<'a> {
+    /// The routes, of families whose NLRI is prefixes.
+    pub fn prefixes(&self, add_path: bool) -> Option<Prefixes<'a>> {
+        prefixes(self.family, self.nlri, add_path)
+    }
+}
+
+/// SAFI 3 was "unicast and multicast" in RFC 2858.
+fn prefixes((afi, safi): (u16, u8), nlri: Bytes<'_>, add_path: bool) -> Option<Prefixes<'_>> {
+    match (afi, safi) {
+        (1, 1..=3) => Some(Prefixes::new(nlri, false, add_path)),
+        (2, 1..=3) => Some(Prefixes::new(nlri, true, add_path)),
+        _ => None,
+    }
+}
+
+impl<'a> PathView<'a> {
+    /// Looks through attributes; faults count from their beginning.
+    pub fn new(attributes: &'a [u8], as_size: AsSize) -> Self {
+        Self::at(Bytes::new(attributes, 0), as_size)
+    }
+
+    #[inline]
+    pub(super) fn at(attributes: Bytes<'a>, as_size: AsSize) -> Self {
+        let mut view = Self {
+            as_size,
+            origin: None,
+            as_path: None,
+            as4_path: None,
+            next_hop: None,
+            med: None,
+            local_pref: None,
+            atomic_aggregate: false,
+            aggregator: None,
+            communities: &[],
+            extended_communities: &[],
+            large_communities: &[],
+            mp_reach: None,
+            mp_unreach: None,
+            fault: None,
+        };
+        let mut rest = attributes;
+        let mut as4_aggregator = None;
+        while !rest.is_empty() {
+            let read = attribute_of(&mut rest)
+                .and_then(|(code, value)| view.take(code, value, &mut as4_aggregator));
+            if let Err(fault) = read {
+                view.fault.get_or_insert(fault);
+            }
+        }
+        view.settle_as4(as4_aggregator);
+        view
+    }
+
+    /// RFC 6793 4.2.3: AS4_AGGREGATOR counts if AGGREGATOR says AS_TRANS; if it says anything else, neither
+    /// AS4_AGGREGATOR nor AS4_PATH does.
+    fn settle_as4(&mut self, as4_aggregator: Option<(u32, Ipv4Addr)>) {
+        if self.as_size == AsSize::Four {
+            self.as4_path = None;
+        } else if let (Some((asn, _)), Some(_)) = (self.aggregator, as4_aggregator) {
+            if asn == AS_TRANS {
+                self.aggregator = as4_aggregator;
+            } else {
+                self.as4_path = None;
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        code: u8,
+        mut value: Bytes<'a>,
+        as4_aggregator: &mut Option<(u32, Ipv4Addr)>,
+    ) -> Result<(), Fault> {
+        match code {
+            attribute::ORIGIN => first(&mut self.origin, value.u8("ORIGIN")?),
+            attribute::AS_PATH => {
+                first(&mut self.as_path, value.rest());
+                if !self.is_path_whole() {
+                    return Err(Fault { at: value.at(), expected: Expected::AsPath });
+                }
+            }
+            attribute::AS4_PATH => first(&mut self.as4_path, value.rest()),
+            attribute::NEXT_HOP => first(&mut self.next_hop, value.array::<4>("NEXT_HOP")?.into()),
+            attribute::MED => first(&mut self.med, value.u32("MULTI_EXIT_DISC")?),
+            attribute::LOCAL_PREF => first(&mut self.local_pref, value.u32("LOCAL_PREF")?),
+            attribute::ATOMIC_AGGREGATE => self.atomic_aggregate = true,
+            attribute::AGGREGATOR => {
+                // Its length tells its form, whatever the record says of AS numbers.
+                let asn = value.asn(value.len() != 6, "AGGREGATOR")?;
+                first(&mut self.aggregator, (asn, value.array::<4>("AGGREGATOR")?.into()));
+            }
+            attribute::AS4_AGGREGATOR => {
+                let asn = value.u32("AS4_AGGREGATOR")?;
+                first(as4_aggregator, (asn, value.array::<4>("AS4_AGGREGATOR")?.into()));
+            }
+            attribute::COMMUNITIES if self.communities.is_empty() => self.communities = value.rest(),
+            attribute::EXTENDED_COMMUNITIES if self.extended_communities.is_empty() => {
+                self.extended_communities = value.rest();
+            }
+            attribute::LARGE_COMMUNITIES if self.large_communities.is_empty() => {
+                self.large_communities = value.rest();
+            }
+            attribute::MP_REACH_NLRI => first(&mut self.mp_reach, mp_reach(value)?),
+            attribute::MP_UNREACH_NLRI => {
+                let family = (value.u16("MP_UNREACH_NLRI")?, value.u8("MP_UNREACH_NLRI")?);
+                first(&mut self.mp_unreach, MpUnreach { family, nlri: value });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// AS_PATH with four-octet numbers, AS4_PATH merged in (RFC 6793 4.2.3); `scratch` holds it where it does
+    /// not stand in the record as it is. Where a path cannot be read, the result is cut there.
+    pub fn four_octet_path<'s>(&self, scratch: &'s mut Vec<u8>) -> Option<&'s [u8]>
+    where
+        'a: 's,
+    {
+        let path = self.as_path?;
+        if self.as_size == AsSize::Four {
+            return Some(path);
+        }
+        scratch.clear();
+        let hops = |kind: u8, count: usize| if is_set(kind) { 1 } else { count };
+        let length: usize = segments(path, 2).map(|(kind, asns)| hops(kind, asns.len() / 2)).sum();
+        let newer = self.as4_path.unwrap_or_default();
+        let newer_length: usize = segments(newer, 4).map(|(kind, asns)| hops(kind, asns.len() / 4)).sum();
+        // The older path's first hops are those that the newer one does not have.
+        let (mut left, newer) =
+            if newer_length <= length { (length - newer_length, newer) } else { (length, &[][..]) };
+        let whole = newer.is_empty();
+        for (kind, asns) in segments(path, 2) {
+            if left == 0 && !whole {
+                break;
+            }
+            let count = asns.len() / 2;
+            let taken = if is_set(kind) { count } else { count.min(left) };
+            left -= hops(kind, taken).min(left);
+            scratch.extend([kind, taken as u8]);
+            for asn in asns.as_chunks::<2>().0.iter().take(taken) {
+                scratch.extend([0, 0, asn[0], asn[1]]);
+            }
+        }
+        scratch.extend_from_slice(newer);
+        Some(scratch)
+    }
+
+    /// Whether AS_PATH is segments up to its end.
+    pub fn is_path_whole(&self) -> bool {
+        let octets = self.as_size.octets();
+        let path = self.as_path.unwrap_or_default();
+        segments(path, octets).map(|(_, asns)| 2 + asns.len()).sum::<usize>() == path.len()
+    }
+}
+
+fn is_set(kind: u8) -> bool {
+    matches!(kind, 1 | 4)
+}
+
+/// Segments as type and AS numbers; ends where it cannot go on.
+pub(super) fn segments(path: &[u8], octets: usize) -> impl Iterator<Item = (u8, &[u8])> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        let (&[kind, count], after) = rest.split_first_chunk::<2>()?;
+        let (asns, after) = after.split_at_checked(usize::from(count) * octets)?;
+        if !(1..=4).contains(&kind) {
+            return None;
+        }
+        rest = after;
+        Some((kind, asns))
+    })
+}
+
+fn first<T>(slot: &mut Option<T>, value: T) {
+    slot.get_or_insert(value);
+}
+
+/// The next attribute's code and value. One that is cut short is the last.
+#[inline]
+fn attribute_of<'a>(rest: &mut Bytes<'a>) -> Result<(u8, Bytes<'a>), Fault> {
+    let mut read = || {
+        let flags = rest.u8("an attribute's flags")?;
+        let code = rest.u8("an attribute's code")?;
+        let length = if flags & attribute::FLAG_EXTENDED == 0 {
+            usize::from(rest.u8("an attribute's length")?)
+        } else {
+            usize::from(rest.u16("an attribute's length")?)
+        };
+        Ok((code, rest.take(length, "an attribute")?))
+    };
+    let result = read();
+    if result.is_err() {
+        *rest = Bytes::new(&[], 0);
+    }
+    result
+}
+
+fn mp_reach(mut value: Bytes<'_>) -> Result<MpReach<'_>, Fault> {
+    const WHAT: &str = "MP_REACH_NLRI";
+    // No AFI is above 255 here, and no next hop is empty: the first octet tells the forms apart.
+    if value.rest().first().is_some_and(|length| *length != 0) {
+        let length = value.u8(WHAT)?;
+        let next_hop = value.take(usize::from(length), "a next hop")?.rest();
+        return Ok(MpReach { family: None, next_hop, nlri: value });
+    }
+    let family = (value.u16(WHAT)?, value.u8(WHAT)?);
+    let length = value.u8(WHAT)?;
+    let next_hop = value.take(usize::from(length), "a next hop")?.rest();
+    // Attachment points were never used; RFC 4760 made their number a reserved octet.
+    let at = value.at();
+    for _ in 0..value.u8(WHAT)? {
+        let length = value.u8(WHAT)?;
+        let octets = usize::from(length).div_ceil(2);
+        if octets > value.len() {
+            let expected = Expected::Octets { what: WHAT, wanted: octets, left: value.len() };
+            return Err(Fault { at, expected });
+        }
+        value.take(octets, WHAT)?;
+    }
+    Ok(MpReach { family: Some(family), next_hop, nlri: value })
+}

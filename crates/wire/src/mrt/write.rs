@@ -1,0 +1,244 @@
+//! Writing: table dumps as TABLE_DUMP_V2 (RFC 6396 4.3, RFC 8050 4), messages and states as BGP4MP_ET with
+//! four-octet AS numbers (4.4, RFC 8050 3).
+//!
+//! Everything appends one whole record to a `Vec`, or nothing at all.
+
+use super::{Direction, Endpoint, HEADER_BYTES, PeerIndex, RECORD_BYTES_MAX, RecordType};
+use std::fmt;
+use std::net::IpAddr;
+use thalweg_base::IpPrefix;
+
+/// Why a record cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// More than a field can say.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        found: usize,
+        /// And how many there may be.
+        max: usize,
+    },
+    /// The two ends of a session have addresses of different families.
+    MixedFamilies,
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { what, found, max } => write!(f, "{found} {what}, of which there may be {max}"),
+            Self::MixedFamilies => write!(f, "the ends of a session have addresses of different families"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+fn within(what: &'static str, found: usize, max: usize) -> Result<(), WriteError> {
+    if found <= max { Ok(()) } else { Err(WriteError::TooMany { what, found, max }) }
+}
+
+/// When something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timestamp {
+    /// Seconds since the epoch.
+    pub seconds: u32,
+    /// And microseconds, below a million.
+    pub microseconds: u32,
+}
+
+/// A record in the making; its length is filled in at the end.
+fn begin(out: &mut Vec<u8>, time_s: u32, kind: u16, subtype: u16) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&time_s.to_be_bytes());
+    out.extend_from_slice(&kind.to_be_bytes());
+    out.extend_from_slice(&subtype.to_be_bytes());
+    out.extend_from_slice(&[0; 4]);
+    start
+}
+
+/// No record gets longer than [`RECORD_BYTES_MAX`], so the length fits.
+fn end(out: &mut [u8], start: usize) {
+    let length = (out.len() - start - HEADER_BYTES) as u32;
+    out[start + 8..start + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
+}
+
+fn push_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => out.extend_from_slice(&v4.octets()),
+        IpAddr::V6(v6) => out.extend_from_slice(&v6.octets()),
+    }
+}
+
+fn push_prefix(out: &mut Vec<u8>, prefix: IpPrefix) {
+    out.push(prefix.length());
+    let octets = usize::from(prefix.length().div_ceil(8));
+    match prefix.address() {
+        IpAddr::V4(v4) => out.extend_from_slice(&v4.octets()[..octets]),
+        IpAddr::V6(v6) => out.extend_from_slice(&v6.octets()[..octets]),
+    }
+}
+
+/// Appends a PEER_INDEX_TABLE, which must come before the RIB records that name its peers.
+pub fn write_peer_index_table(out: &mut Vec<u8>, time_s: u32, table: &PeerIndex) -> Result<(), WriteError> {
+    const SIX: u8 = 1;
+    const FOUR_OCTET_AS: u8 = 2;
+    const MAX: usize = u16::MAX as usize;
+    within("octets of view name", table.view.len(), MAX)?;
+    within("peers", table.peers.len(), MAX)?;
+    let start = begin(out, time_s, RecordType::TABLE_DUMP_V2, 1);
+    out.extend_from_slice(&table.collector.octets());
+    out.extend_from_slice(&(table.view.len() as u16).to_be_bytes());
+    out.extend_from_slice(table.view.as_bytes());
+    out.extend_from_slice(&(table.peers.len() as u16).to_be_bytes());
+    for peer in &table.peers {
+        out.push(FOUR_OCTET_AS | if peer.address.is_ipv6() { SIX } else { 0 });
+        out.extend_from_slice(&peer.id.octets());
+        push_address(out, peer.address);
+        out.extend_from_slice(&peer.asn.to_be_bytes());
+    }
+    end(out, start);
+    Ok(())
+}
+
+/// A RIB record in the making: one prefix, then its routes. Dropped without [`finish`](Self::finish), it
+/// leaves nothing behind.
+#[derive(Debug)]
+pub struct RibRecord<'o> {
+    out: &'o mut Vec<u8>,
+    start: usize,
+    count_at: usize,
+    count: u16,
+    add_path: bool,
+    finished: bool,
+}
+
+impl<'o> RibRecord<'o> {
+    /// A unicast record; with `add_path` every entry has a path identifier.
+    pub fn begin(
+        out: &'o mut Vec<u8>,
+        time_s: u32,
+        sequence: u32,
+        prefix: IpPrefix,
+        add_path: bool,
+    ) -> Self {
+        let subtype = match (prefix, add_path) {
+            (IpPrefix::V4(_), false) => 2,
+            (IpPrefix::V6(_), false) => 4,
+            (IpPrefix::V4(_), true) => 8,
+            (IpPrefix::V6(_), true) => 10,
+        };
+        let start = begin(out, time_s, RecordType::TABLE_DUMP_V2, subtype);
+        out.extend_from_slice(&sequence.to_be_bytes());
+        push_prefix(out, prefix);
+        let count_at = out.len();
+        out.extend_from_slice(&[0; 2]);
+        Self { out, start, count_at, count: 0, add_path, finished: false }
+    }
+
+    /// Adds a route. `attributes` are in BGP's form with four-octet AS numbers, MP_REACH_NLRI (if any) with
+    /// the next hop only; `path_id` counts with `add_path`. An error leaves the record as it was: it is full,
+    /// or the attributes are too long.
+    pub fn push(
+        &mut self,
+        peer_index: u16,
+        originated_s: u32,
+        path_id: u32,
+        attributes: &[u8],
+    ) -> Result<(), WriteError> {
+        within("octets of attributes", attributes.len(), u16::MAX.into())?;
+        within("routes of a prefix", usize::from(self.count) + 1, u16::MAX.into())?;
+        let length = self.out.len() - self.start + 12 + attributes.len();
+        within("octets of a record", length, RECORD_BYTES_MAX)?;
+        self.out.extend_from_slice(&peer_index.to_be_bytes());
+        self.out.extend_from_slice(&originated_s.to_be_bytes());
+        if self.add_path {
+            self.out.extend_from_slice(&path_id.to_be_bytes());
+        }
+        self.out.extend_from_slice(&(attributes.len() as u16).to_be_bytes());
+        self.out.extend_from_slice(attributes);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Completes the record and says how many routes it has. One without any is not written.
+    pub fn finish(mut self) -> u16 {
+        if self.count > 0 {
+            self.out[self.count_at..self.count_at + 2].copy_from_slice(&self.count.to_be_bytes());
+            end(self.out, self.start);
+            self.finished = true;
+        }
+        self.count
+    }
+}
+
+impl Drop for RibRecord<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.out.truncate(self.start);
+        }
+    }
+}
+
+/// The ends of a session, and when.
+fn begin_session(
+    out: &mut Vec<u8>,
+    time: Timestamp,
+    subtype: u16,
+    peer: Endpoint,
+    local: Endpoint,
+) -> Result<usize, WriteError> {
+    if peer.address.is_ipv6() != local.address.is_ipv6() {
+        return Err(WriteError::MixedFamilies);
+    }
+    let start = begin(out, time.seconds, RecordType::BGP4MP_ET, subtype);
+    out.extend_from_slice(&time.microseconds.to_be_bytes());
+    out.extend_from_slice(&peer.asn.to_be_bytes());
+    out.extend_from_slice(&local.asn.to_be_bytes());
+    let family: u16 = if peer.address.is_ipv6() { 2 } else { 1 };
+    out.extend_from_slice(&[0, 0]);
+    out.extend_from_slice(&family.to_be_bytes());
+    push_address(out, peer.address);
+    push_address(out, local.address);
+    Ok(start)
+}
+
+/// Appends a BGP message of a session with four-octet AS numbers; `message` begins with its marker.
+pub fn write_message(
+    out: &mut Vec<u8>,
+    time: Timestamp,
+    peer: Endpoint,
+    local: Endpoint,
+    direction: Direction,
+    add_path: bool,
+    message: &[u8],
+) -> Result<(), WriteError> {
+    within("octets of a message", message.len(), u16::MAX.into())?;
+    let subtype = match (direction, add_path) {
+        (Direction::Received, false) => 4,
+        (Direction::Sent, false) => 7,
+        (Direction::Received, true) => 9,
+        (Direction::Sent, true) => 11,
+    };
+    let start = begin_session(out, time, subtype, peer, local)?;
+    out.extend_from_slice(message);
+    end(out, start);
+    Ok(())
+}
+
+/// Appends a change of a session's state (RFC 4271 8.2.2: 1 Idle to 6 Established).
+pub fn write_state_change(
+    out: &mut Vec<u8>,
+    time: Timestamp,
+    peer: Endpoint,
+    local: Endpoint,
+    old: u16,
+    new: u16,
+) -> Result<(), WriteError> {
+    let start = begin_session(out, time, 5, peer, local)?;
+    out.extend_from_slice(&old.to_be_bytes());
+    out.extend_from_slice(&new.to_be_bytes());
+    end(out, start);
+    Ok(())
+}
