@@ -26,7 +26,9 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use thalweg_wire::mrt::{Content, Decoder, Fault, HEADER_BYTES, PeerIndex, Record, RecordType, TooLong, frame};
+use thalweg_wire::mrt::{
+    Content, Decoder, Fault, HEADER_BYTES, PeerIndex, Record, RecordType, TooLong, frame,
+};
 
 pub use rotate::{MrtWriteError, MrtWriter, MrtWriterOptions};
 pub use thalweg_wire::mrt::RECORD_BYTES_MAX;

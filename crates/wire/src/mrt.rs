@@ -61,7 +61,9 @@ pub use nlri::Prefixes;
 pub use path::{MpReach, MpUnreach, PathView};
 pub use rib::{Entries, Rib, RibEntry};
 pub use text::{Action, Change, Civil, LineTime, visit_changes, write_json, write_lines};
-pub use write::{RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change};
+pub use write::{
+    RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change,
+};
 
 /// Octets of the header that every record has.
 pub const HEADER_BYTES: usize = 12;
@@ -209,6 +211,47 @@ impl<'a> Record<'a> {
     pub fn body(&self) -> &'a [u8] {
         self.body.rest()
     }
+
+    /// The BGP message it holds, if it is of a type that holds one. Needs no [`Decoder`], so that messages of a
+    /// file in memory can be kept.
+    pub fn message(&self) -> Result<Option<Message<'a>>, Fault> {
+        let content = match self.kind.kind {
+            RecordType::BGP4MP | RecordType::BGP4MP_ET => message::bgp4mp(self.kind, self.body)?,
+            RecordType::BGP => message::bgp(self.kind, self.body)?,
+            _ => return Ok(None),
+        };
+        Ok(if let Content::Message(message) = content { Some(message) } else { None })
+    }
+}
+
+/// The records of a file in memory, without compression. Ends where no whole record follows; what is left
+/// then is [`Records::rest`], empty if the file is whole.
+#[derive(Clone, Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    /// The records that `bytes` are.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// What has not been read.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Record<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Record<'a>> {
+        let (record, length) = frame(self.rest).ok()??;
+        self.rest = self.rest.get(length..)?;
+        Some(record)
+    }
 }
 
 /// A record longer than [`RECORD_BYTES_MAX`]: nothing behind it can be found.
@@ -256,9 +299,7 @@ pub fn frame(bytes: &[u8]) -> Result<Option<(Record<'_>, usize)>, TooLong> {
     }
     let body = bytes.get(HEADER_BYTES..end).unwrap_or_default();
     let (microseconds, body, at) = match body.split_first_chunk::<4>() {
-        Some((four, rest)) if kind.is_extended() => {
-            (Some(u32::from_be_bytes(*four)), rest, HEADER_BYTES + 4)
-        }
+        Some((four, rest)) if kind.is_extended() => (Some(u32::from_be_bytes(*four)), rest, HEADER_BYTES + 4),
         _ => (None, body, HEADER_BYTES),
     };
     Ok(Some((Record { time_s: word(0), microseconds, kind, body: Bytes::new(body, at) }, end)))

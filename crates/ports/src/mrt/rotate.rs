@@ -156,8 +156,7 @@ impl MrtWriter {
             _ => now_s,
         };
         let path = expand(&self.options.pattern, begun_s);
-        let failed =
-            |action, path: &Path, error| MrtWriteError { path: path.to_path_buf(), action, error };
+        let failed = |action, path: &Path, error| MrtWriteError { path: path.to_path_buf(), action, error };
         let Some(name) = path.file_name() else {
             return Err(failed("name a file by", &path, io::ErrorKind::InvalidInput.into()));
         };

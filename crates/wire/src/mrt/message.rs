@@ -202,18 +202,8 @@ pub(super) fn bgp4mp(kind: RecordType, body: Bytes<'_>) -> Result<Content<'_>, F
     let (peer, local, interface, message) = ends(body, as_size)?;
     let (message_type, whole, body) = bgp_message(message)?;
     let whole = Some(whole);
-    let mut message = Message {
-        kind,
-        peer,
-        local,
-        interface,
-        direction,
-        message_type,
-        as_size,
-        add_path,
-        whole,
-        body,
-    };
+    let mut message =
+        Message { kind, peer, local, interface, direction, message_type, as_size, add_path, whole, body };
     message.add_path = add_path || message.hides_path_ids();
     Ok(Content::Message(message))
 }

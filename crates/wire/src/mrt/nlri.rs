@@ -63,11 +63,7 @@ pub(super) fn is_nlri(nlri: &[u8], bits: u8, path_ids: bool) -> bool {
 /// Reads a prefix.
 #[inline]
 pub(super) fn prefix(bytes: &mut Bytes<'_>, six: bool) -> Result<IpPrefix, Fault> {
-    if six {
-        prefix_of::<u128>(bytes).map(IpPrefix::V6)
-    } else {
-        prefix_of::<u32>(bytes).map(IpPrefix::V4)
-    }
+    if six { prefix_of::<u128>(bytes).map(IpPrefix::V6) } else { prefix_of::<u32>(bytes).map(IpPrefix::V4) }
 }
 
 #[inline]

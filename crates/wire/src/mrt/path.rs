@@ -124,8 +124,8 @@ impl<'a> PathView<'a> {
         let mut rest = attributes;
         let mut as4_aggregator = None;
         while !rest.is_empty() {
-            let read = attribute_of(&mut rest)
-                .and_then(|(code, value)| view.take(code, value, &mut as4_aggregator));
+            let read =
+                attribute_of(&mut rest).and_then(|(code, value)| view.take(code, value, &mut as4_aggregator));
             if let Err(fault) = read {
                 view.fault.get_or_insert(fault);
             }

@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use super::nlri::{prefix, prefix_from};
-use super::{AsSize, Expected, Fault, Peer, PeerIndex, RecordType};
+use super::{AsSize, Expected, Fault, PathView, Peer, PeerIndex, RecordType};
 use std::net::Ipv4Addr;
 use thalweg_base::IpPrefix;
 
@@ -57,6 +57,16 @@ pub struct RibEntry<'a> {
     pub attributes: &'a [u8],
     /// How long AS numbers are in them.
     pub as_size: AsSize,
+    /// Where they begin in the record.
+    at: usize,
+}
+
+impl<'a> RibEntry<'a> {
+    /// Looks into the attributes.
+    #[inline]
+    pub fn path(&self) -> PathView<'a> {
+        PathView::at(Bytes::new(self.attributes, self.at), self.as_size)
+    }
 }
 
 /// Iterates over the routes of a record.
@@ -204,11 +214,12 @@ fn entry_v2<'a>(
     let originated_s = bytes.u32("a time")?;
     let path_id = if add_path { Some(bytes.u32("a path identifier")?) } else { None };
     let length = bytes.u16("the attributes' length")?;
-    let attributes = bytes.take(usize::from(length), "attributes")?.rest();
+    let taken = bytes.take(usize::from(length), "attributes")?;
+    let (attributes, at) = (taken.rest(), taken.at());
     let peer = peers.get(usize::from(index)).copied().unwrap_or(NOBODY);
     let peer_index = Some(index);
     let as_size = AsSize::Four;
-    Ok((RibEntry { peer, peer_index, originated_s, prefix, path_id, attributes, as_size }, index))
+    Ok((RibEntry { peer, peer_index, originated_s, prefix, path_id, attributes, as_size, at }, index))
 }
 
 fn layout_v1(subtype: u16) -> Option<(bool, bool)> {
@@ -255,16 +266,17 @@ pub(super) fn table_dump(kind: RecordType, mut body: Bytes<'_>) -> Result<Rib<'_
 #[inline]
 fn entry_v1<'a>(bytes: &mut Bytes<'a>, six: bool, four_octet_as: bool) -> Result<RibEntry<'a>, Fault> {
     let address = bytes.address(six, "a prefix")?;
-    let at = bytes.at();
+    let length_at = bytes.at();
     let length = bytes.u8("a prefix length")?;
-    let prefix = prefix_from(address, length, at)?;
+    let prefix = prefix_from(address, length, length_at)?;
     let _status = bytes.u8("a status")?;
     let originated_s = bytes.u32("a time")?;
     let address = bytes.address(six, "a peer's address")?;
     let asn = bytes.asn(four_octet_as, "a peer's AS")?;
     let length = bytes.u16("the attributes' length")?;
-    let attributes = bytes.take(usize::from(length), "attributes")?.rest();
+    let taken = bytes.take(usize::from(length), "attributes")?;
+    let (attributes, at) = (taken.rest(), taken.at());
     let as_size = if four_octet_as { AsSize::Four } else { AsSize::Two };
     let peer = Peer { id: Ipv4Addr::UNSPECIFIED, address, asn };
-    Ok(RibEntry { peer, peer_index: None, originated_s, prefix, path_id: None, attributes, as_size })
+    Ok(RibEntry { peer, peer_index: None, originated_s, prefix, path_id: None, attributes, as_size, at })
 }

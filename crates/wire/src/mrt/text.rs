@@ -116,16 +116,13 @@ pub enum Action<'c, 'a> {
 
 /// Calls `visit` for each route or change of a record, in order: of an UPDATE first what it withdraws, IPv4
 /// before others. What can be read is visited; the first fault is the result.
-pub fn visit_changes<'a>(
-    content: &Content<'a>,
-    mut visit: impl FnMut(&Change<'_, 'a>),
-) -> Result<(), Fault> {
+pub fn visit_changes<'a>(content: &Content<'a>, mut visit: impl FnMut(&Change<'_, 'a>)) -> Result<(), Fault> {
     match content {
         Content::Peers(_) | Content::Skipped => Ok(()),
         Content::Rib(rib) => {
             let mut fault = None;
             for entry in rib.entries() {
-                let path = PathView::new(entry.attributes, entry.as_size);
+                let path = entry.path();
                 fault = fault.or(path.fault);
                 let peer = Endpoint { address: entry.peer.address, asn: entry.peer.asn };
                 visit(&Change { peer, action: Action::Route { entry: &entry, path: &path } });

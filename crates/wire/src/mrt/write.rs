@@ -116,13 +116,7 @@ pub struct RibRecord<'o> {
 
 impl<'o> RibRecord<'o> {
     /// A unicast record; with `add_path` every entry has a path identifier.
-    pub fn begin(
-        out: &'o mut Vec<u8>,
-        time_s: u32,
-        sequence: u32,
-        prefix: IpPrefix,
-        add_path: bool,
-    ) -> Self {
+    pub fn begin(out: &'o mut Vec<u8>, time_s: u32, sequence: u32, prefix: IpPrefix, add_path: bool) -> Self {
         let subtype = match (prefix, add_path) {
             (IpPrefix::V4(_), false) => 2,
             (IpPrefix::V6(_), false) => 4,
