@@ -4,4 +4,5 @@ pub mod client;
 pub mod message;
 pub mod monitor;
 pub mod order;
+pub mod replay;
 pub mod table;

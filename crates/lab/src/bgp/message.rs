@@ -282,6 +282,11 @@ pub enum Said<'a> {
 pub struct PathView<'a>(&'a [u8]);
 
 impl<'a> PathView<'a> {
+    /// The value of an AS_PATH.
+    pub fn new(value: &'a [u8]) -> Self {
+        Self(value)
+    }
+
     /// All AS numbers, whatever kind of segment they are in.
     pub fn numbers(self) -> impl Iterator<Item = u32> + 'a {
         let mut rest = self.0;
