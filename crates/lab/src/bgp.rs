@@ -5,4 +5,5 @@ pub mod message;
 pub mod monitor;
 pub mod order;
 pub mod replay;
+pub mod scenario;
 pub mod table;
