@@ -121,15 +121,9 @@ impl Net {
         }
     }
 
-    /// Cuts the cable at an end, or mends it. Nobody at the other end hears of it but by silence: the other
-    /// device loses its carrier, but TCP does not look at carriers.
-    pub(crate) fn set_cable(&self, end: End, up: bool) {
-        let state = if up { "up" } else { "down" };
-        ip(&format!("-n {} link set v0 {state}", self.namespace(end))).expect("a cable");
-        if up {
-            // The kernel forgets IPv6 addresses of a device that goes down.
-            let _ = ip(&format!("-n {} addr add {}/64 dev v0 nodad", self.namespace(end), end.v6()));
-        }
+    /// Takes an address from an end. Whoever talks to it hears nothing more: as if the host were gone.
+    pub(crate) fn remove_address(&self, end: End, address: Ipv4Addr) {
+        ip(&format!("-n {} addr del {address}/24 dev v0", self.namespace(end))).expect("an address");
     }
 
     /// Does something in an end's namespace: threads and sockets made by it are there.
@@ -235,6 +229,13 @@ impl Process {
             Ok(Some(status)) => Err(format!("ended with {status}\n{}", self.said())),
             Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Its memory, in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
     }
 
     /// The end of its log.
