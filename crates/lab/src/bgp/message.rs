@@ -287,6 +287,19 @@ impl<'a> PathView<'a> {
         Self(value)
     }
 
+    /// Whether any segment is a set, whose order means nothing.
+    pub fn has_sets(self) -> bool {
+        const SET: u8 = 1;
+        let mut rest = self.0;
+        while let [kind, count, after @ ..] = rest {
+            if *kind == SET {
+                return true;
+            }
+            rest = after.get(4 * usize::from(*count)..).unwrap_or_default();
+        }
+        false
+    }
+
     /// All AS numbers, whatever kind of segment they are in.
     pub fn numbers(self) -> impl Iterator<Item = u32> + 'a {
         let mut rest = self.0;

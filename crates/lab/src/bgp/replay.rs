@@ -106,16 +106,32 @@ impl Replay {
 
     /// For each prefix that a peer has in the end, the hash of its path.
     pub fn expected(&self, peer: usize) -> HashMap<IpPrefix, u64> {
-        let mut expected = HashMap::new();
+        self.in_the_end(peer, |item| item.path)
+    }
+
+    /// For each prefix that a peer has in the end, its path, and whether there are sets in it: daemons may sort
+    /// those.
+    pub fn paths(&self, peer: usize) -> HashMap<IpPrefix, (Vec<u32>, bool)> {
+        self.in_the_end(peer, |item| {
+            let mut attributes = Attributes::new(item.attributes.as_deref().unwrap_or_default());
+            let value =
+                attributes.find(|each| each.code == attribute::AS_PATH).map_or(&[][..], |each| each.value);
+            let path = super::message::PathView::new(value);
+            (path.numbers().collect(), path.has_sets())
+        })
+    }
+
+    fn in_the_end<T>(&self, peer: usize, of: impl Fn(&Item) -> T) -> HashMap<IpPrefix, T> {
+        let mut routes = HashMap::new();
         for item in self.items.get(peer).into_iter().flatten() {
             for prefix in &item.prefixes {
                 match item.attributes {
-                    Some(_) => drop(expected.insert(*prefix, item.path)),
-                    None => drop(expected.remove(prefix)),
+                    Some(_) => drop(routes.insert(*prefix, of(item))),
+                    None => drop(routes.remove(prefix)),
                 }
             }
         }
-        expected
+        routes
     }
 }
 

@@ -131,16 +131,22 @@ pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family
         learns(&mut *pair.right, *family, &of_left, 65001);
     }
     pair.establish(families);
-    // The neighbour dies: its routes go. It comes back: so do they.
-    pair.right.kill();
-    for family in families {
-        learns(&mut *pair.left, *family, &[], 65002);
-    }
-    pair.right.start();
-    pair.establish(families);
-    for family in families {
-        learns(&mut *pair.left, *family, &of_right, 65002);
-        learns(&mut *pair.right, *family, &of_left, 65001);
+    // The neighbour dies, then is shut down: its routes go. It comes back: so do they.
+    for orderly in [false, true] {
+        if orderly {
+            pair.right.stop()
+        } else {
+            pair.right.kill()
+        }
+        for family in families {
+            learns(&mut *pair.left, *family, &[], 65002);
+        }
+        pair.right.start();
+        pair.establish(families);
+        for family in families {
+            learns(&mut *pair.left, *family, &of_right, 65002);
+            learns(&mut *pair.right, *family, &of_left, 65001);
+        }
     }
 }
 

@@ -13,14 +13,13 @@ use std::time::Duration;
 
 use thalweg_base::IpPrefix;
 use thalweg_lab::bgp::client::{Client, ClientConfig, Speaker};
-use thalweg_lab::bgp::message::path_hash;
 use thalweg_lab::bgp::replay::Replay;
 use thalweg_lab::bgp::table::{Neighbours, Packing, PathKind, Table};
 use thalweg_testdata::shared;
 use thalweg_wire::bgp::Family as Afi;
 
 use crate::net::{End, Net, until};
-use crate::router::{Family, Make, Router, Spec};
+use crate::router::{Family, Make, Route, Router, Spec};
 use crate::{bird, frr, gobgp, openbgpd, thalweg};
 
 /// Where the laboratory's neighbours are.
@@ -47,22 +46,39 @@ fn connect(net: &Net, speakers: &[(Ipv4Addr, u32)]) -> Client {
     net.within(End::Right, || Client::connect(&config)).expect("the laboratory's neighbours come up")
 }
 
-/// Waits until `router` holds, for each prefix, the path with this hash behind the AS of the daemon it has it from.
-fn holds(router: &mut dyn Router, expected: &BTreeMap<String, u64>, limit_s: u64) {
+/// Paths by prefix, and whether there are sets in them.
+type Paths = BTreeMap<String, (Vec<u32>, bool)>;
+
+/// Waits until `router` holds exactly these paths, behind the AS of the daemon it has them from.
+fn holds(router: &mut dyn Router, expected: &Paths, limit_s: u64) {
     let what = format!("{}: the whole table", router.name());
+    let sorted = |path: &[u32]| {
+        let mut path = path.to_vec();
+        path.sort_unstable();
+        path.dedup();
+        path
+    };
     until(&what, limit_s, || {
         router.check()?;
         let routes = router.routes(Family::V4)?;
         if routes.len() != expected.len() {
             return Err(format!("{} routes of {}", routes.len(), expected.len()));
         }
-        let wrong = routes.iter().filter(|(prefix, paths)| {
-            let hash = path_hash(paths[0].path.iter().skip(1).copied());
-            paths.len() != 1 || expected.get(*prefix) != Some(&hash) || paths[0].path.first() != Some(&65001)
-        });
-        match wrong.clone().next() {
+        let is_right = |prefix: &String, paths: &[Route]| match (paths, expected.get(prefix)) {
+            ([Route { path, .. }], Some((numbers, has_sets))) => match path.split_first() {
+                Some((65001, rest)) => rest == numbers || *has_sets && sorted(rest) == sorted(numbers),
+                _ => false,
+            },
+            _ => false,
+        };
+        let mut wrong = routes.iter().filter(|(prefix, paths)| !is_right(prefix, paths));
+        match wrong.next() {
             None => Ok(()),
-            Some(first) => Err(format!("{} are wrong: {first:?}", wrong.count())),
+            Some((prefix, paths)) => Err(format!(
+                "{} are wrong: {prefix} has {paths:?}, not {:?}",
+                1 + wrong.count(),
+                expected.get(prefix)
+            )),
         }
     });
 }
@@ -85,8 +101,8 @@ fn full_table(left: Make, right: Make, limit_s: u64) {
     let client = connect(&net, &[(FIRST, number)]);
     let hops = Neighbours { count: 1, address: FIRST, as_number: number }.hops_of(0);
     client.send_bytes(0, &replay.stream(0, hops).bytes).expect("the daemon reads");
-    let expected: BTreeMap<String, u64> =
-        replay.expected(0).into_iter().map(|(prefix, hash)| (prefix.to_string(), hash)).collect();
+    let expected: Paths =
+        replay.paths(0).into_iter().map(|(prefix, path)| (prefix.to_string(), path)).collect();
     assert!(expected.len() > 70_000, "{} prefixes are no full table", expected.len());
     holds(&mut *right, &expected, limit_s);
     client.check().expect("the laboratory's session stays up");
