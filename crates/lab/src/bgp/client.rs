@@ -151,6 +151,8 @@ pub struct SessionCounters {
     pub octets: AtomicU64,
     /// Messages of other types heard.
     pub others: AtomicU64,
+    /// Octets handed to the kernel.
+    pub sent_octets: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -458,6 +460,7 @@ impl<'a> Writer<'a> {
                 Ok(0) => return Err(ClientError::Down { session: at, why: "closed while writing".into() }),
                 Ok(written) => {
                     rest = &rest[written..];
+                    session.counters.sent_octets.fetch_add(written as u64, Ordering::Relaxed);
                     waited = Duration::ZERO;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
