@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod client;
 pub mod daemon;
+pub mod experiment;
 pub mod message;
 pub mod monitor;
 pub mod order;
