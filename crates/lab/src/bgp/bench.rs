@@ -11,6 +11,7 @@
 
 use super::client::{Client, ClientConfig, ClientError, Speaker};
 use super::daemon::{DAEMON_AS, Daemon, DaemonError, DaemonSpec, FunctionTime, MONITOR};
+use super::monitor::Goal;
 use super::order::{Arrival, Way, order};
 use super::scenario::{Phase, Scenario};
 use serde::Serialize;
@@ -22,6 +23,9 @@ use thalweg_wire::bgp::Family;
 
 /// Kernel buffers are taken to be full when nothing more went in for this long.
 const FULL_AFTER: Duration = Duration::from_millis(150);
+
+/// A daemon that tells the monitor nothing for this long has told it everything.
+const QUIET: Duration = Duration::from_millis(300);
 
 /// How a load gets to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ pub struct Run {
     pub preloaded_share: f64,
     /// Prefixes the monitor was told, announced and withdrawn: more than there are is path hunting.
     pub told: u64,
+    /// What the monitor held in the end, as a number.
+    pub digest: u64,
     /// Time by function, if that was asked for.
     pub functions: BTreeMap<String, FunctionTime>,
     /// If there are marks: from one block's last mark to the next one's, seconds.
@@ -105,7 +111,7 @@ impl std::error::Error for BenchError {}
 
 /// Measures one load on one daemon, started for it.
 pub fn measure(spec: &RunSpec, scenario: &Scenario) -> Result<Run, BenchError> {
-    let daemon = Daemon::start(&spec.daemon).map_err(BenchError::Daemon)?;
+    let daemon = Daemon::start(&spec.daemon, scenario).map_err(BenchError::Daemon)?;
     let client = Client::connect(&client_config(&daemon, scenario))
         .map_err(|error| BenchError::Client(error, daemon.said()))?;
     let (timed, before) = scenario.phases.split_last().ok_or(BenchError::Nothing)?;
@@ -123,7 +129,7 @@ fn client_config(daemon: &Daemon, scenario: &Scenario) -> ClientConfig {
         as_number,
         router_id: source,
     };
-    let announcing = (0..neighbours.count).map(|n| (neighbours.address_of(n), neighbours.as_of(n)));
+    let announcing = (0..neighbours.count).map(|n| (neighbours.address_of(n), scenario.as_of(n)));
     ClientConfig {
         daemon: daemon.address(),
         daemon_as: DAEMON_AS,
@@ -147,15 +153,15 @@ fn run_phase(
     client.monitor().expect(phase.expected.iter().copied(), phase.marks, phase.goal);
     let functions_before = functions(spec, daemon)?;
     let cpu_before = daemon.usage().cpu_s;
-    let octets: usize = phase.streams.iter().map(|stream| stream.bytes.len()).sum();
-    if octets == 0 {
+    if phase.updates() == 0 {
         return Err(BenchError::Nothing);
     }
-    let (begun, share) = feed(spec, daemon, client, phase, octets)?;
+    let (begun, share) = feed(spec, daemon, client, scenario, phase)?;
     let Some(reached) = client.wait(spec.timeout).map_err(failed)? else {
         let state = client.monitor().state();
         return Err(BenchError::NotConverged { scenario: scenario.name.clone(), state });
     };
+    let reached = if matches!(phase.goal, Goal::MarksAlone(_)) { quiet(client, reached) } else { reached };
     let usage = daemon.usage();
     let mut functions = functions(spec, daemon)?;
     for (name, time) in &mut functions {
@@ -173,8 +179,20 @@ fn run_phase(
         preloaded_share: share,
         told: monitor.heard().announced + monitor.heard().withdrawn,
         functions,
+        digest: monitor.digest(),
         blocks_s: blocks(begun, monitor.marks(), phase.streams.len()),
     })
+}
+
+/// Waits until the monitor has been told nothing for a while; gives when it was told something last.
+fn quiet(client: &Client, reached: Instant) -> Instant {
+    loop {
+        let last = client.monitor().last_update().unwrap_or(reached).max(reached);
+        if last.elapsed() > QUIET {
+            return last;
+        }
+        std::thread::sleep(QUIET / 4);
+    }
 }
 
 fn functions(spec: &RunSpec, daemon: &Daemon) -> Result<BTreeMap<String, FunctionTime>, BenchError> {
@@ -186,13 +204,14 @@ fn feed(
     spec: &RunSpec,
     daemon: &Daemon,
     client: &Client,
+    scenario: &Scenario,
     phase: &Phase,
-    octets: usize,
 ) -> Result<(Instant, f64), BenchError> {
+    let octets: usize = phase.streams.iter().map(|stream| stream.bytes.len()).sum();
     let failed = |error| BenchError::Client(error, daemon.said());
     match spec.feed {
         Feed::Live(way) => {
-            let runs = order(&phase.streams, way, Arrival { file: &[], seed: spec.seed });
+            let runs = order(&phase.streams, way, Arrival { file: &scenario.arrival, seed: spec.seed });
             let begun = Instant::now();
             match way {
                 Way::ThreadPerPeer => client.send_by_threads(&phase.streams),

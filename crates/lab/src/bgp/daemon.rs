@@ -7,7 +7,7 @@
 //! Its processor time is read from the scheduler's statistics of its threads, in nanoseconds; its peak memory is
 //! VmHWM. Both are the kernel's, not the daemon's own word.
 
-use super::table::Neighbours;
+use super::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,8 +40,6 @@ pub struct DaemonSpec {
     pub threads: usize,
     /// Count time by function, which costs some.
     pub profile: bool,
-    /// Who may connect.
-    pub neighbours: Neighbours,
     /// Where its configuration and log go.
     pub folder: PathBuf,
 }
@@ -117,8 +115,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon and waits until it listens.
-    pub fn start(spec: &DaemonSpec) -> Result<Daemon, DaemonError> {
+    /// Starts a daemon that lets the scenario's neighbours connect, and waits until it listens.
+    pub fn start(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
         let system = |what| move |source| DaemonError::System { what, source };
         fs::create_dir_all(&spec.folder).map_err(system("cannot make a folder"))?;
         let path = |name: &str| spec.folder.join(name);
@@ -126,7 +124,7 @@ impl Daemon {
         // Whoever takes the port between here and there makes the daemon say so.
         let free = TcpListener::bind((LISTEN, 0)).and_then(|listener| listener.local_addr());
         let address = free.map_err(system("no free port"))?;
-        let text = configuration(address, &socket, &spec.neighbours);
+        let text = configuration(address, &socket, scenario);
         fs::write(&config, text).map_err(system("cannot write a configuration"))?;
         let out = File::create(&log).map_err(system("cannot make a log"))?;
         let err = out.try_clone().map_err(system("cannot make a log"))?;
@@ -224,7 +222,7 @@ impl Drop for Daemon {
 }
 
 /// The configuration of a daemon for the laboratory.
-pub fn configuration(listen: SocketAddr, socket: &Path, neighbours: &Neighbours) -> String {
+pub fn configuration(listen: SocketAddr, socket: &Path, scenario: &Scenario) -> String {
     let router_id = match listen.ip() {
         IpAddr::V4(address) => address,
         IpAddr::V6(_) => LISTEN,
@@ -240,8 +238,8 @@ pub fn configuration(listen: SocketAddr, socket: &Path, neighbours: &Neighbours)
     let mut neighbour = |address: Ipv4Addr, number: u32, group: &str| {
         text += &format!("\n[[bgp.neighbor]]\naddress = \"{address}\"\nas = {number}\ngroup = \"{group}\"\n");
     };
-    for n in 0..neighbours.count {
-        neighbour(neighbours.address_of(n), neighbours.as_of(n), "announcing");
+    for n in 0..scenario.neighbours.count {
+        neighbour(scenario.neighbours.address_of(n), scenario.as_of(n), "announcing");
     }
     neighbour(MONITOR.0, MONITOR.1, "monitor");
     text
@@ -262,6 +260,7 @@ fn usage(process: &Path) -> Usage {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::{Neighbours, Packing};
     use super::*;
 
     #[test]
@@ -285,15 +284,15 @@ mod tests {
         let executable = Command::new("chmod").arg("755").arg(&program).status();
         assert!(executable.is_ok_and(|status| status.success()));
         let neighbours = Neighbours { count: 2, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
+        let scenario = Scenario::disjoint(10, Packing::Real, neighbours, 1);
         let spec = DaemonSpec {
             program,
             scheduling: "serial".into(),
             threads: 1,
             profile: true,
-            neighbours,
             folder: folder.path().to_path_buf(),
         };
-        let error = Daemon::start(&spec).unwrap_err().to_string();
+        let error = Daemon::start(&spec, &scenario).unwrap_err().to_string();
         assert!(error.contains("no such thing: run") && error.contains("--profile-functions"), "{error}");
         let text = fs::read_to_string(folder.path().join("daemon.toml")).unwrap();
         assert!(

@@ -176,7 +176,7 @@ pub enum ExperimentError<E> {
         /// Why.
         source: E,
     },
-    /// A run sent another number of UPDATEs than those before with the same load, or took no time.
+    /// A run sent other UPDATEs or ended with other routes than those before with the same load, or took no time.
     Measurement {
         /// Which.
         cell: Cell,
@@ -211,7 +211,7 @@ pub fn run<E>(
     let mut rng = XorShift64Star::new(options.seed);
     let mut order: Vec<usize> = (0..cells.len()).collect();
     let mut measured: Vec<Vec<Run>> = vec![Vec::with_capacity(options.runs); cells.len()];
-    let mut updates: HashMap<(Part, String), u64> = HashMap::new();
+    let mut answers: HashMap<(Part, String), (u64, u64)> = HashMap::new();
     let total = cells.len() * (options.warm_ups + options.runs);
     let mut done = 0;
     for round in 0..options.warm_ups + options.runs {
@@ -220,9 +220,10 @@ pub fn run<E>(
             let cell = &cells[at];
             progress(done, total, cell);
             let run = measure(cell).map_err(|source| ExperimentError::Run { cell: cell.clone(), source })?;
-            let expected = *updates.entry((cell.part, cell.load.clone())).or_insert(run.updates);
-            if run.updates != expected || run.updates == 0 {
-                let what = format!("{} UPDATEs where runs before had {expected}", run.updates);
+            let answer = (run.updates, run.digest);
+            let expected = *answers.entry((cell.part, cell.load.clone())).or_insert(answer);
+            if answer != expected || run.updates == 0 {
+                let what = format!("(UPDATEs, routes) are {answer:?} where runs before had {expected:?}");
                 return Err(ExperimentError::Measurement { cell: cell.clone(), what });
             }
             if round >= options.warm_ups {

@@ -9,8 +9,9 @@
 
 use super::message::{Malformed, Said, path_hash, read_update};
 use hashbrown::HashMap;
+use std::hash::BuildHasher;
 use std::time::Instant;
-use thalweg_base::{IpPrefix, Prefix};
+use thalweg_base::{IpPrefix, Prefix, mix64};
 
 /// Marks are host routes from here on (RFC 6598, shared address space: in no public table).
 const MARKS: u32 = 0x6440_0000;
@@ -41,6 +42,8 @@ pub enum Goal {
     Empty,
     /// Every expected prefix has the expected path, and this many marks have been heard.
     Marks(usize),
+    /// This many marks have been heard, whatever else there is: for loads whose outcome nobody has computed.
+    MarksAlone(usize),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,6 +79,7 @@ pub struct Monitor {
     marks_heard: usize,
     goal: Goal,
     reached: Option<Instant>,
+    last_update: Option<Instant>,
     heard: Heard,
 }
 
@@ -92,6 +96,7 @@ impl Monitor {
             marks_heard: 0,
             goal: Goal::Table,
             reached: None,
+            last_update: None,
             heard: Heard::default(),
         }
     }
@@ -113,6 +118,7 @@ impl Monitor {
         self.heard = Heard::default();
         self.goal = goal;
         self.reached = self.has(goal).then(Instant::now);
+        self.last_update = None;
     }
 
     /// When the goal was reached, if it is still.
@@ -127,6 +133,7 @@ impl Monitor {
             Goal::Table => right,
             Goal::Empty => self.present == 0,
             Goal::Marks(count) => right && self.marks_heard >= count,
+            Goal::MarksAlone(count) => self.marks_heard >= count,
         }
     }
 
@@ -140,6 +147,18 @@ impl Monitor {
         self.heard
     }
 
+    /// A number for all that is there: prefixes with their paths, in no order.
+    pub fn digest(&self) -> u64 {
+        let hasher = foldhash::fast::FixedState::default();
+        let one = |(prefix, slot): (&IpPrefix, &Slot)| mix64(hasher.hash_one(prefix) ^ slot.have);
+        self.slots.iter().filter(|(_, slot)| slot.have != 0).map(one).fold(0, u64::wrapping_add)
+    }
+
+    /// When the last UPDATE was heard, if any was.
+    pub fn last_update(&self) -> Option<Instant> {
+        self.last_update
+    }
+
     /// When each mark was first heard.
     pub fn marks(&self) -> &[Option<Instant>] {
         &self.marks
@@ -148,6 +167,7 @@ impl Monitor {
     /// Takes an UPDATE's body in.
     pub fn handle_update(&mut self, body: &[u8], now: Instant) -> Result<(), Malformed> {
         self.heard.updates += 1;
+        self.last_update = Some(now);
         let read = read_update(body, |said| match said {
             Said::Withdrawn(prefix) => {
                 self.heard.withdrawn += 1;
@@ -243,6 +263,11 @@ mod tests {
         assert_eq!((monitor.heard().unexpected, monitor.heard().foreign_paths), (1, 1));
         told(&mut monitor, &[b], None);
         assert!(monitor.has(Goal::Table));
+        let digest = monitor.digest();
+        told(&mut monitor, &[a], Some(&[65000, 7]));
+        assert_ne!(monitor.digest(), digest, "another path");
+        told(&mut monitor, &[a], Some(&[65000, 1, 2]));
+        assert_eq!(monitor.digest(), digest);
         told(&mut monitor, &[a], None);
         told(&mut monitor, &[six], None);
         assert!(monitor.has(Goal::Empty) && !monitor.has(Goal::Table));

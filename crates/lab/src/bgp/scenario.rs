@@ -13,6 +13,7 @@
 
 use super::message::{NextHops, Stream, put_attribute};
 use super::monitor::{Goal, mark};
+use super::replay::Replay;
 use super::table::{Neighbours, Packing, PathKind, Table};
 use std::fmt;
 use thalweg_base::IpPrefix;
@@ -54,6 +55,10 @@ pub struct Scenario {
     pub neighbours: Neighbours,
     /// What, in order.
     pub phases: Vec<Phase>,
+    /// For each message of the file it came from, its neighbour; empty if it was made here.
+    pub arrival: Vec<u16>,
+    /// AS of each neighbour, where they do not follow each other.
+    pub numbers: Vec<u32>,
 }
 
 /// Loads of Wu et al.
@@ -113,7 +118,13 @@ impl Scenario {
                 vec![first, phase("shorter", second(PathKind::Shorter), expected, Goal::Table)]
             }
         };
-        Scenario { name: format!("{number}: {load}, {size}"), neighbours, phases }
+        Scenario {
+            name: format!("{number}: {load}, {size}"),
+            neighbours,
+            phases,
+            arrival: Vec::new(),
+            numbers: Vec::new(),
+        }
     }
 
     /// Every neighbour announces the whole table; one of them has the best path to each prefix.
@@ -125,6 +136,8 @@ impl Scenario {
             name: format!("{} x {prefixes} overlapping", neighbours.count),
             neighbours,
             phases: vec![phase("announce", streams, expected, Goal::Table)],
+            arrival: Vec::new(),
+            numbers: Vec::new(),
         }
     }
 
@@ -137,7 +150,35 @@ impl Scenario {
             name: format!("{prefixes} of {} neighbours", neighbours.count),
             neighbours,
             phases: vec![phase("announce", streams, expected, Goal::Table)],
+            arrival: Vec::new(),
+            numbers: Vec::new(),
         }
+    }
+
+    /// The first `peers` of a file's peers, in the order of the file, each ending with a mark. What should come of
+    /// it nobody has computed: runs are compared with each other.
+    pub fn replayed(name: &str, replay: &Replay, peers: usize, neighbours: Neighbours) -> Scenario {
+        let count = replay.peers.len().min(peers.max(1));
+        let neighbours = Neighbours { count, ..neighbours };
+        let stream = |n: usize| {
+            let mut stream = replay.stream(n, neighbours.hops_of(n));
+            push_mark_of(&mut stream, &neighbours, n, replay.peers[n].as_number, n);
+            stream
+        };
+        let streams = (0..count).map(stream).collect();
+        let timed = Phase { marks: count, ..phase("replay", streams, Vec::new(), Goal::MarksAlone(count)) };
+        Scenario {
+            name: name.to_owned(),
+            neighbours,
+            phases: vec![timed],
+            arrival: replay.arrival.clone(),
+            numbers: replay.peers.iter().take(count).map(|peer| peer.as_number).collect(),
+        }
+    }
+
+    /// AS of a neighbour.
+    pub fn as_of(&self, neighbour: usize) -> u32 {
+        self.numbers.get(neighbour).copied().unwrap_or_else(|| self.neighbours.as_of(neighbour))
     }
 
     /// The last phase.
@@ -152,8 +193,11 @@ fn phase(name: &'static str, streams: Vec<Stream>, expected: Vec<(IpPrefix, u64)
 
 /// Appends a mark to a neighbour's stream.
 pub fn push_mark(stream: &mut Stream, neighbours: &Neighbours, neighbour: usize, index: usize) {
-    let number = neighbours.as_of(neighbour).to_be_bytes();
-    let path = [&[2, 1], &number[..]].concat();
+    push_mark_of(stream, neighbours, neighbour, neighbours.as_of(neighbour), index);
+}
+
+fn push_mark_of(stream: &mut Stream, neighbours: &Neighbours, neighbour: usize, number: u32, index: usize) {
+    let path = [&[2, 1], &number.to_be_bytes()[..]].concat();
     let mut attributes = Vec::new();
     put_attribute(&mut attributes, attribute::FLAG_TRANSITIVE, attribute::ORIGIN, &[0]);
     put_attribute(&mut attributes, attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path);

@@ -39,10 +39,11 @@ fn serve(mut stream: TcpStream, greet: &[u8], monitor: &Mutex<Option<TcpStream>>
     };
     message::open(&mut bytes, &fields);
     bytes.extend_from_slice(greet);
-    stream.write_all(&bytes)?;
+    // Before the session is up, so that whoever sends finds it.
     if stream.peer_addr()?.ip() == MONITOR {
         *monitor.lock().unwrap() = Some(stream.try_clone()?);
     }
+    stream.write_all(&bytes)?;
     let (mut bytes, mut buffer) = (Vec::new(), [0; 999]);
     loop {
         match stream.read(&mut buffer)? {
