@@ -146,3 +146,24 @@ fn what_cannot_be_measured_is_said() {
         assert!(text.contains(word) && output.stdout.is_empty(), "{arguments:?}: {text}");
     }
 }
+
+#[test]
+fn receiving_bgp_messages() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = experiment(&["lab", "bgp", "--quick", "--only", "receive"], folder.path());
+    let json = results(&output, folder.path());
+    let rows = json["results"]["receive"].as_array().expect("rows");
+    for strategy in ["two-reads", "buffered"] {
+        let calls: Vec<f64> = rows
+            .iter()
+            .filter(|row| row["strategy"] == strategy)
+            .filter_map(|row| row["calls_per_message"].as_f64())
+            .collect();
+        assert_eq!(calls.len(), 3, "three sizes of UPDATEs: {json}");
+        assert!(calls.iter().all(|calls| (*calls >= 2.0) == (strategy == "two-reads")), "{calls:?}");
+    }
+    let table = String::from_utf8_lossy(&output.stdout);
+    for line in table.lines().filter(|line| !line.starts_with("wrote")) {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+}

@@ -14,7 +14,6 @@
 use super::message::{HEADER_LEN, MESSAGE_MAX, Stream, frame, kind};
 use serde::Serialize;
 use std::fmt;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -176,11 +175,10 @@ fn invalid() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "not a stream of BGP messages")
 }
 
-/// Processor time of this thread so far, as the kernel's scheduler has counted it; zero where it does not say.
+/// Processor time of this thread so far.
 fn thread_cpu() -> Duration {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let run_ns = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    Duration::from_nanos(run_ns.unwrap_or(0))
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]
