@@ -19,19 +19,19 @@ mod interner;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use thalweg_wire::bgp::Origin;
 
 pub use builder::{AttrsBuilder, AttrsError};
 pub use interner::{Interner, InternerCounters};
-pub use thalweg_wire::bgp::{AsPath, AsSegment, Attribute, Attributes, SegmentKind};
+pub use thalweg_wire::bgp::{AsPath, AsSegment, Attribute, Attributes, NextHop, SegmentKind};
 
 /// LOCAL_PREF of a route that carries none.
 pub const LOCAL_PREF_DEFAULT: u32 = 100;
 
-/// What [`Attrs::flags`] can say; kept so that nobody looks into the bytes in vain.
+/// What [`Head::flags`] can say; kept so that nobody looks into the bytes in vain.
 pub mod flag {
     /// MULTI_EXIT_DISC is there.
     pub const MED: u16 = 1 << 0;
@@ -63,36 +63,6 @@ pub mod flag {
     pub const CONFEDERATION: u16 = 1 << 13;
     /// Some attribute is optional and not transitive and goes no further.
     pub const NON_TRANSITIVE: u16 = 1 << 14;
-}
-
-/// A next hop. An IPv6 one may come with its link-local address (RFC 2545).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NextHop {
-    /// An IPv4 address.
-    V4(Ipv4Addr),
-    /// An IPv6 address, of an IPv6 route or (RFC 8950) of an IPv4 one.
-    V6 {
-        /// The global address.
-        global: Ipv6Addr,
-        /// The link-local address, where the neighbour sent one.
-        link_local: Option<Ipv6Addr>,
-    },
-}
-
-impl NextHop {
-    /// The address that is compared, resolved and printed.
-    pub fn address(self) -> IpAddr {
-        match self {
-            Self::V4(address) => address.into(),
-            Self::V6 { global, .. } => global.into(),
-        }
-    }
-}
-
-impl fmt::Display for NextHop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address().fmt(f)
-    }
 }
 
 /// What decisions and most policies look at.
@@ -302,11 +272,8 @@ impl fmt::Debug for AttrRef {
 
 /// A next hop of 4, 16 or 32 octets; other lengths are never stored.
 fn next_hop(bytes: &[u8]) -> NextHop {
-    let v6 = |at: usize| {
-        bytes.get(at..at + 16).and_then(|part| <[u8; 16]>::try_from(part).ok()).map(Ipv6Addr::from)
-    };
-    match <[u8; 4]>::try_from(bytes) {
-        Ok(four) => NextHop::V4(Ipv4Addr::from(four)),
-        Err(_) => NextHop::V6 { global: v6(0).unwrap_or(Ipv6Addr::UNSPECIFIED), link_local: v6(16) },
-    }
+    NextHop::from_octets(bytes).unwrap_or(NextHop::V4(Ipv4Addr::UNSPECIFIED))
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,9 +14,14 @@
 //! to automata over AS numbers, AS and community sets to sorted arrays. A [`Policy`] never changes; a new
 //! configuration makes a new one. Evaluation allocates only when a rule changes attributes.
 
+mod actions;
 mod as_path;
+mod community;
+mod evaluate;
 mod numbers;
 mod prefix_set;
+mod program;
+mod rules;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -27,8 +32,18 @@ use crate::attrs::{Attrs, AttrsBuilder};
 use crate::peer::PeerInfo;
 
 pub use as_path::{AsPathError, AsPathPattern, AsPathProblem, GROUPS_MAX, PATTERN_MAX_BYTES, POSITIONS_MAX};
+pub use community::{
+    Community, CommunityError, CommunityList, CommunityPattern, CommunityProblem, CommunitySet,
+    community_names,
+};
+use evaluate::Evaluation;
 pub use numbers::NumberSet;
 pub use prefix_set::{PrefixEntry, PrefixEntryError, PrefixEntryProblem, PrefixSet};
+use program::Program;
+pub use rules::{
+    ACCEPT, Action, Amount, Between, CALLS_MAX, Condition, PREPEND_MAX, PeerPattern, PolicyError, PrependAs,
+    REJECT, RULES_MAX, Rule, RuleLibrary, RuleSet, Verdict,
+};
 
 /// What a policy knows of a route besides its attributes.
 #[derive(Clone, Copy, Debug)]
@@ -80,27 +95,52 @@ pub enum NextHopChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RuleId {
     /// Place of the rule set in the policy.
-    pub(crate) set: u16,
+    set: u16,
     /// Place of the rule in it; the number of rules for its default.
-    pub(crate) rule: u16,
+    rule: u16,
 }
 
-/// Rules for the routes of a neighbour, in one direction. Immutable.
+impl RuleId {
+    /// No rule decided and no rule set has a default.
+    const END: Self = Self { set: u16::MAX, rule: 0 };
+}
+
+/// Rules for the routes of a neighbour, in one direction. Immutable. Two are equal if they do the same to every
+/// route for the same reasons, so that neighbours with equal policies can share an update group and a reload
+/// sees which policies changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     name: Arc<str>,
-    accepts: bool,
+    program: Program,
+    depends_on_prefix: bool,
+    depends_on_neighbor: bool,
+    depends_on_source: bool,
 }
 
 impl Policy {
     /// Accepts every route as it is.
     pub fn accept_all() -> Self {
-        Self { name: "accept".into(), accepts: true }
+        Self::compile(&RuleLibrary::default(), &[ACCEPT.into()]).unwrap_or_else(|_| Self::reject_all())
     }
 
     /// Rejects every route.
     pub fn reject_all() -> Self {
-        Self { name: "reject".into(), accepts: false }
+        Self::from_program(REJECT.into(), Program { sets: [].into(), chain: [].into() })
+    }
+
+    /// The policy that these rule sets are, one after the other. [`ACCEPT`] and [`REJECT`] need no definition.
+    pub fn compile(library: &RuleLibrary, chain: &[Arc<str>]) -> Result<Self, PolicyError> {
+        Ok(Self::from_program(chain.join(", ").into(), Program::new(library, chain)?))
+    }
+
+    fn from_program(name: Arc<str>, program: Program) -> Self {
+        Self {
+            name,
+            depends_on_prefix: program.depends_on_prefix(),
+            depends_on_neighbor: program.depends_on_neighbor(),
+            depends_on_source: program.depends_on_source(),
+            program,
+        }
     }
 
     /// What the configuration calls it: the names of its rule sets.
@@ -111,26 +151,31 @@ impl Policy {
     /// Whether the answer can differ between two prefixes of one family with the same attributes. If not, one
     /// evaluation serves all of them.
     pub fn depends_on_prefix(&self) -> bool {
-        false
+        self.depends_on_prefix
     }
 
     /// Whether the answer can differ between two neighbours that have this policy and the same local AS and
     /// local address. If so, they cannot share an update group.
     pub fn depends_on_neighbor(&self) -> bool {
-        false
+        self.depends_on_neighbor
+    }
+
+    /// Whether the answer can differ between two senders of the same attributes. If not, export needs to ask
+    /// only once for each attribute set.
+    pub fn depends_on_source(&self) -> bool {
+        self.depends_on_source
     }
 
     /// Decides about a route. With [`Outcome::AcceptChanged`], `edit` holds the new attributes; otherwise what
     /// it holds means nothing.
     #[inline]
     pub fn evaluate(&self, route: &RouteContext<'_>, attrs: &Attrs, edit: &mut AttrsBuilder) -> Outcome {
-        let _ = (route, attrs, edit);
-        if self.accepts { Outcome::Accept } else { Outcome::Reject { rule: RuleId { set: 0, rule: 0 } } }
+        Evaluation::run(&self.program, route, attrs, edit)
     }
 
     /// A rule in words, for logs and `show`: "customers-in, rule 3 (no-bogons)".
     pub fn describe(&self, rule: RuleId) -> String {
-        format!("{}, rule {}", self.name, rule.rule + 1)
+        self.program.describe(rule)
     }
 }
 
@@ -139,3 +184,6 @@ impl Hash for Policy {
         self.name.hash(state);
     }
 }
+
+#[cfg(test)]
+mod tests;

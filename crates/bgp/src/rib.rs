@@ -201,6 +201,7 @@ macro_rules! with_family {
         let mut context = Context {
             decision: Decision { config: $self.decision, peers: $peers, next_hops: &$self.next_hops },
             depth: $self.depth,
+            expected: 0,
             counts: &mut $self.counts,
             counters: &mut $self.work,
         };

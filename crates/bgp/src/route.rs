@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use thalweg_base::{Address, Prefix, mix64};
+use thalweg_base::{Address, IpPrefix, Prefix, mix64};
 use thalweg_wire::bgp::Family;
 
 use crate::attrs::AttrRef;
@@ -173,6 +173,13 @@ impl RouteBatchBuilder {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
+    /// Forgets what was collected.
+    pub fn clear(&mut self) {
+        self.attrs.clear();
+        self.v4.clear();
+        self.v6.clear();
+    }
+
     /// What was collected, split by shard; the builder is empty afterwards and keeps its memory.
     pub fn finish(&mut self, peer: PeerId, received_s: u32) -> RouteBatch {
         let batch = RouteBatch {
@@ -248,6 +255,11 @@ pub trait RouteAddress: Address {
     /// The family.
     const FAMILY: Family;
 
+    /// The prefix, its family being a value.
+    fn to_ip_prefix(prefix: Prefix<Self>) -> IpPrefix
+    where
+        Self: Sized;
+
     /// The items of this family.
     fn items(batch: &RouteBatch) -> &ByShard<Self>
     where
@@ -274,6 +286,11 @@ impl RouteAddress for u32 {
     const FAMILY: Family = Family::Ipv4;
 
     #[inline]
+    fn to_ip_prefix(prefix: Prefix<u32>) -> IpPrefix {
+        prefix.into()
+    }
+
+    #[inline]
     fn items(batch: &RouteBatch) -> &ByShard<Self> {
         &batch.v4
     }
@@ -296,6 +313,11 @@ impl RouteAddress for u32 {
 
 impl RouteAddress for u128 {
     const FAMILY: Family = Family::Ipv6;
+
+    #[inline]
+    fn to_ip_prefix(prefix: Prefix<u128>) -> IpPrefix {
+        prefix.into()
+    }
 
     #[inline]
     fn items(batch: &RouteBatch) -> &ByShard<Self> {

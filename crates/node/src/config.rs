@@ -13,8 +13,14 @@
 //! under what is wrong. The result, [`RouterConfig`], is plain data that later parts of the node can use
 //! without checking anything again.
 
+mod bgp;
+mod bgp_settings;
+mod bgp_types;
 mod diagnostic;
 mod nat;
+mod policy;
+mod policy_rules;
+mod policy_test;
 mod ports;
 mod qos;
 mod reader;
@@ -30,6 +36,7 @@ use toml::de::DeTable;
 use diagnostic::SourceText;
 use reader::{Reader, Section};
 
+pub use bgp_types::{BgpConfig, BgpDiff, GroupConfig, Install, MrtConfig, Refiltered, diff};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use types::{
     Class, ClassIndex, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig, NatTimeouts,
@@ -83,6 +90,7 @@ impl RouterConfig {
         let nat = nat::read(&mut reader, &mut root, &ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
+        let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
         if failed {
@@ -95,6 +103,7 @@ impl RouterConfig {
             nat,
             qos,
             validate,
+            bgp,
             warnings: diagnostics,
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`config`]: what a file may say, and every way to get it wrong; plain data.
 //! - `build`: from that data to look-up tables, next hops, shards and classes.
+//! - [`fib`]: from best routes to what forwards packets, the data plane's tables or the kernel's.
 //! - [`plan`]: the stages in order, with the scope of the state each touches.
 //!
 //! Where packets come from and go to is somebody else's business: nothing here opens a file, except the
@@ -9,6 +10,9 @@
 
 mod build;
 pub mod config;
+pub mod control;
+pub mod fib;
 pub mod plan;
+pub mod speaker;
 
 pub use build::{BuildError, Routes};

@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use thalweg_exec::control::SchedulingKind;
 use thalweg_lab::bgp::experiment::Part;
 use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
@@ -47,6 +48,20 @@ pub(crate) enum Command {
     /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), takes every packet through the
     /// configured stages and says what happened to each: forwarded, or dropped with a reason.
     Replay(ReplayArgs),
+    /// Run the router in the foreground
+    ///
+    /// Reads the configuration, opens sessions with its neighbours and routes until it is interrupted.
+    /// SIGHUP reads the configuration again.
+    Run(RunArgs),
+    /// Ask a running router what it knows
+    Show(ShowArgs),
+    /// Have a running router read its configuration again
+    ///
+    /// The file is checked first: if anything is wrong with it, it is said and nothing changes. Otherwise only
+    /// what differs is applied, and sessions whose settings are the same stay up.
+    Reload(ReloadArgs),
+    /// Refresh, reset, shut down or start a neighbour of a running router
+    Neighbor(NeighborArgs),
     /// Run an experiment and report it
     Lab(LabArgs),
     /// Print what MRT files say: routing tables, BGP messages, states of sessions
@@ -78,6 +93,178 @@ pub(crate) struct MrtArgs {
     /// Say which records were skipped because they hold no routes
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+/// Where a running router listens for `show` and its like, unless it is told otherwise.
+pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg run router.toml
+  thalweg run router.toml --scheduling serial --socket ./thalweg.sock")]
+pub(crate) struct RunArgs {
+    /// Configuration file
+    pub(crate) config: PathBuf,
+    /// How the work is spread over threads [default: the configuration's, or sharded]
+    #[arg(long, value_enum)]
+    pub(crate) scheduling: Option<SchedulingArg>,
+    /// Threads of the dynamic and sharded schedulings [default: the configuration's, or one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Socket for show, reload and neighbor [default: the configuration's, or /run/thalweg.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+    /// How it is logged
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+    /// Measure the time spent in each function, for `show functions`
+    #[arg(long)]
+    pub(crate) profile_functions: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchedulingArg {
+    /// One thread does everything
+    Serial,
+    /// A thread for each neighbour
+    PerPeer,
+    /// A pool of threads takes neighbours that are ready
+    Dynamic,
+    /// Neighbours, shards of the routing table and update groups each have a thread that owns them
+    Sharded,
+}
+
+impl From<SchedulingArg> for SchedulingKind {
+    fn from(scheduling: SchedulingArg) -> Self {
+        match scheduling {
+            SchedulingArg::Serial => SchedulingKind::Serial,
+            SchedulingArg::PerPeer => SchedulingKind::PerPeer,
+            SchedulingArg::Dynamic => SchedulingKind::Dynamic,
+            SchedulingArg::Sharded => SchedulingKind::Sharded,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg show neighbors
+  thalweg show route 192.0.2.1 --why
+  thalweg show routes --neighbor transit-1 --origin-as 64496 --format json")]
+pub(crate) struct ShowArgs {
+    /// The router's control socket
+    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+    #[command(subcommand)]
+    pub(crate) thing: ShowThing,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ShowThing {
+    /// All neighbours, a line for each
+    Neighbors,
+    /// One neighbour in full
+    Neighbor {
+        /// Name or address
+        neighbor: String,
+    },
+    /// Routes, a line for each
+    Routes(RouteFilterArgs),
+    /// Routes to one destination, in full
+    Route {
+        /// An address (the most specific prefix that covers it) or a prefix
+        destination: String,
+        /// Only this very prefix
+        #[arg(long)]
+        exact: bool,
+        /// Say of each route why it is or is not the best
+        #[arg(long)]
+        why: bool,
+    },
+    /// How many prefixes, routes and attribute sets there are
+    Rib,
+    /// Neighbours that get the same UPDATEs
+    UpdateGroups,
+    /// What memory is used for
+    Memory,
+    /// Time spent by function, of a router started with --profile-functions
+    Functions,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RouteFilterArgs {
+    /// Only prefixes inside this one
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) inside: Option<String>,
+    /// Only routes of this neighbour, by name or address
+    #[arg(long, value_name = "NEIGHBOR")]
+    pub(crate) neighbor: Option<String>,
+    /// Only routes whose AS path has this AS
+    #[arg(long, value_name = "AS")]
+    pub(crate) through_as: Option<u32>,
+    /// Only routes that this AS announced first
+    #[arg(long, value_name = "AS")]
+    pub(crate) origin_as: Option<u32>,
+    /// Only routes with this community: 64496:1 or 64496:1:2
+    #[arg(long, value_name = "COMMUNITY")]
+    pub(crate) community: Option<String>,
+    /// Only one family
+    #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
+    pub(crate) family: Option<String>,
+    /// Only best routes
+    #[arg(long)]
+    pub(crate) best: bool,
+    /// No more than this many
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReloadArgs {
+    /// The router's control socket
+    #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NeighborArgs {
+    /// The router's control socket
+    #[arg(long, global = true, value_name = "PATH", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+    /// Name or address
+    pub(crate) neighbor: String,
+    #[command(subcommand)]
+    pub(crate) command: NeighborCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NeighborCommand {
+    /// Ask it for its routes again
+    Refresh,
+    /// End the session and begin anew
+    Reset {
+        /// A text for people at the other end
+        text: Option<String>,
+    },
+    /// End the session until it is started again
+    Shutdown {
+        /// A text for people at the other end
+        text: Option<String>,
+    },
+    /// Start a session that was shut down
+    Start,
 }
 
 #[derive(Debug, Args)]

@@ -5,12 +5,20 @@
 
 mod check;
 mod cli;
+#[cfg(target_os = "linux")]
+#[cfg_attr(not(test), expect(dead_code, reason = "the daemon will use it"))]
+mod kernel_installer;
 mod lab;
 mod mrt;
 mod progress;
 mod replay;
+mod run;
+mod show;
 mod summary;
 mod tables;
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../../ports/tests/common/mod.rs"]
+mod test_namespace;
 
 use std::fmt;
 use std::io::Write;
@@ -44,6 +52,10 @@ enum Failure {
         /// How many of them were not told one by one.
         not_shown: u64,
     },
+    /// The router cannot start, or failed.
+    Run(String),
+    /// A running router does not answer, or says no.
+    Control(String),
     /// Standard output cannot be written.
     Output(std::io::Error),
 }
@@ -81,10 +93,11 @@ impl fmt::Display for Failure {
                 summary.dropped_total()
             ),
             Failure::Lab(error) => write!(f, "error: {error}"),
-            Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: {errors} errors in the input"),
+            Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: errors in the input: {errors}"),
             Failure::Damaged { errors, not_shown } => {
-                write!(f, "error: {errors} errors in the input, {not_shown} of which are not shown")
+                write!(f, "error: errors in the input: {errors}, not shown of them: {not_shown}")
             }
+            Failure::Run(what) | Failure::Control(what) => write!(f, "error: {what}"),
             Failure::Output(error) => write!(f, "error: cannot write to standard output: {error}"),
         }
     }
@@ -96,6 +109,10 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Check(args) => check::run(&args, format),
         Command::Replay(args) => replay::run(&args, format),
+        Command::Run(args) => run::run(&args),
+        Command::Show(args) => show::run(&args, format),
+        Command::Reload(args) => show::reload(&args, format),
+        Command::Neighbor(args) => show::neighbor(&args),
         Command::Lab(args) => lab::run(&args, format),
         Command::Mrt(args) => mrt::run(&args, format),
     };

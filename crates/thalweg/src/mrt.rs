@@ -13,9 +13,7 @@ use std::io::Write;
 use std::path::Path;
 use thalweg_base::IpPrefix;
 use thalweg_ports::{MrtError, MrtItem, MrtProblem, MrtReader};
-use thalweg_wire::mrt::{
-    Action, Content, Endpoint, Fault, LineTime, RecordType, visit_changes, write_json, write_lines,
-};
+use thalweg_wire::mrt::{Action, Content, Endpoint, Fault, Lines, RecordType, Style, visit_changes};
 
 /// How many errors are told one by one; the rest is a number.
 const ERRORS_SHOWN: u64 = 100;
@@ -26,19 +24,29 @@ pub(crate) fn run(args: &MrtArgs, format: Format) -> Result<(), Failure> {
     let mut errors = Errors::default();
     let mut counted = Counted::default();
     let mut out = Vec::with_capacity(2 * OUTPUT_BYTES);
-    let time = if args.human_time { LineTime::Human } else { LineTime::Unix };
+    let style = match format {
+        Format::Json => Style::Json,
+        Format::Human if args.human_time => Style::Human,
+        Format::Human => Style::Unix,
+    };
     for path in &args.files {
         read(path, &mut errors, |item| {
             counted.record(item);
-            let result = match (args.count, format) {
-                (true, _) => counted.changes(&item.content),
-                (false, Format::Human) => write_lines(&mut out, &item.record, &item.content, time),
-                (false, Format::Json) => write_json(&mut out, &item.record, &item.content),
-            };
-            if out.len() >= OUTPUT_BYTES {
-                flush(&mut out)?;
+            if args.count {
+                return Ok(counted.changes(&item.content));
             }
-            Ok(result)
+            let mut lines = Lines::new(&item.record, &item.content, style);
+            let mut written = Ok(());
+            // Within the record, too: one UPDATE can be gigabytes of lines.
+            let result = visit_changes(&item.content, |change| {
+                if written.is_ok() {
+                    lines.push(&mut out, change);
+                    if out.len() >= OUTPUT_BYTES {
+                        written = flush(&mut out);
+                    }
+                }
+            });
+            written.map(|()| result)
         })?;
     }
     flush(&mut out)?;

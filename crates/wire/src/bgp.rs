@@ -2,11 +2,49 @@
 //!
 //! Pure: nothing here keeps state of a session beyond the [`Codec`] that the two ends agreed on.
 
+mod as_path;
+mod capabilities;
+mod header;
+mod next_hop;
+mod nlri;
+mod notification;
+mod open;
+mod refresh;
+mod rules;
+mod update;
 mod view;
+mod write;
 
 use std::fmt;
 
+pub use as_path::{AS_PATH_ASNS_MAX, AsPathError, narrow_as_path};
+pub use capabilities::{
+    AddPath, Capabilities, ExtendedNextHop, GracefulRestart, HostName, LongLivedFamily, RestartFamily,
+    UnknownCapability, capability,
+};
+pub use header::{
+    EXTENDED_MESSAGE_LENGTH_MAX, Frame, HEADER_LENGTH, HeaderError, MESSAGE_LENGTH_MAX, MessageKind,
+    MessageTooLong, begin_message, finish_message, frame, write_keepalive,
+};
+pub use next_hop::NextHop;
+pub use nlri::{Nlri, NlriError, NlriIter, nlri_length, write_nlri};
+pub use notification::{
+    Notification, SHUTDOWN_TEXT_OCTETS_MAX, cease, error, fsm_error, header_error, open_error, update_error,
+};
+pub use open::{AS_TRANS, Open, VERSION};
+pub use refresh::{RefreshKind, RouteRefresh};
+pub use rules::{
+    ATTRIBUTE_RULES, AttributeRule, LengthRule, Severity, attribute_name, attribute_rule, recognized_rule,
+};
+pub use update::{
+    Aggregator, AttributeProblem, CodeSet, Discards, Fault, MpNlri, MpReach, PeerFacts, PeerSide,
+    RawAttributes, Update, Verdict,
+};
 pub use view::{AsPath, AsSegment, Attribute, Attributes, SegmentKind};
+pub use write::{
+    begin_attributes, begin_mp_reach, begin_mp_unreach, begin_update, finish_attribute, finish_attributes,
+    write_attribute, write_end_of_rib,
+};
 
 /// An address family with its subsequent family, as far as routes are kept of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +92,40 @@ impl fmt::Display for Family {
     }
 }
 
+/// Identifiers of an address family and a subsequent one, of any kind of routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AfiSafi {
+    /// The address family identifier.
+    pub afi: u16,
+    /// The subsequent one.
+    pub safi: u8,
+}
+
+impl AfiSafi {
+    /// The family, if routes are kept of it.
+    #[inline]
+    pub const fn kept(self) -> Option<Family> {
+        Family::from_afi_safi(self.afi, self.safi)
+    }
+}
+
+impl From<Family> for AfiSafi {
+    fn from(family: Family) -> Self {
+        let (afi, safi) = family.afi_safi();
+        Self { afi, safi }
+    }
+}
+
+impl fmt::Display for AfiSafi {
+    /// `ipv4`, `ipv6`, or the two numbers: `25/70`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kept() {
+            Some(family) => family.fmt(f),
+            None => write!(f, "{}/{}", self.afi, self.safi),
+        }
+    }
+}
+
 /// What both ends agreed on that changes how bytes are read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Codec {
@@ -67,6 +139,13 @@ pub struct Codec {
     pub add_path_send: [bool; 2],
     /// IPv4 routes may have IPv6 next hops (RFC 8950).
     pub extended_next_hop: bool,
+}
+
+impl Codec {
+    /// The longest message that may come or go.
+    pub const fn message_length_max(&self) -> usize {
+        if self.extended_messages { EXTENDED_MESSAGE_LENGTH_MAX } else { MESSAGE_LENGTH_MAX }
+    }
 }
 
 /// Type codes of path attributes.
@@ -101,6 +180,8 @@ pub mod attribute {
     pub const AS4_PATH: u8 = 17;
     /// AS4_AGGREGATOR (RFC 6793)
     pub const AS4_AGGREGATOR: u8 = 18;
+    /// IPv6 Address Specific EXTENDED COMMUNITIES (RFC 5701)
+    pub const IPV6_EXTENDED_COMMUNITIES: u8 = 25;
     /// LARGE_COMMUNITY (RFC 8092)
     pub const LARGE_COMMUNITIES: u8 = 32;
     /// ONLY_TO_CUSTOMER (RFC 9234)
@@ -127,6 +208,16 @@ pub enum Origin {
     Egp = 1,
     /// Learned some other way.
     Incomplete = 2,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Igp => "igp",
+            Self::Egp => "egp",
+            Self::Incomplete => "incomplete",
+        })
+    }
 }
 
 /// Well-known communities (RFC 1997, 7999, 8326).

@@ -60,7 +60,7 @@ pub use message::{Direction, Endpoint, Message, StateChange, UpdateParts};
 pub use nlri::Prefixes;
 pub use path::{MpReach, MpUnreach, PathView};
 pub use rib::{Entries, Rib, RibEntry};
-pub use text::{Action, Change, Civil, LineTime, visit_changes, write_json, write_lines};
+pub use text::{Action, Change, Civil, Lines, Style, visit_changes, write_lines};
 pub use write::{
     RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change,
 };

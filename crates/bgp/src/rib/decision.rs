@@ -31,11 +31,13 @@
 //!
 //! **Not every change asks for all paths.** Write `pre` for the steps before MED. A new path that is worse than
 //! the best in `pre` leaves the best alone; one that is better is the best. If they are equal in `pre` and
-//! it has the same neighbouring AS, it must beat the best by MED and what follows, and if not, nothing changes. If it
-//! has another, it must beat the best by what follows MED. In all other cases (and when the best itself goes) all
-//! paths are ranked anew. [`Decision::challenge`] and [`Decision::departure_keeps`] are these arguments in code;
+//! it has the same neighbouring AS, it must beat the best by MED and what follows, and if not, nothing changes; if it
+//! does, and also by what follows alone, it is the best, since the others lost to the old best by that. If it has
+//! another neighbouring AS, it must beat the best by what follows MED. In all other cases (and when the best itself
+//! goes) all paths are ranked anew. [`Decision::challenge`] and [`Decision::departure_keeps`] are these arguments in code;
 //! tests compare them with the definition.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -248,17 +250,19 @@ impl<'a> Decision<'a> {
     #[inline]
     pub fn challenge(&self, best: Candidate<'_>, new: Candidate<'_>) -> Standing {
         match self.before(new).cmp(&self.before(best)) {
-            std::cmp::Ordering::Greater => return Standing::Keeps,
-            std::cmp::Ordering::Less => return Standing::Wins,
-            std::cmp::Ordering::Equal => {}
+            Ordering::Greater => return Standing::Keeps,
+            Ordering::Less => return Standing::Wins,
+            Ordering::Equal => {}
         }
-        let by_med = match self.comparable(best.attrs, new.attrs) {
+        let comparable = self.comparable(best.attrs, new.attrs);
+        let by_med = match comparable {
             true => self.med(new.attrs).cmp(&self.med(best.attrs)),
-            false => std::cmp::Ordering::Equal,
+            false => Ordering::Equal,
         };
-        if by_med.then_with(|| self.after(new).cmp(&self.after(best))).is_gt() {
+        let by_rest = self.after(new).cmp(&self.after(best));
+        if by_med.then(by_rest).is_gt() {
             Standing::Keeps
-        } else if self.config.always_compare_med {
+        } else if self.config.always_compare_med || comparable && by_rest.is_lt() {
             Standing::Wins
         } else {
             Standing::Unsure

@@ -25,7 +25,7 @@ use thalweg_base::Prefix;
 
 use super::damping::{Damper, Flap, RouteKey};
 use super::decision::{Candidate, Decision, Key, Standing, candidate};
-use super::paths::{Block, DAMPED, Moved, PATHS_MAX, PathMeta, PathStore, STALE, UNREACHABLE};
+use super::paths::{Block, DAMPED, Moved, PATHS_MAX, PathMeta, PathStore, STALE, UNREACHABLE, free_local_id};
 use super::table::{Entry, NONE, Table};
 use super::view::{ScanCursor, ScannedRoute};
 use crate::attrs::AttrRef;
@@ -44,6 +44,9 @@ const TOMBSTONES_MIN: usize = 4096;
 /// Tombstones that may go with each call: enough to keep up, few enough not to be noticed (about 0.1 ms).
 const BURIALS_PER_CALL: usize = 2048;
 
+/// Room that the first of several changes makes for those that follow: 12 KiB.
+const CHANGES_RESERVED_MAX: usize = 256;
+
 /// Items whose look-ups are begun together, so that they wait for memory together.
 const GROUP: usize = 16;
 
@@ -57,6 +60,8 @@ pub const fn is_newer(a: u32, b: u32) -> bool {
 pub(super) struct Context<'a> {
     pub decision: Decision<'a>,
     pub depth: usize,
+    /// Changes to make room for with the first one.
+    pub expected: usize,
     pub counts: &'a mut super::PeerCounts,
     pub counters: &'a mut super::Work,
 }
@@ -153,7 +158,12 @@ impl<A: RouteAddress> FamilyRoutes<A> {
     fn bury(&mut self, first_open: u32) {
         let mut too_many = (self.table.len() - self.live).saturating_sub(self.live.max(TOMBSTONES_MIN));
         for _ in 0..BURIALS_PER_CALL {
-            let Some(&(number, version)) = self.tombstones.front() else { return };
+            let Some(&(number, version)) = self.tombstones.front() else {
+                if self.tombstones.capacity() > TOMBSTONES_MIN / 4 {
+                    self.tombstones = VecDeque::new();
+                }
+                return;
+            };
             if !is_newer(first_open, version) {
                 return;
             }
@@ -179,6 +189,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
     pub(super) fn apply(&mut self, batch: &RouteBatch, context: &mut Context<'_>, changes: &mut Changes) {
         let items = A::items(batch).shard(changes.shard);
         let (peer, received_s) = (batch.peer, batch.received_s);
+        context.expected = items.len();
         let damps = self.damper.is_some()
             && context.decision.peers.get(peer).is_some_and(|info| info.kind == PeerKind::External);
         let incoming = Incoming { peer, received_s, damps, attrs: &batch.attrs };
@@ -219,9 +230,12 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             }
             if *number != NONE {
                 let block = self.block(*number);
-                let first = block.attrs.first().and_then(|attrs| attrs.as_ref());
-                std::hint::black_box((block.meta.first().map(|meta| meta.peer), first.map(AttrRef::id)));
+                std::hint::black_box(block.meta.first().map(|meta| meta.peer));
             }
+        }
+        for number in numbers.iter().filter(|number| **number != NONE) {
+            let best = self.block(*number).attrs.first().and_then(|attrs| attrs.as_deref());
+            std::hint::black_box(best.map(|attrs| attrs.weight));
         }
         (hashes, numbers)
     }
@@ -386,6 +400,9 @@ impl<A: RouteAddress> FamilyRoutes<A> {
     ) {
         let entry = self.clamp(number, context.depth);
         let count = usize::from(entry.count);
+        if count == 0 {
+            return self.insert_first(number, meta, attrs, context, changes);
+        }
         let new = Candidate { attrs: &attrs, peer: meta.peer, path_id: meta.path_id };
         let standing = match self.best_and_last(number) {
             _ if !meta.is_eligible() => Standing::Keeps,
@@ -401,13 +418,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             Standing::Unsure => self.reported(number, context.depth),
             _ => Vec::new(),
         };
-        let (head, moved) = match count {
-            0 => {
-                self.live += 1;
-                (self.paths.push_first(number, meta, attrs), None)
-            }
-            _ => self.paths.push(number, entry.head, count, meta, attrs),
-        };
+        let (head, moved) = self.paths.push(number, entry.head, count, meta, attrs);
         self.moved(moved);
         let entry = self.table.entry_mut(number);
         (entry.head, entry.count) = (head, entry.count + 1);
@@ -421,6 +432,29 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 self.report(number, Report { old, new, further: None }, context, changes);
             }
             Standing::Unsure => self.rank_and_report(number, old, context, changes),
+        }
+    }
+
+    /// The first path of a prefix: nothing to compare with.
+    fn insert_first(
+        &mut self,
+        number: u32,
+        meta: PathMeta,
+        attrs: AttrRef,
+        context: &mut Context<'_>,
+        changes: &mut Changes,
+    ) {
+        self.live += 1;
+        let new = meta.is_eligible().then(|| Chosen {
+            attrs: attrs.clone(),
+            peer: meta.peer,
+            local_id: meta.local_id,
+        });
+        let head = self.paths.push_first(number, meta, attrs);
+        let entry = self.table.entry_mut(number);
+        (entry.head, entry.count, entry.ranked) = (head, 1, u8::from(new.is_some()));
+        if new.is_some() {
+            self.report(number, Report { old: None, new, further: None }, context, changes);
         }
     }
 
@@ -466,6 +500,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 (Some(old), Some((best, last))) => {
                     let new = Candidate { attrs: &attrs, ..old };
                     let keeps = match depth {
+                        _ if was && is && decision.is_same_order(old, &attrs) => true,
                         1 => {
                             (!was || decision.departure_keeps(best, old))
                                 && (!is || decision.challenge(best, new) == Standing::Keeps)
@@ -510,7 +545,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 _ if at < ranked => false,
                 _ if !block.meta[at].is_eligible() => true,
                 (Some(gone), Some((best, _))) if context.depth == 1 => {
-                    context.decision.departure_keeps(best, gone)
+                    count == 2 || context.decision.departure_keeps(best, gone)
                 }
                 (Some(gone), Some((_, last))) => {
                     ranked >= context.depth && context.decision.is_below(last, gone)
@@ -587,6 +622,9 @@ impl<A: RouteAddress> FamilyRoutes<A> {
                 };
             }
             None => {
+                if list.is_empty() {
+                    list.reserve(context.expected.min(CHANGES_RESERVED_MAX));
+                }
                 list.push(Change { prefix, old, new, further });
                 self.version = self.version.wrapping_add(1);
                 self.table.entry_mut(number).version = self.version;
@@ -744,22 +782,6 @@ enum Plan {
     Rank,
 }
 
-/// The smallest number from 1 that no path of the prefix has.
-fn free_local_id(paths: &[PathMeta]) -> u16 {
-    let highest = paths.iter().map(|path| path.local_id).max().unwrap_or(0);
-    if usize::from(highest) == paths.len() {
-        return highest.saturating_add(1);
-    }
-    let mut first = 1u16;
-    loop {
-        let mut taken = 0u64;
-        for path in paths {
-            let bit = path.local_id.wrapping_sub(first);
-            taken |= if bit < 64 { 1 << bit } else { 0 };
-        }
-        if taken != u64::MAX {
-            return first.saturating_add(taken.trailing_ones() as u16);
-        }
-        first = first.saturating_add(64);
-    }
-}
+#[cfg(test)]
+#[path = "family_tests.rs"]
+mod tests;

@@ -211,6 +211,26 @@ fn capacity_of(class: usize) -> usize {
     }
 }
 
+/// The smallest number from 1 that no path of the prefix has.
+pub(super) fn free_local_id(paths: &[PathMeta]) -> u16 {
+    let highest = paths.iter().map(|path| path.local_id).max().unwrap_or(0);
+    if usize::from(highest) == paths.len() {
+        return highest.saturating_add(1);
+    }
+    let mut first = 1u16;
+    loop {
+        let mut taken = 0u64;
+        for path in paths {
+            let bit = path.local_id.wrapping_sub(first);
+            taken |= if bit < 64 { 1 << bit } else { 0 };
+        }
+        if taken != u64::MAX {
+            return first.saturating_add(taken.trailing_ones() as u16);
+        }
+        first = first.saturating_add(64);
+    }
+}
+
 /// All paths of a family.
 #[derive(Default)]
 pub(super) struct PathStore {

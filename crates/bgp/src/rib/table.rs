@@ -126,10 +126,10 @@ impl<A: Address> Table<A> {
         let address = prefix.address().to_u128();
         let (high, low) = ((address >> 64) as u64, address as u64);
         if A::BITS == 32 {
-            fold(low | u64::from(prefix.length()) << 32 ^ self.seed[0], self.seed[1])
+            fold((low | u64::from(prefix.length()) << 32) ^ self.seed[0], self.seed[1])
         } else {
             let length = u64::from(prefix.length()) << 56;
-            fold(fold(high ^ self.seed[0], self.seed[1]) ^ low, self.seed[0] ^ length | 1)
+            fold(fold(high ^ self.seed[0], self.seed[1]) ^ low, (self.seed[0] ^ length) | 1)
         }
     }
 
@@ -329,14 +329,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn chosen_addresses_do_not_meet() {
-        // Same lower half of the hash would mean one long run in the index.
-        let table = Table::<u128>::new(99, 3);
-        let mut seen = std::collections::HashSet::new();
-        for n in 0..10_000u128 {
-            seen.insert(table.hash(Prefix::new(n << 80, 48).unwrap()) as u32);
+    /// The longest run of slots that are not empty says how long a search can take.
+    fn longest_run<A: Address>(prefixes: impl Iterator<Item = Prefix<A>>) -> usize {
+        let mut table = Table::<A>::new(99, 3);
+        for prefix in prefixes {
+            table.insert(table.hash(prefix), prefix, 0);
         }
-        assert!(seen.len() > 9_990, "{}", seen.len());
+        table.slots.split(|slot| *slot == EMPTY_SLOT).map(<[u32]>::len).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn regular_prefixes_do_not_crowd() {
+        let v4 = |shift: u32, length| (0..20_000u32).map(move |n| Prefix::new(n << shift, length).unwrap());
+        assert!(longest_run(v4(8, 24)) < 150);
+        assert!(longest_run(v4(0, 32)) < 150);
+        assert!(longest_run(v4(16, 16).take(60_000)) < 150);
+        assert!(longest_run((0..20_000u128).map(|n| Prefix::new(n << 80, 48).unwrap())) < 150);
+        assert!(longest_run((0..20_000u128).map(|n| Prefix::new(n, 128).unwrap())) < 150);
     }
 }

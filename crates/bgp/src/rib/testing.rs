@@ -424,7 +424,7 @@ impl World {
         for _ in 0..recipe.below(24) {
             let prefix = recipe.below(2 * PREFIXES);
             let what = recipe.below(256);
-            let (path_id, withdraw) = ((what % 4 / 3) as u32, what % 5 == 0);
+            let (path_id, withdraw) = ((what % 4 / 3) as u32, what.is_multiple_of(5));
             let attrs = &self.sets[what / 4 % self.sets.len()];
             let index = if withdraw { WITHDRAWN } else { builder.push_attrs(attrs.clone()) };
             if prefix < PREFIXES {

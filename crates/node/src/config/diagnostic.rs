@@ -56,6 +56,8 @@ pub enum ErrorKind {
     Conflict,
     /// More of something than the router can hold.
     TooMany,
+    /// A policy does something else than its test says.
+    TestFailed,
 }
 
 /// One finding, with its place.
@@ -190,6 +192,11 @@ pub(crate) struct SourceText {
 }
 
 impl SourceText {
+    /// The text at a range of bytes as it stands in the file, quotes included.
+    pub(crate) fn raw(&self, span: Range<usize>) -> &str {
+        self.text.get(span).unwrap_or("")
+    }
+
     pub(crate) fn new(file: &str, text: &str) -> Self {
         Self { file: file.into(), text: text.into() }
     }

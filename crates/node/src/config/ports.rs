@@ -45,6 +45,10 @@ impl Ports {
     pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Self {
         let mut ports = Ports::default();
         let Some(item) = root.take("ports") else {
+            // A router that speaks BGP and forwards nothing: a route server, a reflector, a collector.
+            if root.has("bgp") {
+                return ports;
+            }
             let expected = "a section [ports.NAME] for each port";
             reader.error(ErrorKind::MissingKey, &(0..0), "the router has no ports", expected);
             return ports;

@@ -267,6 +267,11 @@ impl<'a> Section<'a> {
         self.entries.is_empty()
     }
 
+    /// Whether a key is there, taken or not.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|entry| entry.item.key == key)
+    }
+
     /// The value of a key, if it is there.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Item<'a>> {
         self.known.push(key);

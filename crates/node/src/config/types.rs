@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
-use super::Diagnostic;
+use super::{BgpConfig, Diagnostic};
 pub use thalweg_dataplane::nat::{Filtering, NatTimeouts, PortSelection};
 
 /// Place of a port in [`RouterConfig::ports`].
@@ -26,7 +26,7 @@ pub type MacAddress = [u8; 6];
 /// A checked configuration.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// Ports in file order; never empty.
+    /// Ports in file order; empty only where BGP is all there is.
     pub ports: Vec<PortConfig>,
     /// MAC addresses of directly connected stations.
     pub neighbours: Vec<Neighbour>,
@@ -38,6 +38,8 @@ pub struct RouterConfig {
     pub qos: QosConfig,
     /// Which checks packets have to pass.
     pub validate: ValidateConfig,
+    /// BGP, where configured.
+    pub bgp: Option<BgpConfig>,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
 }

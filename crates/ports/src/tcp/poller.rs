@@ -46,6 +46,9 @@ pub struct Event {
     pub readable: bool,
     /// It takes more, or is connected, or has failed.
     pub writable: bool,
+    /// The neighbour has closed its direction, or the connection failed: no further event will say so, hence read
+    /// until the end. (Without this, a read that does not fill its buffer has read what there is.)
+    pub read_closed: bool,
 }
 
 /// Registers sockets with a poller, from any thread.
@@ -106,6 +109,7 @@ impl Events<'_> {
             token: event.token().0,
             readable: event.is_readable() || event.is_read_closed() || event.is_error(),
             writable: event.is_writable() || event.is_write_closed() || event.is_error(),
+            read_closed: event.is_read_closed() || event.is_error(),
         })
     }
 

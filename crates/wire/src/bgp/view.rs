@@ -29,6 +29,12 @@ impl<'a> Attributes<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
+
+    /// What was not gone through: at the end, what holds no whole attribute.
+    #[inline]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
 }
 
 impl<'a> Iterator for Attributes<'a> {

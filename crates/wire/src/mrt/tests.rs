@@ -25,9 +25,8 @@ fn lines(bytes: &[u8]) -> (String, Vec<Fault>) {
     let mut decoder = Decoder::new();
     let mut records = Records::new(bytes);
     for record in records.by_ref() {
-        let result = decoder
-            .decode(&record)
-            .and_then(|content| write_lines(&mut out, &record, &content, LineTime::Unix));
+        let result =
+            decoder.decode(&record).and_then(|content| write_lines(&mut out, &record, &content, Style::Unix));
         faults.extend(result.err());
     }
     assert_eq!(records.rest().len(), 0);
@@ -255,7 +254,7 @@ BGP4MP_ET_LOCAL|1000000000.000042|A|198.18.0.1|64496|10.0.0.0/8|64496 64497|IGP|
     let mut human = Vec::new();
     let mut decoder = Decoder::new();
     let content = decoder.decode(&record).unwrap();
-    write_lines(&mut human, &record, &content, LineTime::Human).unwrap();
+    write_lines(&mut human, &record, &content, Style::Human).unwrap();
     assert_eq!(human, b"BGP4MP_ET|09/09/01 01:46:40.000042|STATE|198.18.0.1|64496|5|6\n");
 }
 
@@ -553,8 +552,8 @@ proptest! {
             let start = rest.len() + length;
             match decoder.decode(&record) {
                 Ok(content) => {
-                    let _ = write_lines(&mut out, &record, &content, LineTime::Unix);
-                    let _ = write_json(&mut out, &record, &content);
+                    let _ = write_lines(&mut out, &record, &content, Style::Unix);
+                    let _ = write_lines(&mut out, &record, &content, Style::Json);
                 }
                 Err(fault) => prop_assert!(fault.at <= start, "{}", fault),
             }

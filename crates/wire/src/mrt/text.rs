@@ -17,8 +17,6 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::IpPrefix;
 
-pub use json::write_json;
-
 /// A date and time of day, UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
@@ -59,13 +57,20 @@ impl Civil {
     }
 }
 
-/// How lines say when.
+/// What lines look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineTime {
+pub enum Style {
     /// Seconds since the epoch, and all fields (`-m`).
     Unix,
     /// `MM/DD/YY HH:MM:SS`, and announcements end with ORIGIN (`-M`).
     Human,
+    /// A JSON object:
+    ///
+    /// `{"action":"route"|"announce"|"withdraw"|"state","format":..,"time":..,"peer":..,"peer_as":..}` and, as
+    /// far as they are there, `prefix`, `path_id`, `originated`, `as_path`, `origin`, `next_hop`, `local_pref`,
+    /// `med`, `communities`, `extended_communities` (hexadecimal), `large_communities`, `atomic_aggregate`,
+    /// `aggregator`, `old_state`, `new_state`.
+    Json,
 }
 
 /// One route or change.
@@ -171,23 +176,50 @@ pub fn visit_changes<'a>(content: &Content<'a>, mut visit: impl FnMut(&Change<'_
 }
 
 /// Appends a record's lines. What can be read is written; the first fault is the result.
+///
+/// One UPDATE of 64 KiB can be gigabytes of lines, each with the same long path: who reads files of strangers
+/// uses [`Lines`] and empties `out` now and then.
 pub fn write_lines(
     out: &mut Vec<u8>,
     record: &Record<'_>,
     content: &Content<'_>,
-    time: LineTime,
+    style: Style,
 ) -> Result<(), Fault> {
-    let mut scratch = Vec::new();
-    let mut stamp = Vec::with_capacity(64);
-    stamp.extend_from_slice(format_name(content).as_bytes());
-    stamp.push(b'|');
-    push_time(&mut stamp, record, time);
-    let old_bgp = record.kind.kind == RecordType::BGP;
-    visit_changes(content, |change| {
-        out.extend_from_slice(&stamp);
-        let line = Line { out: &mut *out, scratch: &mut scratch, full: time == LineTime::Unix, old_bgp };
-        line.write(change);
-    })
+    let mut lines = Lines::new(record, content, style);
+    visit_changes(content, |change| lines.push(out, change))
+}
+
+/// Makes the lines of one record, change by change.
+#[derive(Debug)]
+pub struct Lines {
+    style: Style,
+    /// Format and time, which all lines of a record share.
+    format: &'static str,
+    time: Vec<u8>,
+    old_bgp: bool,
+    scratch: Vec<u8>,
+}
+
+impl Lines {
+    /// For the changes of this record.
+    pub fn new(record: &Record<'_>, content: &Content<'_>, style: Style) -> Self {
+        let mut time = Vec::with_capacity(32);
+        push_time(&mut time, record, style);
+        let old_bgp = record.kind.kind == RecordType::BGP;
+        Self { style, format: format_name(content), time, old_bgp, scratch: Vec::new() }
+    }
+
+    /// Appends a line, at most about 300 KiB: attributes are at most 64 KiB, and no octet becomes more than five.
+    pub fn push(&mut self, out: &mut Vec<u8>, change: &Change<'_, '_>) {
+        if self.style == Style::Json {
+            return json::push(out, self, change);
+        }
+        out.extend_from_slice(self.format.as_bytes());
+        out.push(b'|');
+        out.extend_from_slice(&self.time);
+        let full = self.style == Style::Unix;
+        Line { out, scratch: &mut self.scratch, full, old_bgp: self.old_bgp }.write(change);
+    }
 }
 
 /// What lines begin with.
@@ -218,10 +250,10 @@ fn format_name(content: &Content<'_>) -> &'static str {
     kind.kind_name().unwrap_or("")
 }
 
-fn push_time(out: &mut Vec<u8>, record: &Record<'_>, time: LineTime) {
-    match time {
-        LineTime::Unix => push_number(out, record.time_s),
-        LineTime::Human => {
+fn push_time(out: &mut Vec<u8>, record: &Record<'_>, style: Style) {
+    match style {
+        Style::Unix | Style::Json => push_number(out, record.time_s),
+        Style::Human => {
             let at = Civil::from_unix(record.time_s.into());
             let year = at.year % 100;
             let Civil { month, day, hour, minute, second, .. } = at;

@@ -2,44 +2,25 @@
 //! escaping.
 
 use super::{
-    Action, Change, format_name, origin_name, push_address, push_as_path, push_community, push_ipv4,
-    push_number, push_prefix, route_next_hop, visit_changes,
+    Action, Change, Lines, origin_name, push_address, push_as_path, push_community, push_ipv4, push_number,
+    push_prefix, route_next_hop,
 };
-use crate::mrt::{Content, Fault, PathView, Record};
+use crate::mrt::PathView;
 use std::io::Write;
 use std::net::IpAddr;
 use thalweg_base::IpPrefix;
 
-/// Appends a record's routes and changes, one JSON object per line. What can be read is written; the first
-/// fault is the result.
-///
-/// `{"action":"route"|"announce"|"withdraw"|"state","format":..,"time":..,"peer":..,"peer_as":..}` and, as far
-/// as they are there, `prefix`, `path_id`, `originated`, `as_path`, `origin`, `next_hop`, `local_pref`, `med`,
-/// `communities`, `extended_communities` (hexadecimal), `large_communities`, `atomic_aggregate`, `aggregator`,
-/// `old_state`, `new_state`.
-pub fn write_json(out: &mut Vec<u8>, record: &Record<'_>, content: &Content<'_>) -> Result<(), Fault> {
-    let mut scratch = Vec::new();
-    let format = format_name(content);
-    visit_changes(content, |change| object(out, &mut scratch, format, record, change))
-}
-
-fn object(
-    out: &mut Vec<u8>,
-    scratch: &mut Vec<u8>,
-    format: &str,
-    record: &Record<'_>,
-    change: &Change<'_, '_>,
-) {
+/// Appends an object and a line feed.
+pub(super) fn push(out: &mut Vec<u8>, lines: &mut Lines, change: &Change<'_, '_>) {
     let action = match change.action {
         Action::Route { .. } => "route",
         Action::Announce { .. } => "announce",
         Action::Withdraw { .. } => "withdraw",
         Action::State { .. } => "state",
     };
-    let _ = write!(out, "{{\"action\":\"{action}\",\"format\":\"{format}\",\"time\":{}", record.time_s);
-    if let Some(microseconds) = record.microseconds {
-        let _ = write!(out, ".{microseconds:06}");
-    }
+    let _ = write!(out, "{{\"action\":\"{action}\",\"format\":\"{}\",\"time\":", lines.format);
+    out.extend_from_slice(&lines.time);
+    let scratch = &mut lines.scratch;
     out.extend_from_slice(b",\"peer\":\"");
     push_address(out, change.peer.address);
     out.extend_from_slice(b"\",\"peer_as\":");

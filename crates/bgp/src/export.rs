@@ -1,0 +1,495 @@
+//! Update groups: what the RIB chose, on its way to the neighbours.
+//!
+//! ```text
+//! Changes ─> Rules (who may have it) ─> Queue (by prefix, by attributes) ─> Encoder ─> GroupLog ─> Member ─> writev
+//! scan of the RIB ──────────────────────────────> Dump ──────────────────────────> its own log ──┘
+//! ```
+//!
+//! All neighbours that would be sent the same bytes form one [`UpdateGroup`]; what they have in common is its
+//! [`ExportView`]. The group filters, compares, packs and encodes once; a member only reads the group's
+//! [`GroupLog`] at its own pace and skips segments that are not for it. That no neighbour is sent its own
+//! routes does not split a group: each segment of the log has an [`Audience`].
+//!
+//! # No Adj-RIB-Out
+//! Export is a pure function of (view, prefix, attributes, source). What members had is therefore told from the
+//! old path of a change, and no copy of what was sent is kept. Everything in the log is the whole new state of a
+//! prefix for its audience, an announcement or a withdrawal. So reading older changes after newer ones, as
+//! happens after a [`Dump`], ends in the right state as long as the last change of each prefix comes last.
+//!
+//! When the best path of a prefix moves from A's to B's, everybody but B is sent B's, and B, which had A's, gets
+//! a withdrawal. A route server gives B the next path it may have instead (RFC 7947 2.3), from the further ranks
+//! of the change; with add-path (RFC 7911) each of the first ranks is announced under its number.
+//!
+//! # Bounds
+//! See [`ExportLimits`]. A member that reads too slowly loses its place in the log, is counted, and catches up
+//! by a dump of what changed since.
+//!
+//! # What is missing
+//! MRAI (drivers flush when they like), prepending by control communities, aggregation. Routes that only changed
+//! in what is not sent (LOCAL_PREF towards another AS) are sent again.
+//!
+//! RFC 4271 (5, 9.1.3, 9.2), 4456, 4724, 4760, 5065, 6793, 7313, 7911, 7947, 8654, 8950, 9234.
+
+mod audience;
+mod dump;
+mod encode;
+mod log;
+mod member;
+mod queue;
+mod rules;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use thalweg_base::{IpPrefix, Prefix};
+
+pub use audience::{Audience, PeerSet};
+pub use dump::{Dump, DumpKind, DumpProgress};
+pub use log::{Chunk, GroupLog, LogCounters, Segment, Versions, earliest, is_later};
+pub use member::{GATHER_BYTES_MAX, Member, MemberState, SLICES_MAX};
+pub use view::{ExportLimits, ExportView, NextHopRule, RouteServerRules};
+
+use audience::AudienceCode;
+use encode::{Encoder, NlriAddress};
+use queue::Queues;
+use rules::{Offer, Rules};
+
+use crate::peer::{PeerId, PeerInfo, PeerTable};
+use crate::route::{Change, Changes, Chosen, RouteAddress};
+
+/// The largest path identifier that a group ever sent, by family.
+type PathIds = [AtomicU32; 2];
+
+/// A path of a prefix that goes out to some members.
+#[derive(Debug)]
+struct Exported {
+    /// The identifier it goes out with; 0 without add-path.
+    path_id: u16,
+    /// Its attributes before policy, and its source: the path itself.
+    attrs_id: usize,
+    source: PeerId,
+    offer: Offer,
+}
+
+/// What a group has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounters {
+    /// Changes of prefixes that were looked at.
+    pub changes: u64,
+    /// UPDATE messages encoded, dumps not counted.
+    pub messages: u64,
+    /// What became of the log.
+    pub log: LogCounters,
+}
+
+/// Neighbours with one export view.
+pub struct UpdateGroup {
+    rules: Rules,
+    /// While a view is being replaced: the one before.
+    old_rules: Option<Rules>,
+    limits: ExportLimits,
+    queues: Queues,
+    encoder: Encoder,
+    log: Arc<GroupLog>,
+    /// Up to where changes are in the queues or encoded, and up to where they are encoded.
+    handled: Versions,
+    flushed: Arc<Versions>,
+    path_ids: Arc<PathIds>,
+    changes: u64,
+    had: Vec<Exported>,
+    gets: Vec<Exported>,
+}
+
+/// Why a group cannot take another view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DifferentEncoding;
+
+impl std::fmt::Display for DifferentEncoding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "families, path identifiers and encoding are agreed on when a session begins and cannot change",
+        )
+    }
+}
+
+impl std::error::Error for DifferentEncoding {}
+
+impl UpdateGroup {
+    /// A group without members. `representative` stands for the members where the policy looks at the neighbour.
+    pub fn new(view: Arc<ExportView>, representative: Arc<PeerInfo>, limits: ExportLimits) -> Self {
+        let encoder = Encoder::new(view.codec, view.message_length_max());
+        Self {
+            rules: Rules::new(view, representative),
+            old_rules: None,
+            queues: Queues::new(true),
+            encoder,
+            log: Arc::new(GroupLog::new(limits.log_bytes_max)),
+            limits,
+            handled: Versions::default(),
+            flushed: Arc::default(),
+            path_ids: Arc::default(),
+            changes: 0,
+            had: Vec::new(),
+            gets: Vec::new(),
+        }
+    }
+
+    /// What the members have in common.
+    pub fn view(&self) -> &Arc<ExportView> {
+        &self.rules.view
+    }
+
+    /// Who is in it.
+    pub fn members(&self) -> &PeerSet {
+        &self.rules.audiences.members
+    }
+
+    /// Where encoded messages wait for members.
+    pub fn log(&self) -> Arc<GroupLog> {
+        self.log.clone()
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> GroupCounters {
+        GroupCounters { changes: self.changes, messages: self.encoder.messages, log: self.log.counters() }
+    }
+
+    /// Adds a member, from now on; give it an [`DumpKind::Initial`] dump for what was before.
+    pub fn join(&mut self, peer: PeerId, remote_as: u32) -> Member {
+        self.flush();
+        self.rules.join(peer, remote_as);
+        self.rules.clear_sets();
+        if let Some(old) = &mut self.old_rules {
+            old.join(peer, remote_as);
+            old.clear_sets();
+        }
+        Member::new(peer, self.log.clone())
+    }
+
+    /// Removes a member; its [`Member`] is dropped by whoever has it.
+    pub fn leave(&mut self, peer: PeerId) {
+        self.flush();
+        self.rules.leave(peer);
+        self.rules.clear_sets();
+        if let Some(old) = &mut self.old_rules {
+            old.leave(peer);
+            old.clear_sets();
+        }
+        self.log.unfollow(peer);
+    }
+
+    /// Prefixes that wait to be encoded.
+    pub fn pending(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Takes what a shard changed. Changes of one shard come in order. Encodes by itself when too much waits.
+    pub fn handle_changes(&mut self, changes: &Changes, peers: &PeerTable) {
+        self.rules.forget_sources();
+        if let Some(old) = &mut self.old_rules {
+            old.forget_sources();
+        }
+        if !self.rules.audiences.members.is_empty() {
+            self.changes += (changes.v4.len() + changes.v6.len()) as u64;
+            self.handle_family(&changes.v4, peers);
+            self.handle_family(&changes.v6, peers);
+        }
+        for (versions, last) in self.handled.iter_mut().zip(changes.last_version) {
+            if let Some(version) = versions.get_mut(changes.shard) {
+                *version = last;
+            }
+        }
+    }
+
+    fn handle_family<A: NlriAddress>(&mut self, changes: &[Change<A>], peers: &PeerTable) {
+        let view = &self.rules.view;
+        if !view.families[A::FAMILY.index()] {
+            return;
+        }
+        let simple = self.rules.simple && view.depth(A::FAMILY) == 1 && !view.add_path(A::FAMILY);
+        for change in changes {
+            if self.queues.len() >= self.limits.pending_max {
+                self.flush();
+            }
+            if simple && self.old_rules.is_none() {
+                self.handle_simple(change, peers);
+            } else {
+                let further = change.further.as_deref();
+                let old = change.old.iter().chain(further.into_iter().flat_map(|further| &further.old));
+                let new = change.new.iter().chain(further.into_iter().flat_map(|further| &further.new));
+                self.handle_whole(change.prefix, old, new, peers);
+            }
+        }
+    }
+
+    /// The best path only, and everybody but its source gets it.
+    #[inline]
+    fn handle_simple<A: NlriAddress>(&mut self, change: &Change<A>, peers: &PeerTable) {
+        let (old, new) = (&change.old, &change.new);
+        if let (Some(old), Some(new)) = (old, new)
+            && old.attrs == new.attrs
+            && old.peer == new.peer
+        {
+            return;
+        }
+        let rules = &mut self.rules;
+        let had = match old {
+            Some(old) => rules.simple_audience(A::FAMILY, &old.attrs, old.peer, peers),
+            None => AudienceCode::NOBODY,
+        };
+        let queue = A::queue(&mut self.queues);
+        let mut pack = None;
+        if let Some(new) = new {
+            pack = queue.last_pack(new.attrs.id(), new.peer);
+            if pack.is_none() {
+                let audience = rules.simple_audience(A::FAMILY, &new.attrs, new.peer, peers);
+                if rules.audiences.tidy(audience) != AudienceCode::NOBODY {
+                    let origins = rules.origins(new.peer, peers);
+                    let found = queue.pack(&new.attrs, origins, audience);
+                    queue.remember_pack(new.attrs.id(), new.peer, found);
+                    pack = Some(found);
+                }
+            }
+        }
+        if pack.is_none() && rules.audiences.tidy(had) == AudienceCode::NOBODY {
+            // Nobody had it and nobody gets it, unless something older waits.
+            if let Some(path_id) = queue.find(change.prefix, 0).map(|_| 0) {
+                queue.enter(change.prefix, path_id, had);
+            }
+            return;
+        }
+        let entry = queue.enter(change.prefix, 0, had);
+        if let Some(pack) = pack {
+            queue.assign(entry, pack);
+        }
+    }
+
+    /// Any view: several paths, several audiences.
+    fn handle_whole<'a, A: NlriAddress>(
+        &mut self,
+        prefix: Prefix<A>,
+        old: impl Iterator<Item = &'a Chosen> + Clone,
+        new: impl Iterator<Item = &'a Chosen>,
+        peers: &PeerTable,
+    ) {
+        let (mut had, mut gets) = (std::mem::take(&mut self.had), std::mem::take(&mut self.gets));
+        exported(&mut self.rules, prefix, old.clone(), peers, &mut had);
+        exported(&mut self.rules, prefix, new, peers, &mut gets);
+        let mut earlier = Vec::new();
+        if let Some(rules) = &mut self.old_rules {
+            // Members have the prefix by one view or the other.
+            let mut by_old_view = Vec::new();
+            exported(rules, prefix, old, peers, &mut by_old_view);
+            for out in by_old_view {
+                let members = rules.audiences.to_set(out.offer.audience);
+                earlier.push((out.path_id, self.rules.audiences.code(members)));
+            }
+        }
+        let whole = self.old_rules.is_some();
+        self.enter(prefix, &had, &mut gets, &earlier, whole);
+        had.clear();
+        gets.clear();
+        (self.had, self.gets) = (had, gets);
+    }
+
+    /// Puts what changed into the queue: for each path identifier who had something and who gets what. Who keeps
+    /// the same path is left alone, unless the prefix waits already (what waits is not sent yet) or `whole`.
+    fn enter<A: NlriAddress>(
+        &mut self,
+        prefix: Prefix<A>,
+        had: &[Exported],
+        gets: &mut [Exported],
+        earlier: &[(u16, AudienceCode)],
+        whole: bool,
+    ) {
+        let queue = A::queue(&mut self.queues);
+        let audiences = &mut self.rules.audiences;
+        let ids = had.iter().chain(gets.iter()).map(|out| out.path_id);
+        let mut ids: Vec<u16> = ids.chain(earlier.iter().map(|each| each.0)).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        for path_id in ids {
+            self.path_ids[A::FAMILY.index()].fetch_max(u32::from(path_id), Ordering::Relaxed);
+            let waits = queue.find(prefix, path_id).is_some();
+            let mut before = AudienceCode::NOBODY;
+            for &(_, more) in earlier.iter().filter(|each| each.0 == path_id) {
+                before = audiences.or(before, more);
+            }
+            for old in had.iter().filter(|out| out.path_id == path_id) {
+                let mut lost = old.offer.audience;
+                let same = |new: &&mut Exported| {
+                    new.path_id == path_id && new.attrs_id == old.attrs_id && new.source == old.source
+                };
+                if !waits
+                    && !whole
+                    && let Some(new) = gets.iter_mut().find(same)
+                {
+                    let kept = audiences.and(old.offer.audience, new.offer.audience);
+                    lost = audiences.minus(lost, kept);
+                    new.offer.audience = audiences.minus(new.offer.audience, kept);
+                }
+                before = audiences.or(before, lost);
+            }
+            let mut packs = gets
+                .iter()
+                .filter(|out| out.path_id == path_id && out.offer.audience != AudienceCode::NOBODY)
+                .peekable();
+            if !waits && before == AudienceCode::NOBODY && packs.peek().is_none() {
+                continue;
+            }
+            let entry = queue.enter(prefix, path_id, before);
+            queue.add_had(entry, before, audiences);
+            for out in packs {
+                let pack = queue.pack(&out.offer.attrs, out.offer.origins, out.offer.audience);
+                queue.assign(entry, pack);
+            }
+        }
+    }
+
+    /// Encodes what waits, into the log; whether something was added.
+    pub fn flush(&mut self) -> bool {
+        let mut grew = false;
+        let mut done = false;
+        while !done {
+            done = self.queues.encode(&mut self.rules, &mut self.encoder);
+            if done && *self.flushed != self.handled {
+                self.flushed = Arc::new(self.handled);
+            }
+            match self.encoder.take() {
+                Some((bytes, segments)) => {
+                    grew = true;
+                    self.log.push(Chunk { bytes, segments, versions: self.flushed.clone() });
+                }
+                None => self.log.pass(self.flushed.clone()),
+            }
+        }
+        self.rules.clear_sets();
+        grew
+    }
+
+    /// Begins a dump for some members. What was on its way to them through the log, they get after it.
+    pub fn dump(&mut self, kind: DumpKind, members: &mut [&mut Member]) -> Dump {
+        self.flush();
+        let peers = members.iter().map(|member| member.peer()).collect();
+        let rules = self.rules.for_members(&peers);
+        let (routes_max, bytes_max) = (self.limits.dump_routes_max, self.limits.dump_bytes_max);
+        let dump = Dump::new(kind.clone(), rules, routes_max, bytes_max, self.path_ids.clone());
+        for member in members {
+            if !matches!(kind, DumpKind::Refresh { .. }) {
+                member.skip_to_end();
+            }
+            member.attach(dump.log().clone(), kind.clone());
+        }
+        dump
+    }
+
+    /// Replaces the view (another policy, say) without touching sessions. Afterwards the driver passes every
+    /// prefix of every shard to [`Self::reevaluate`] and calls [`Self::finish_view`]; only differences go out.
+    pub fn set_view(&mut self, view: Arc<ExportView>) -> Result<(), DifferentEncoding> {
+        let old = &self.rules.view;
+        if old.codec != view.codec
+            || old.families != view.families
+            || old.add_path_depth != view.add_path_depth
+        {
+            return Err(DifferentEncoding);
+        }
+        self.flush();
+        let new = self.rules.with_view(view);
+        // A view replaced while one is being replaced: members may have what either said, so the first stays too
+        // only as an "everything may have been sent" of the one before; see `reevaluate`.
+        self.old_rules = Some(std::mem::replace(&mut self.rules, new));
+        Ok(())
+    }
+
+    /// Replaces the policy: [`Self::set_view`] with nothing else changed.
+    pub fn set_policy(&mut self, policy: Arc<crate::policy::Policy>) -> Result<(), DifferentEncoding> {
+        let view = ExportView { policy, ..(*self.rules.view).clone() };
+        self.set_view(Arc::new(view))
+    }
+
+    /// Whether [`Self::finish_view`] is due after the rest of the RIB was passed to [`Self::reevaluate`].
+    pub fn replaces_view(&self) -> bool {
+        self.old_rules.is_some()
+    }
+
+    /// A prefix as a shard has it, while the view is being replaced. Drivers pause while the log has no room
+    /// ([`GroupLog::room`]), so that members can follow.
+    pub fn reevaluate<A: RouteAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
+        if self.rules.view.families[A::FAMILY.index()] {
+            match A::to_ip_prefix(prefix) {
+                IpPrefix::V4(prefix) => self.reevaluate_in(prefix, paths, peers),
+                IpPrefix::V6(prefix) => self.reevaluate_in(prefix, paths, peers),
+            }
+        }
+    }
+
+    fn reevaluate_in<A: NlriAddress>(&mut self, prefix: Prefix<A>, paths: &[Chosen], peers: &PeerTable) {
+        let Some(old_rules) = &mut self.old_rules else { return };
+        let (mut had, mut gets) = (Vec::new(), Vec::new());
+        exported(old_rules, prefix, paths.iter(), peers, &mut had);
+        exported(&mut self.rules, prefix, paths.iter(), peers, &mut gets);
+        let (mut block, mut other) = (encode::Block::default(), encode::Block::default());
+        let same = had.len() == gets.len()
+            && had.iter().zip(&gets).all(|(old, new)| {
+                let (from, to) = (&old.offer, &new.offer);
+                encode::attributes(&old_rules.view, A::FAMILY, &from.attrs, from.origins, &mut block);
+                encode::attributes(&self.rules.view, A::FAMILY, &to.attrs, to.origins, &mut other);
+                old.path_id == new.path_id
+                    && block == other
+                    && old_rules.audiences.to_set(from.audience) == self.rules.audiences.to_set(to.audience)
+            });
+        if !same {
+            let mut earlier = Vec::new();
+            for out in &had {
+                let members = old_rules.audiences.to_set(out.offer.audience);
+                earlier.push((out.path_id, self.rules.audiences.code(members)));
+            }
+            self.enter(prefix, &[], &mut gets, &earlier, true);
+        }
+        if self.queues.len() >= self.limits.pending_max {
+            self.flush();
+        }
+    }
+
+    /// Every prefix was re-evaluated: the old view is forgotten.
+    pub fn finish_view(&mut self) -> bool {
+        self.old_rules = None;
+        self.flush()
+    }
+}
+
+/// The paths of a prefix that go out, and to whom: the best; or with add-path each of the first ranks; or for a
+/// route server the best that each client may have.
+fn exported<'a, A: NlriAddress>(
+    rules: &mut Rules,
+    prefix: Prefix<A>,
+    paths: impl Iterator<Item = &'a Chosen>,
+    peers: &PeerTable,
+    out: &mut Vec<Exported>,
+) {
+    let family = A::FAMILY;
+    let depth = rules.view.depth(family);
+    let add_path = rules.view.add_path(family);
+    let mut left = AudienceCode::ALL;
+    for path in paths.take(depth) {
+        let ip_prefix = A::to_ip_prefix(prefix);
+        let Some(mut offer) = rules.offer(family, ip_prefix, &path.attrs, path.peer, peers) else { continue };
+        if !add_path {
+            offer.audience = rules.audiences.and(left, offer.audience);
+            left = rules.audiences.minus(left, offer.audience);
+        }
+        offer.audience = rules.audiences.tidy(offer.audience);
+        if offer.audience == AudienceCode::NOBODY {
+            continue;
+        }
+        let path_id = if add_path { path.local_id } else { 0 };
+        out.push(Exported { path_id, attrs_id: path.attrs.id(), source: path.peer, offer });
+        if left == AudienceCode::NOBODY {
+            break;
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The table for those who do not have it: new members, a ROUTE-REFRESH, members that fell behind.
+//!
+//! ```text
+//! RibShard::scan ──handle_route──> queue (sorted by attributes) ──poll_chunk──> log of the dump ──> members
+//! ```
+//!
+//! The driver feeds it slices of shards while it [`DumpProgress::NeedsRoutes`], and calls
+//! [`Dump::poll_chunk`] otherwise; each call writes at most one chunk, so nothing blocks for long. All members
+//! that wait share one encoding. While a dump goes on, changes go to the group's log as ever; members read them
+//! after the dump (see [`super::member`] for why that ends right).
+//!
+//! The reader that is furthest ahead sets the pace, but `dump_bytes_max` is all that is kept for the others: who
+//! is further behind is left out and needs a dump of its own. So each dump completes for somebody, and a peer
+//! that does not read delays nobody.
+//!
+//! Memory: `dump_routes_max` entries (see [`super::view::ExportLimits`]) and `dump_bytes_max` of messages. A table
+//! larger than that is sent in parts, each sorted by itself: more messages, but the same routes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thalweg_base::{IpPrefix, Prefix};
+use thalweg_wire::bgp::Family;
+
+use super::audience::{Audience, AudienceCode, PeerSet};
+use super::encode::{CHUNK_BYTES, Encoder, NlriAddress};
+use super::log::{Chunk, GroupLog, Versions, is_later};
+use super::queue::Queues;
+use super::rules::Rules;
+use super::{Exported, PathIds, exported};
+use crate::peer::PeerTable;
+use crate::route::{Chosen, RouteAddress};
+
+/// What a dump is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DumpKind {
+    /// The table of a session that came up; ends with End-of-RIB (RFC 4724).
+    Initial,
+    /// The answer to a ROUTE-REFRESH of a family; between BoRR and EoRR if both ends agreed on it (RFC 7313).
+    Refresh {
+        /// The family.
+        family: Family,
+        /// Whether the neighbour understands BoRR and EoRR.
+        enhanced: bool,
+    },
+    /// What changed after these versions, withdrawals too. Shards keep tombstones that are later.
+    CatchUp {
+        /// Up to where the members have everything.
+        since: Arc<Versions>,
+    },
+    /// The members had the table by other rules (another group's): everything is announced, or withdrawn if it
+    /// does not go to them. Prefixes that went away after these versions are withdrawn too.
+    Replace {
+        /// Up to where the members had everything.
+        since: Arc<Versions>,
+    },
+}
+
+impl DumpKind {
+    /// From which versions on shards have to keep tombstones for it.
+    pub fn since(&self) -> Option<Arc<Versions>> {
+        match self {
+            Self::Initial | Self::Refresh { .. } => None,
+            Self::CatchUp { since } | Self::Replace { since } => Some(since.clone()),
+        }
+    }
+
+    /// What a member needs that was left out of such a dump.
+    pub(super) fn again(&self) -> Self {
+        self.clone()
+    }
+
+    /// Whether routes of the family are in it.
+    pub fn has(&self, family: Family) -> bool {
+        match self {
+            Self::Refresh { family: only, .. } => *only == family,
+            _ => true,
+        }
+    }
+}
+
+/// What [`Dump::poll_chunk`] did, or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpProgress {
+    /// Something was written: call it again, and let members gather.
+    Encoded,
+    /// Feed it more routes, or [`Dump::finish_scan`].
+    NeedsRoutes,
+    /// Its log is full: call it again when a member has written something.
+    WaitsForReaders,
+    /// All is in its log, or nobody waits for it any more: drop it.
+    Done,
+}
+
+/// A table, or a part of it, on the way to some members of a group.
+pub struct Dump {
+    kind: DumpKind,
+    rules: Rules,
+    routes_max: usize,
+    queues: Queues,
+    encoder: Encoder,
+    log: Arc<GroupLog>,
+    path_ids: Arc<PathIds>,
+    outs: Vec<Exported>,
+    encoding: bool,
+    scanned: bool,
+    done: bool,
+    /// Routes it was given.
+    routes: u64,
+}
+
+impl Dump {
+    pub(super) fn new(
+        kind: DumpKind,
+        rules: Rules,
+        routes_max: usize,
+        bytes_max: usize,
+        path_ids: Arc<PathIds>,
+    ) -> Self {
+        let mut encoder = Encoder::new(rules.view.codec, rules.view.message_length_max());
+        if let DumpKind::Refresh { family, enhanced: true } = kind {
+            encoder.refresh(family, 1, &Audience::All);
+        }
+        Self {
+            kind,
+            routes_max: routes_max.max(1),
+            queues: Queues::new(false),
+            encoder,
+            log: Arc::new(GroupLog::new(bytes_max.max(CHUNK_BYTES))),
+            rules,
+            path_ids,
+            outs: Vec::new(),
+            encoding: false,
+            scanned: false,
+            done: false,
+            routes: 0,
+        }
+    }
+
+    /// What it is for; its [`DumpKind::since`] is a floor for tombstones as long as it lives.
+    pub fn kind(&self) -> &DumpKind {
+        &self.kind
+    }
+
+    /// Who waits for it, or did when it began.
+    pub fn members(&self) -> &PeerSet {
+        &self.rules.audiences.members
+    }
+
+    /// Its log, for counters.
+    pub fn log(&self) -> &Arc<GroupLog> {
+        &self.log
+    }
+
+    /// Routes it was given.
+    pub fn routes(&self) -> u64 {
+        self.routes
+    }
+
+    /// Whether it takes routes now. A scan's slice may be finished after it stopped to.
+    pub fn wants_routes(&self) -> bool {
+        !self.scanned && !self.encoding && self.queues.len() < self.routes_max
+    }
+
+    /// A prefix as a shard has it: its version and its paths in order of rank; none for a tombstone.
+    pub fn handle_route<A: RouteAddress>(
+        &mut self,
+        shard: usize,
+        prefix: Prefix<A>,
+        version: u32,
+        paths: &[Chosen],
+        peers: &PeerTable,
+    ) {
+        match A::to_ip_prefix(prefix) {
+            IpPrefix::V4(prefix) => self.handle(shard, prefix, version, paths, peers),
+            IpPrefix::V6(prefix) => self.handle(shard, prefix, version, paths, peers),
+        }
+    }
+
+    fn handle<A: NlriAddress>(
+        &mut self,
+        shard: usize,
+        prefix: Prefix<A>,
+        version: u32,
+        paths: &[Chosen],
+        peers: &PeerTable,
+    ) {
+        let family = A::FAMILY;
+        if !self.kind.has(family) || !self.rules.view.families[family.index()] {
+            return;
+        }
+        let since = |versions: &Versions| versions[family.index()].get(shard).copied().unwrap_or(0);
+        let withdraws = match &self.kind {
+            DumpKind::Initial | DumpKind::Refresh { .. } => false,
+            DumpKind::CatchUp { since: versions } => {
+                if !is_later(version, since(versions)) {
+                    return;
+                }
+                true
+            }
+            DumpKind::Replace { since: versions } => {
+                if paths.is_empty() && !is_later(version, since(versions)) {
+                    return;
+                }
+                true
+            }
+        };
+        self.routes += 1;
+        let mut outs = std::mem::take(&mut self.outs);
+        exported(&mut self.rules, prefix, paths.iter(), peers, &mut outs);
+        for out in &outs {
+            self.path_ids[family.index()].fetch_max(u32::from(out.path_id), Ordering::Relaxed);
+        }
+        self.enter(prefix, &outs, withdraws);
+        outs.clear();
+        self.outs = outs;
+    }
+
+    /// All slices of all shards were there.
+    pub fn finish_scan(&mut self) {
+        self.scanned = true;
+    }
+
+    /// Writes the next chunk, or says what it waits for.
+    pub fn poll_chunk(&mut self) -> DumpProgress {
+        if self.done {
+            return DumpProgress::Done;
+        }
+        if self.log.follower_count() == 0 {
+            self.done = true;
+            self.log.close();
+            return DumpProgress::Done;
+        }
+        self.encoding |= self.scanned || self.queues.len() >= self.routes_max;
+        if !self.encoding {
+            return DumpProgress::NeedsRoutes;
+        }
+        if self.log.room() < CHUNK_BYTES && !self.log.someone_waits() {
+            return DumpProgress::WaitsForReaders;
+        }
+        let written = self.queues.encode(&mut self.rules, &mut self.encoder);
+        if written {
+            self.encoding = false;
+            self.rules.clear_sets();
+            if self.scanned {
+                self.write_end();
+                self.done = true;
+            }
+        }
+        if let Some((bytes, segments)) = self.encoder.take() {
+            self.log.push(Chunk { bytes, segments, versions: Arc::default() });
+        }
+        if self.done {
+            self.log.close();
+        }
+        DumpProgress::Encoded
+    }
+
+    fn write_end(&mut self) {
+        match self.kind {
+            DumpKind::Initial => {
+                for family in Family::ALL {
+                    if self.rules.view.families[family.index()] {
+                        self.encoder.end_of_rib(family, &Audience::All);
+                    }
+                }
+            }
+            DumpKind::Refresh { family, enhanced: true } => {
+                self.encoder.refresh(family, 2, &Audience::All);
+            }
+            _ => {}
+        }
+    }
+
+    fn enter<A: NlriAddress>(&mut self, prefix: Prefix<A>, outs: &[Exported], withdraws: bool) {
+        let last_id = match (withdraws, self.rules.view.add_path(A::FAMILY)) {
+            (true, true) => self.path_ids[A::FAMILY.index()].load(Ordering::Relaxed) as u16,
+            _ => 0,
+        };
+        let had = if withdraws { AudienceCode::ALL } else { AudienceCode::NOBODY };
+        let first_id = u16::from(self.rules.view.add_path(A::FAMILY));
+        let queue = A::queue(&mut self.queues);
+        if withdraws {
+            // Which identifiers the members have is not known; those that this group ever used may be.
+            for path_id in first_id..=last_id {
+                if outs.iter().all(|out| out.path_id != path_id) {
+                    queue.enter(prefix, path_id, had);
+                }
+            }
+        }
+        let mut entry = None;
+        for out in outs {
+            let at = match entry {
+                Some((path_id, at)) if path_id == out.path_id => at,
+                _ => queue.enter(prefix, out.path_id, had),
+            };
+            entry = Some((out.path_id, at));
+            let pack = queue.pack(&out.offer.attrs, out.offer.origins, out.offer.audience);
+            queue.assign(at, pack);
+        }
+    }
+}

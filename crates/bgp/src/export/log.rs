@@ -1,0 +1,355 @@
+//! The log of a group: encoded messages that all members read at their own pace.
+//!
+//! ```text
+//!   base                                            base + len
+//!    | chunk | chunk | chunk | chunk |  <- push        position "end"
+//!    followers:  2       0       1       |  at_end: 7
+//! ```
+//!
+//! Chunks never change once they are pushed. Each counts the followers whose place it is; those at the front
+//! that nobody stands at or before are dropped at once, so that with readers that keep up the log is empty.
+//! When more than `bytes_max` are held, the front is dropped anyway and the followers there are *lagging*: the
+//! log remembers up to which versions of each shard they had everything, which is from where they catch up.
+//!
+//! Memory: `bytes_max`, plus one chunk, plus what [`super::member`] says a member may hold on to.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::audience::Audience;
+use crate::peer::PeerId;
+use crate::route::SHARDS;
+
+/// The version of each shard, by family.
+pub type Versions = [[u32; SHARDS]; 2];
+
+/// Whether version `a` is later than `b`. Versions may wrap around; two that are compared are less than 2^31
+/// changes apart.
+#[inline]
+pub fn is_later(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 > 0
+}
+
+/// For each shard the earlier of the two.
+pub fn earliest(a: &Versions, b: &Versions) -> Versions {
+    let mut result = *a;
+    for (row, other) in result.iter_mut().zip(b) {
+        for (version, &other) in row.iter_mut().zip(other) {
+            if is_later(*version, other) {
+                *version = other;
+            }
+        }
+    }
+    result
+}
+
+/// A run of whole messages with one audience.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Where it ends; it begins where the one before ends.
+    pub end: u32,
+    /// Whom it is for.
+    pub audience: Audience,
+}
+
+/// Encoded messages. Immutable.
+#[derive(Debug)]
+pub struct Chunk {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) segments: Box<[Segment]>,
+    /// Up to which versions everything is in this chunk and those before it.
+    pub(super) versions: Arc<Versions>,
+}
+
+impl Chunk {
+    /// The messages.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whom they are for.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Bytes of memory it takes.
+    pub fn memory_bytes(&self) -> usize {
+        const OVERHEAD: usize = 96;
+        self.bytes.len() + self.segments.len() * size_of::<Segment>() + size_of::<Self>() + OVERHEAD
+    }
+}
+
+/// What a log has been through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogCounters {
+    /// Chunks pushed.
+    pub chunks: u64,
+    /// Bytes of messages pushed.
+    pub bytes: u64,
+    /// How often a member fell behind the oldest chunk.
+    pub lagging: u64,
+    /// Bytes of memory held now.
+    pub bytes_held: usize,
+    /// The most that was held.
+    pub bytes_held_max: usize,
+}
+
+/// Where a follower stands.
+#[derive(Clone, Debug)]
+enum Place {
+    /// Before the chunk of this number.
+    At(u64),
+    /// Behind the oldest chunk; it has everything up to these versions.
+    Lagging(Arc<Versions>),
+}
+
+struct Kept {
+    chunk: Arc<Chunk>,
+    followers: u32,
+}
+
+struct Inner {
+    chunks: VecDeque<Kept>,
+    base: u64,
+    at_end: u32,
+    closed: bool,
+    versions: Arc<Versions>,
+    base_versions: Arc<Versions>,
+    followers: HashMap<PeerId, Place, FixedState>,
+    counters: LogCounters,
+}
+
+/// The log of a group or of a dump. Its lock is held to hand over references, never while bytes are copied.
+pub struct GroupLog {
+    bytes_max: usize,
+    inner: Mutex<Inner>,
+}
+
+/// What a follower finds.
+pub(super) enum Found {
+    /// The chunks from its place on were added; how many bytes of them are left after those.
+    Chunks,
+    /// It has read everything.
+    Nothing,
+    /// And nothing will come any more.
+    Closed,
+    /// What it needs is gone, or it is no follower.
+    Lagging,
+}
+
+impl GroupLog {
+    /// An empty log of at most this many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        let versions = Arc::new(Versions::default());
+        Self {
+            bytes_max,
+            inner: Mutex::new(Inner {
+                chunks: VecDeque::new(),
+                base: 0,
+                at_end: 0,
+                closed: false,
+                base_versions: versions.clone(),
+                versions,
+                followers: HashMap::with_hasher(FixedState::default()),
+                counters: LogCounters::default(),
+            }),
+        }
+    }
+
+    /// What it has been through.
+    pub fn counters(&self) -> LogCounters {
+        self.lock().counters
+    }
+
+    /// Up to which versions everything is in the log, or was.
+    pub fn versions(&self) -> Arc<Versions> {
+        self.lock().versions.clone()
+    }
+
+    /// The earliest versions that a follower may have to catch up from: shards keep tombstones of prefixes that
+    /// went away after these. `None` without followers.
+    pub fn floor(&self) -> Option<Versions> {
+        let inner = self.lock();
+        let mut floor: Option<Versions> = None;
+        if inner.followers.is_empty() {
+            return None;
+        }
+        for place in inner.followers.values() {
+            if let Place::Lagging(since) = place {
+                floor = Some(floor.map_or(**since, |floor| earliest(&floor, since)));
+            }
+        }
+        Some(floor.map_or(*inner.base_versions, |floor| earliest(&floor, &inner.base_versions)))
+    }
+
+    /// Bytes that may be pushed before followers fall behind.
+    pub fn room(&self) -> usize {
+        self.bytes_max.saturating_sub(self.lock().counters.bytes_held)
+    }
+
+    /// Whether some follower stands at the end: it has read everything.
+    pub(super) fn someone_waits(&self) -> bool {
+        self.lock().at_end > 0
+    }
+
+    pub(super) fn follower_count(&self) -> usize {
+        self.lock().followers.len()
+    }
+
+    /// Adds a follower at the end, or moves it there.
+    pub(super) fn follow(&self, peer: PeerId) {
+        let mut inner = self.lock();
+        inner.leave(peer);
+        let end = inner.end();
+        inner.at_end += 1;
+        inner.followers.insert(peer, Place::At(end));
+        inner.trim();
+    }
+
+    pub(super) fn unfollow(&self, peer: PeerId) {
+        let mut inner = self.lock();
+        inner.leave(peer);
+        inner.trim();
+    }
+
+    /// Adds a chunk; drops old ones if it must. Nothing is kept that nobody will read.
+    pub(super) fn push(&self, chunk: Chunk) {
+        let mut inner = self.lock();
+        let bytes = chunk.memory_bytes();
+        inner.counters.chunks += 1;
+        inner.counters.bytes += chunk.bytes.len() as u64;
+        inner.counters.bytes_held += bytes;
+        inner.versions = chunk.versions.clone();
+        let followers = std::mem::take(&mut inner.at_end);
+        inner.chunks.push_back(Kept { chunk: Arc::new(chunk), followers });
+        inner.trim();
+        while inner.counters.bytes_held > self.bytes_max && !inner.chunks.is_empty() {
+            inner.drop_front();
+            inner.trim();
+        }
+        inner.counters.bytes_held_max = inner.counters.bytes_held_max.max(inner.counters.bytes_held);
+    }
+
+    /// Everything up to these versions is in the log, although there was nothing to say about it.
+    pub(super) fn pass(&self, versions: Arc<Versions>) {
+        let mut inner = self.lock();
+        inner.versions = versions;
+        inner.trim();
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+    }
+
+    /// Versions up to which the follower has everything; `None` unless it is lagging.
+    pub(super) fn lagging_since(&self, peer: PeerId) -> Option<Arc<Versions>> {
+        match self.lock().followers.get(&peer)? {
+            Place::At(_) => None,
+            Place::Lagging(since) => Some(since.clone()),
+        }
+    }
+
+    /// The follower has everything up to these versions only, whatever it read.
+    pub(super) fn fall_behind(&self, peer: PeerId, since: Arc<Versions>) {
+        let mut inner = self.lock();
+        inner.leave(peer);
+        inner.followers.insert(peer, Place::Lagging(since));
+        inner.counters.lagging += 1;
+        inner.trim();
+    }
+
+    /// The follower has read all before chunk `place`. Adds the chunks from there on to `held`, until they have
+    /// `bytes_max` bytes of messages or more.
+    pub(super) fn read(
+        &self,
+        peer: PeerId,
+        place: u64,
+        held: &mut VecDeque<Arc<Chunk>>,
+        bytes_max: usize,
+    ) -> Found {
+        let mut inner = self.lock();
+        let Some(&Place::At(before)) = inner.followers.get(&peer) else { return Found::Lagging };
+        if place > before {
+            inner.count_at(before, -1);
+            inner.count_at(place, 1);
+            inner.followers.insert(peer, Place::At(place));
+            inner.trim();
+        }
+        let first = (place + held.len() as u64).saturating_sub(inner.base) as usize;
+        let mut bytes = held.iter().map(|chunk| chunk.bytes.len()).sum::<usize>();
+        for kept in inner.chunks.iter().skip(first) {
+            if bytes >= bytes_max {
+                break;
+            }
+            bytes += kept.chunk.bytes.len();
+            held.push_back(kept.chunk.clone());
+        }
+        match (held.is_empty(), inner.closed) {
+            (false, _) => Found::Chunks,
+            (true, false) => Found::Nothing,
+            (true, true) => Found::Closed,
+        }
+    }
+
+    /// The number of the chunk that will be pushed next.
+    pub(super) fn end(&self) -> u64 {
+        self.lock().end()
+    }
+
+    /// A panic under the lock leaves a log that is whole enough to read.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn end(&self) -> u64 {
+        self.base + self.chunks.len() as u64
+    }
+
+    fn count_at(&mut self, place: u64, by: i32) {
+        match self.chunks.get_mut(place.saturating_sub(self.base) as usize) {
+            Some(kept) => kept.followers = kept.followers.saturating_add_signed(by),
+            None => self.at_end = self.at_end.saturating_add_signed(by),
+        }
+    }
+
+    fn leave(&mut self, peer: PeerId) {
+        if let Some(Place::At(place)) = self.followers.remove(&peer) {
+            self.count_at(place, -1);
+        }
+    }
+
+    /// Drops what no follower will read.
+    fn trim(&mut self) {
+        while self.chunks.front().is_some_and(|kept| kept.followers == 0) {
+            self.pop();
+        }
+        if self.chunks.is_empty() {
+            self.base_versions = self.versions.clone();
+        }
+    }
+
+    /// Drops the oldest chunk; those that stand there are lagging from now on.
+    fn drop_front(&mut self) {
+        let (base, since) = (self.base, self.base_versions.clone());
+        for place in self.followers.values_mut() {
+            if matches!(place, Place::At(at) if *at == base) {
+                *place = Place::Lagging(since.clone());
+                self.counters.lagging += 1;
+            }
+        }
+        self.pop();
+    }
+
+    fn pop(&mut self) {
+        if let Some(kept) = self.chunks.pop_front() {
+            self.base += 1;
+            self.counters.bytes_held -= kept.chunk.memory_bytes();
+            self.base_versions = kept.chunk.versions.clone();
+        }
+    }
+}

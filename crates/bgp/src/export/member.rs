@@ -1,0 +1,263 @@
+//! A neighbour's place in the log of its group: what goes into its socket next.
+//!
+//! [`Member::gather`] collects references to whole messages, [`Member::advance`] takes away what the socket took,
+//! which may end inside a message. What was gathered is always written to its end, whatever happens to the log
+//! meanwhile: so a message is never cut, and a dump begins between messages.
+//!
+//! A dump goes before the log: the log's place stays where it was when the dump began, so that everything that
+//! changed since the RIB was read comes (again) after it. Changes are announcements of whole routes or
+//! withdrawals, so repeating older ones ends in the right state.
+//!
+//! Memory: a member holds on to at most [`GATHER_BYTES_MAX`] bytes and one chunk.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use super::dump::DumpKind;
+use super::log::{Chunk, Found, GroupLog};
+use crate::peer::PeerId;
+
+/// The most that is gathered at once; more would only keep chunks from being dropped.
+pub const GATHER_BYTES_MAX: usize = 256 << 10;
+
+/// The most pieces that are gathered at once: what one `writev` takes (IOV_MAX).
+pub const SLICES_MAX: usize = 1024;
+
+/// How a member is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// It has everything.
+    UpToDate,
+    /// There is something to write, or to look at.
+    Pending,
+    /// It fell behind (or its dump did): it needs the dump that [`Member::needs`] names.
+    Lagging,
+}
+
+/// One session in its update group; lives with what writes to the session's socket.
+pub struct Member {
+    peer: PeerId,
+    log: Cursor,
+    dump: Option<(Cursor, DumpKind)>,
+    needs: Option<DumpKind>,
+    gathered: VecDeque<Piece>,
+}
+
+/// Bytes of a chunk that go out.
+struct Piece {
+    chunk: Arc<Chunk>,
+    start: u32,
+    end: u32,
+}
+
+struct Cursor {
+    log: Arc<GroupLog>,
+    place: u64,
+    held: VecDeque<Arc<Chunk>>,
+    /// Place in the first held chunk: its next segment and where that begins.
+    segment: usize,
+    start: u32,
+}
+
+impl Member {
+    /// A follower from now on. Use [`super::UpdateGroup::join`].
+    pub(super) fn new(peer: PeerId, log: Arc<GroupLog>) -> Self {
+        log.follow(peer);
+        Self { peer, log: Cursor::at_end(log), dump: None, needs: None, gathered: VecDeque::new() }
+    }
+
+    /// Whose place this is.
+    pub fn peer(&self) -> PeerId {
+        self.peer
+    }
+
+    /// A dump goes out before the log goes on. A dump that was going on is given up for it.
+    pub(super) fn attach(&mut self, log: Arc<GroupLog>, kind: DumpKind) {
+        if let Some((old, _)) = self.dump.take() {
+            old.log.unfollow(self.peer);
+        }
+        log.follow(self.peer);
+        self.dump = Some((Cursor::at_end(log), kind));
+        self.needs = None;
+    }
+
+    /// The log goes on from its end: what came before is in the dump.
+    pub(super) fn skip_to_end(&mut self) {
+        let log = self.log.log.clone();
+        log.follow(self.peer);
+        self.log = Cursor::at_end(log);
+    }
+
+    /// Looks for more to write, unless something gathered is left; how many bytes are ready then.
+    pub fn gather(&mut self, bytes_max: usize) -> usize {
+        let bytes_max = bytes_max.clamp(1, GATHER_BYTES_MAX);
+        if self.gathered.is_empty() && self.needs.is_none() {
+            if let Some((cursor, _)) = &mut self.dump {
+                let found = cursor.gather(self.peer, bytes_max, &mut self.gathered);
+                if matches!(found, Found::Closed | Found::Lagging)
+                    && let Some((cursor, kind)) = self.dump.take()
+                {
+                    cursor.log.unfollow(self.peer);
+                    if matches!(found, Found::Lagging) {
+                        self.hold_floor(&kind);
+                        self.needs = Some(kind.again());
+                    }
+                }
+            }
+            if self.dump.is_none() && self.needs.is_none() && self.gathered.is_empty() {
+                let found = self.log.gather(self.peer, bytes_max, &mut self.gathered);
+                if matches!(found, Found::Lagging) {
+                    let since = self.log.log.lagging_since(self.peer).unwrap_or_default();
+                    self.needs = Some(DumpKind::CatchUp { since });
+                }
+            }
+        }
+        self.gathered.iter().map(Piece::length).sum()
+    }
+
+    /// What was gathered and not yet written, in order; at most [`SLICES_MAX`] pieces.
+    pub fn slices(&self) -> impl Iterator<Item = IoSlice<'_>> {
+        self.gathered.iter().map(|piece| IoSlice::new(piece.bytes()))
+    }
+
+    /// The socket took this many of the gathered bytes.
+    pub fn advance(&mut self, written: usize) {
+        let mut rest = written;
+        while let Some(piece) = self.gathered.front_mut() {
+            if rest < piece.length() {
+                piece.start += rest as u32;
+                return;
+            }
+            rest -= piece.length();
+            self.gathered.pop_front();
+        }
+    }
+
+    /// Whether the socket took only a part of a message; nothing else may be written to it now.
+    pub fn inside_message(&self) -> bool {
+        let Some(piece) = self.gathered.front() else { return false };
+        let segments = piece.chunk.segments().iter().map(|segment| segment.end);
+        let mut start = segments.take_while(|&end| end <= piece.start).last().unwrap_or(0);
+        while start < piece.start {
+            start += message_length(piece.chunk.bytes(), start as usize) as u32;
+        }
+        start != piece.start
+    }
+
+    /// How it is doing.
+    pub fn state(&self) -> MemberState {
+        if self.needs.is_some() {
+            return MemberState::Lagging;
+        }
+        if self.gathered.is_empty() && self.dump.is_none() && self.log.is_at_end() {
+            return match self.log.log.lagging_since(self.peer) {
+                Some(_) => MemberState::Lagging,
+                None => MemberState::UpToDate,
+            };
+        }
+        MemberState::Pending
+    }
+
+    /// Which dump it needs, if it is lagging.
+    pub fn needs(&self) -> Option<DumpKind> {
+        let since = || self.log.log.lagging_since(self.peer).map(|since| DumpKind::CatchUp { since });
+        self.needs.clone().or_else(since)
+    }
+
+    /// Whether a dump is under way to it.
+    pub fn has_dump(&self) -> bool {
+        self.dump.is_some()
+    }
+
+    /// While it waits for the dump to begin again, shards keep the tombstones it needs.
+    fn hold_floor(&self, kind: &DumpKind) {
+        if let Some(since) = kind.since() {
+            self.log.log.fall_behind(self.peer, since);
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some((cursor, _)) = &self.dump {
+            cursor.log.unfollow(self.peer);
+        }
+        self.log.log.unfollow(self.peer);
+    }
+}
+
+impl Piece {
+    fn length(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.chunk.bytes().get(self.start as usize..self.end as usize).unwrap_or(&[])
+    }
+}
+
+/// Length of the message that begins there; at least a header's, so that a walk always gets on.
+fn message_length(bytes: &[u8], at: usize) -> usize {
+    let field = bytes.get(at + 16..at + 18).unwrap_or(&[0, 0]);
+    usize::from(u16::from_be_bytes([field[0], field[1]])).max(19)
+}
+
+impl Cursor {
+    fn at_end(log: Arc<GroupLog>) -> Self {
+        let place = log.end();
+        Self { log, place, held: VecDeque::new(), segment: 0, start: 0 }
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.held.is_empty() && self.place == self.log.end()
+    }
+
+    /// Collects what is for this peer, about `bytes_max` bytes of it.
+    fn gather(&mut self, peer: PeerId, bytes_max: usize, out: &mut VecDeque<Piece>) -> Found {
+        let mut bytes = 0;
+        loop {
+            let found = self.log.read(peer, self.place, &mut self.held, bytes_max);
+            if !matches!(found, Found::Chunks) {
+                self.held.clear();
+                (self.segment, self.start) = (0, 0);
+                return if out.is_empty() { found } else { Found::Chunks };
+            }
+            while let Some(chunk) = self.held.front() {
+                while let Some(segment) = chunk.segments().get(self.segment) {
+                    if bytes >= bytes_max || out.len() >= SLICES_MAX {
+                        return Found::Chunks;
+                    }
+                    let (start, end) = (self.start, segment.end);
+                    if segment.audience.includes(peer) {
+                        // A long segment goes out in parts that end with a message.
+                        let end = part_end(chunk.bytes(), start, end, bytes_max - bytes);
+                        bytes += (end - start) as usize;
+                        out.push_back(Piece { chunk: chunk.clone(), start, end });
+                        self.start = end;
+                        if end < segment.end {
+                            return Found::Chunks;
+                        }
+                    }
+                    self.start = end;
+                    self.segment += 1;
+                }
+                self.held.pop_front();
+                self.place += 1;
+                (self.segment, self.start) = (0, 0);
+            }
+        }
+    }
+}
+
+/// The end of the last message that begins within `bytes_max` of `start`.
+fn part_end(bytes: &[u8], start: u32, end: u32, bytes_max: usize) -> u32 {
+    if (end - start) as usize <= bytes_max {
+        return end;
+    }
+    let mut at = start as usize;
+    while at < end as usize && at - (start as usize) < bytes_max {
+        at += message_length(bytes, at);
+    }
+    (at as u32).min(end)
+}

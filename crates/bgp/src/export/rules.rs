@@ -1,0 +1,409 @@
+//! Which routes a view takes, and for whom: everything about an exported route but its bytes.
+//!
+//! The order of the rules: well-known communities, roles (RFC 9234), where the route came from (RFC 4271 9.2.1,
+//! RFC 4456), loops if asked, control communities (RFC 7947), policy, next hop, length. All are functions of
+//! (view, prefix, attributes, source), so what a neighbour had can be told from the old route at any time.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use thalweg_base::IpPrefix;
+use thalweg_wire::bgp::Family;
+
+use super::audience::{AudienceCode, Audiences, PeerSet};
+use super::encode;
+use super::view::{ExportView, NextHopRule, RouteServerRules};
+use crate::attrs::{AttrRef, Attrs, AttrsBuilder, Interner, NextHop, flag};
+use crate::peer::{PeerId, PeerInfo, PeerKind, PeerTable, Role};
+use crate::policy::{Changed, NextHopChoice, Outcome, Policy, RouteContext};
+
+/// What the encoding of a route depends on besides its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Origins {
+    /// Kind of the neighbour that sent it; `None`: it originates here, or its neighbour is gone.
+    pub(super) kind: Option<PeerKind>,
+    /// BGP identifier of that neighbour.
+    pub(super) router_id: Ipv4Addr,
+    /// What policy decided beyond attributes.
+    pub(super) changed: Marks,
+}
+
+/// [`Changed`], small and comparable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Marks {
+    pub(super) next_hop_keep: bool,
+    pub(super) next_hop_own: bool,
+    pub(super) med: bool,
+}
+
+impl From<Changed> for Marks {
+    fn from(changed: Changed) -> Self {
+        Self {
+            next_hop_keep: changed.next_hop == NextHopChoice::Keep,
+            next_hop_own: changed.next_hop == NextHopChoice::Own,
+            med: changed.med,
+        }
+    }
+}
+
+impl Origins {
+    pub(super) fn is_internal(self) -> bool {
+        self.kind.is_some_and(PeerKind::is_internal)
+    }
+}
+
+/// A route that goes out.
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    /// After policy.
+    pub(super) attrs: AttrRef,
+    pub(super) origins: Origins,
+    /// Who may have it.
+    pub(super) audience: AudienceCode,
+}
+
+/// What is known of the neighbour that sent a route, looked up once for a run of routes.
+#[derive(Clone, Debug)]
+struct Source {
+    peer: PeerId,
+    info: Option<Arc<PeerInfo>>,
+    origins: Origins,
+    blocked: bool,
+}
+
+/// Applies a view.
+pub(super) struct Rules {
+    pub(super) view: Arc<ExportView>,
+    /// Stands for all members where a policy asks who the neighbour is.
+    representative: Arc<PeerInfo>,
+    pub(super) audiences: Audiences,
+    /// Members by AS number, for control communities.
+    members_by_as: Vec<(u32, PeerId)>,
+    reject_flags: u16,
+    /// Nothing but flags, source and length decides.
+    pub(super) simple: bool,
+    own_next_hop: [bool; 2],
+    source: Option<Source>,
+    edit: AttrsBuilder,
+    interner: Interner,
+    /// Offers by attributes and source, where they hold for every prefix.
+    memo: HashMap<(Family, usize, PeerId), (AttrRef, Option<Offer>), FixedState>,
+}
+
+/// More offers are not remembered.
+const MEMO_MAX: usize = 16_384;
+
+impl Rules {
+    pub(super) fn new(view: Arc<ExportView>, representative: Arc<PeerInfo>) -> Self {
+        let own_next_hop = Family::ALL
+            .map(|family| view.next_hop == NextHopRule::Own && view.own_next_hop(family).is_some());
+        let control = view.route_server.is_some_and(|rules| rules.control_as.is_some());
+        let simple = *view.policy == Policy::accept_all() && !control && !view.sender_loop_check;
+        Self {
+            reject_flags: reject_flags(&view),
+            simple,
+            own_next_hop,
+            representative,
+            audiences: Audiences::default(),
+            members_by_as: Vec::new(),
+            source: None,
+            edit: AttrsBuilder::default(),
+            interner: Interner::new(0x7e57),
+            memo: HashMap::with_hasher(FixedState::default()),
+            view,
+        }
+    }
+
+    /// The same rules for some of the members.
+    pub(super) fn for_members(&self, members: &PeerSet) -> Self {
+        let mut rules = Self::new(self.view.clone(), self.representative.clone());
+        for &(remote_as, peer) in self.members_by_as.iter().filter(|(_, peer)| members.contains(*peer)) {
+            rules.join(peer, remote_as);
+        }
+        rules
+    }
+
+    /// Other rules for the same members.
+    pub(super) fn with_view(&self, view: Arc<ExportView>) -> Self {
+        let mut rules = Self::new(view, self.representative.clone());
+        self.members_by_as.iter().for_each(|&(remote_as, peer)| rules.join(peer, remote_as));
+        rules
+    }
+
+    /// Forgets sets and offers, when no queue holds a code of them any more.
+    pub(super) fn clear_sets(&mut self) {
+        self.audiences.clear_sets();
+        self.memo.clear();
+    }
+
+    pub(super) fn join(&mut self, peer: PeerId, remote_as: u32) {
+        self.audiences.members.insert(peer);
+        self.members_by_as.retain(|(_, each)| *each != peer);
+        self.members_by_as.push((remote_as, peer));
+    }
+
+    pub(super) fn leave(&mut self, peer: PeerId) {
+        self.audiences.members.remove(peer);
+        self.members_by_as.retain(|(_, each)| *each != peer);
+    }
+
+    /// Forgets what it knows of neighbours: the table may be another.
+    pub(super) fn forget_sources(&mut self) {
+        self.source = None;
+    }
+
+    /// Where a route of this neighbour comes from.
+    #[inline]
+    pub(super) fn origins(&mut self, peer: PeerId, peers: &PeerTable) -> Origins {
+        self.source(peer, peers).origins
+    }
+
+    #[inline]
+    fn source(&mut self, peer: PeerId, peers: &PeerTable) -> &Source {
+        if self.source.as_ref().is_none_or(|source| source.peer != peer) {
+            self.source = Some(self.look_up(peer, peers));
+        }
+        self.source.get_or_insert_with(|| Source {
+            peer,
+            info: None,
+            origins: Origins { kind: None, router_id: Ipv4Addr::UNSPECIFIED, changed: Marks::default() },
+            blocked: false,
+        })
+    }
+
+    fn look_up(&self, peer: PeerId, peers: &PeerTable) -> Source {
+        let info = peers.get(peer).cloned();
+        let kind = info.as_ref().map(|info| info.kind);
+        let router_id = info.as_ref().map_or(Ipv4Addr::UNSPECIFIED, |info| info.router_id);
+        // RFC 4456 section 6: from a client to everybody, from another internal neighbour to clients only.
+        let blocked = kind == Some(PeerKind::Internal) && self.view.kind == PeerKind::Internal;
+        Source { peer, info, origins: Origins { kind, router_id, changed: Marks::default() }, blocked }
+    }
+
+    /// The quick answer, right where [`Self::simple`] holds: who may have the route, [`AudienceCode::NOBODY`] for
+    /// none.
+    #[inline]
+    pub(super) fn simple_audience(
+        &mut self,
+        family: Family,
+        attrs: &Attrs,
+        peer: PeerId,
+        peers: &PeerTable,
+    ) -> AudienceCode {
+        let source = self.source(peer, peers);
+        let (blocked, origins) = (source.blocked, source.origins);
+        if blocked || attrs.flags & self.reject_flags != 0 {
+            return AudienceCode::NOBODY;
+        }
+        if !self.own_next_hop[family.index()] && self.next_hop(family, attrs, origins).is_none() {
+            return AudienceCode::NOBODY;
+        }
+        if !self.fits(family, attrs, origins) {
+            return AudienceCode::NOBODY;
+        }
+        AudienceCode::all_except(peer)
+    }
+
+    /// The whole answer.
+    pub(super) fn offer(
+        &mut self,
+        family: Family,
+        prefix: IpPrefix,
+        attrs: &AttrRef,
+        peer: PeerId,
+        peers: &PeerTable,
+    ) -> Option<Offer> {
+        if self.view.policy.depends_on_prefix() {
+            return self.judge(family, prefix, attrs, peer, peers);
+        }
+        let key = (family, attrs.id(), peer);
+        if let Some((_, offer)) = self.memo.get(&key) {
+            return offer.clone();
+        }
+        let offer = self.judge(family, prefix, attrs, peer, peers);
+        if self.memo.len() < MEMO_MAX {
+            self.memo.insert(key, (attrs.clone(), offer.clone()));
+        }
+        offer
+    }
+
+    fn judge(
+        &mut self,
+        family: Family,
+        prefix: IpPrefix,
+        attrs: &AttrRef,
+        peer: PeerId,
+        peers: &PeerTable,
+    ) -> Option<Offer> {
+        let source = self.source(peer, peers).clone();
+        if source.blocked || attrs.flags & self.reject_flags != 0 {
+            return None;
+        }
+        if self.view.sender_loop_check && self.view.remote_as.is_some_and(|asn| attrs.path_contains(asn)) {
+            return None;
+        }
+        let audience = self.controlled(attrs, AudienceCode::all_except(peer));
+        if audience == AudienceCode::NOBODY {
+            return None;
+        }
+        let context = RouteContext { prefix, peer: &self.representative, source: source.info.as_deref() };
+        let mut origins = source.origins;
+        let attrs = match self.view.policy.evaluate(&context, attrs, &mut self.edit) {
+            Outcome::Reject { .. } => return None,
+            Outcome::Accept => attrs.clone(),
+            Outcome::AcceptChanged(changed) => {
+                origins.changed = changed.into();
+                self.interner.intern(&mut self.edit)
+            }
+        };
+        self.next_hop(family, &attrs, origins)?;
+        self.fits(family, &attrs, origins).then_some(Offer { attrs, origins, audience })
+    }
+
+    /// The next hop that goes out; `None`: the neighbours cannot be given any.
+    pub(super) fn next_hop(&self, family: Family, attrs: &Attrs, origins: Origins) -> Option<NextHop> {
+        next_hop(&self.view, family, attrs, origins)
+    }
+
+    /// Whether the attributes leave room for a prefix in a message. Attributes grow by our AS, by what reflection
+    /// adds, and twice where AS numbers of two octets come with AS4_PATH.
+    #[inline]
+    fn fits(&self, family: Family, attrs: &Attrs, origins: Origins) -> bool {
+        const ADDED_MAX: usize = 256;
+        let limit = self.view.message_length_max();
+        if attrs.encoded().len() * 2 + ADDED_MAX <= limit {
+            return true;
+        }
+        let mut block = encode::Block::default();
+        encode::attributes(&self.view, family, attrs, origins, &mut block);
+        block.message_length_min(family) <= limit
+    }
+
+    /// What control communities leave of an audience.
+    fn controlled(&mut self, attrs: &Attrs, audience: AudienceCode) -> AudienceCode {
+        let Some(RouteServerRules { control_as: Some(asn), .. }) = self.view.route_server else {
+            return audience;
+        };
+        if attrs.flags & (flag::COMMUNITIES | flag::LARGE_COMMUNITIES) == 0 {
+            return audience;
+        }
+        let control = Control::of(attrs, asn);
+        if control.is_empty() {
+            return audience;
+        }
+        let allowed: PeerSet = self
+            .members_by_as
+            .iter()
+            .filter(|(remote_as, _)| control.allows(*remote_as))
+            .map(|(_, peer)| *peer)
+            .collect();
+        let allowed = self.audiences.code(allowed);
+        self.audiences.and(audience, allowed)
+    }
+}
+
+/// Control communities of a route: `0:X` and `RS:0:X` keep it from AS X, `0:RS` and `RS:0:0` from all;
+/// `RS:X` and `RS:1:X` are for AS X, and once there is one of these the others do not get it.
+#[derive(Debug, Default)]
+struct Control {
+    denied: Vec<u32>,
+    listed: Vec<u32>,
+    only_listed: bool,
+}
+
+impl Control {
+    fn of(attrs: &Attrs, asn: u32) -> Self {
+        let mut control = Self::default();
+        for community in attrs.communities() {
+            match (community >> 16, community & 0xffff) {
+                (0, target) if target == asn => control.only_listed = true,
+                (0, target) => control.denied.push(target),
+                (high, target) if high == asn && target != asn => control.list(target),
+                _ => {}
+            }
+        }
+        for [admin, function, target] in attrs.large_communities() {
+            match (admin == asn, function, target) {
+                (true, 0, 0) => control.only_listed = true,
+                (true, 0, target) => control.denied.push(target),
+                (true, 1, target) if target != 0 => control.list(target),
+                _ => {}
+            }
+        }
+        control
+    }
+
+    fn list(&mut self, target: u32) {
+        self.only_listed = true;
+        self.listed.push(target);
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.only_listed && self.denied.is_empty()
+    }
+
+    fn allows(&self, asn: u32) -> bool {
+        !self.denied.contains(&asn) && (!self.only_listed || self.listed.contains(&asn))
+    }
+}
+
+/// Flags of attributes that keep a route from every member.
+fn reject_flags(view: &ExportView) -> u16 {
+    let mut flags = 0;
+    if view.route_server.is_none_or(|rules| rules.well_known_communities) {
+        flags |= flag::NO_ADVERTISE;
+        flags |= match view.kind {
+            PeerKind::External => flag::NO_EXPORT | flag::NO_EXPORT_SUBCONFED,
+            PeerKind::Confederation => flag::NO_EXPORT_SUBCONFED,
+            PeerKind::Internal | PeerKind::InternalClient => 0,
+        };
+    }
+    // RFC 9234 section 5, egress rule 2.
+    if view.kind == PeerKind::External
+        && matches!(view.role, Some(Role::Provider | Role::Peer | Role::RouteServer))
+    {
+        flags |= flag::ONLY_TO_CUSTOMER;
+    }
+    flags
+}
+
+/// The next hop that goes out.
+pub(super) fn next_hop(
+    view: &ExportView,
+    family: Family,
+    attrs: &Attrs,
+    origins: Origins,
+) -> Option<NextHop> {
+    let own = || view.own_next_hop(family);
+    let kept = attrs.next_hop();
+    if kept.address().is_unspecified() || origins.changed.next_hop_own {
+        return own();
+    }
+    let keep = origins.changed.next_hop_keep
+        || match view.next_hop {
+            NextHopRule::Own => false,
+            NextHopRule::OwnUnlessInternal => origins.is_internal(),
+            NextHopRule::Keep => true,
+            NextHopRule::KeepWithin(IpPrefix::V4(net)) => {
+                matches!(kept, NextHop::V4(address) if net.contains(address.into()))
+            }
+            NextHopRule::KeepWithin(IpPrefix::V6(net)) => {
+                matches!(kept, NextHop::V6 { global, .. } if net.contains(global.into()))
+            }
+        };
+    if !keep {
+        return own();
+    }
+    match (family, kept) {
+        (Family::Ipv4, NextHop::V4(_)) => Some(kept),
+        (Family::Ipv4, NextHop::V6 { .. }) if !view.codec.extended_next_hop => None,
+        (Family::Ipv6, NextHop::V4(_)) => None,
+        (_, NextHop::V6 { global, link_local }) => {
+            // A link-local address means something on one link only: between clients of a route server.
+            let link_local = link_local.filter(|_| view.route_server.is_some());
+            Some(NextHop::V6 { global, link_local })
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The session with one neighbour: RFC 4271 section 8 without sockets, threads or clocks.
+//!
+//! ```text
+//!              handle_start                 connection                OPEN              KEEPALIVE
+//!   stopped ───────────────> Connect/Active ──────────> OpenSent ───────────> OpenConfirm ──────> Established
+//!      ^                       ^      ^                    │                      │                    │
+//!      │ handle_stop           │ time │ connection lost    │ error, NOTIFICATION  │                    │
+//!      └── from anywhere     resting <┴────────────────────┴──────────────────────┴────────────────────┘
+//! ```
+//!
+//! A session has two places for connections, one for the connection it opens and one for the connection the
+//! neighbour opens, and resolves a collision by BGP identifier (6.8, RFC 6286). `Idle` is both stopped and
+//! resting. Resting (IdleHoldTimer, DampPeerOscillations) doubles with each failure in a row; a connection that
+//! merely broke costs no rest the first time, and a session that was up for [`STABLE_MS`] starts the count
+//! anew. Of the optional attributes, PassiveTcpEstablishment, AllowAutomaticStart and DampPeerOscillations are
+//! there; DelayOpen is not: its purpose, fewer collisions, does not need a timer here.
+//!
+//! # Driving it
+//!
+//! Inputs are the `handle_*` and `note_*` calls, each with the time. After each of them the driver
+//!
+//! 1. applies the routes that [`Session::handle_bytes`] put out,
+//! 2. does what [`Session::poll_action`] says, until it says nothing,
+//! 3. writes what [`Session::poll_output`] gives,
+//! 4. calls [`Session::handle_timer`] at [`Session::next_deadline`].
+//!
+//! The order of 1 and 2 is right because `handle_bytes` returns after each message whose consequence has a
+//! place among the routes (End-of-RIB, marks of a refresh, up, down). Whoever wants the rest of the bytes
+//! handled calls it again.
+//!
+//! # Invariants
+//!
+//! - Output consists of whole messages only, and nothing follows a NOTIFICATION on a connection.
+//! - [`Action::Established`] and [`Action::Down`] alternate.
+//! - A message that ends the session leaves no route behind; one with errors that RFC 7606 limits to its routes
+//!   withdraws exactly these.
+//! - Stale routes end: each family that is stale has a deadline.
+//!
+//! RFCs: 4271, 2918, 4486, 4724, 5492, 6286, 6608, 6793, 7313, 7606, 8538, 8654, 9003, 9072, 9234, 9687. MD5 and
+//! TTL security are the socket's; missing are BFD (9384), long-lived graceful restart (9494) and TCP-AO.
+
+pub mod config;
+pub mod counters;
+pub mod import;
+
+mod action;
+mod connection;
+mod lifecycle;
+mod messages;
+mod negotiate;
+mod stale;
+mod timers;
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use thalweg_wire::bgp::{Family, MessageKind, RefreshKind, RouteRefresh};
+
+use crate::peer::{Millis, PeerId};
+use connection::Slot;
+use stale::StaleRoutes;
+use timers::Chance;
+
+pub use action::{
+    Action, Admission, Cause, Connection, DownReason, Event, OpenProblem, Refusal, StaleEnd, State,
+    StopReason,
+};
+pub use config::NeighborConfig;
+pub use counters::{MessageCounters, SessionCounters};
+pub use import::Importer;
+pub use negotiate::{Negotiated, NeighborRestart};
+
+/// After so many routes [`Session::handle_bytes`] returns, so that one neighbour does not hold a core: about a
+/// millisecond's work.
+pub const ROUTES_PER_CALL: usize = 4096;
+
+/// A session that was up this long is no longer part of a series of failures.
+pub const STABLE_MS: u64 = 60_000;
+
+/// One neighbour's session.
+#[derive(Debug)]
+pub struct Session {
+    config: Arc<NeighborConfig>,
+    id: PeerId,
+    run: Run,
+    chance: Chance,
+    slots: [Slot; 2],
+    /// Our connection is being opened.
+    dialing: bool,
+    /// ConnectRetryTimer: when an attempt is given up, or the next begins.
+    connect_at: Option<Millis>,
+    /// Connections in a row that did not come about.
+    connect_failures: u32,
+    /// Sessions and attempts in a row that failed.
+    failures: u32,
+    /// The neighbour answered our capabilities with Unsupported Optional Parameter.
+    without_capabilities: bool,
+    /// The daemon has just restarted.
+    restarting: bool,
+    /// Forwarding by the neighbour's routes goes on between its sessions.
+    forwarding: bool,
+    up_since: Millis,
+    stale: StaleRoutes,
+    prefix_warned: [bool; 2],
+    above_told: [bool; 2],
+    bad_updates: BadUpdates,
+    actions: VecDeque<Action>,
+    counters: SessionCounters,
+}
+
+/// Whether the session wants to be up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    /// Not until somebody starts it.
+    Stopped,
+    /// Not before this time.
+    Resting(Millis),
+    /// Yes.
+    Seeking,
+}
+
+/// Bad UPDATEs since the last event about them.
+#[derive(Clone, Copy, Debug, Default)]
+struct BadUpdates {
+    count: u64,
+    told_at: Option<Millis>,
+}
+
+impl Session {
+    /// A session that is stopped. `seed` varies its timers, so that two ends, or a thousand sessions, do not
+    /// act in step.
+    pub fn new(config: Arc<NeighborConfig>, id: PeerId, seed: u64) -> Self {
+        Self {
+            config,
+            id,
+            run: Run::Stopped,
+            chance: Chance::new(seed),
+            slots: [Slot::default(), Slot::default()],
+            dialing: false,
+            connect_at: None,
+            connect_failures: 0,
+            failures: 0,
+            without_capabilities: false,
+            restarting: false,
+            forwarding: false,
+            up_since: Millis(0),
+            stale: StaleRoutes::default(),
+            prefix_warned: [false; 2],
+            above_told: [false; 2],
+            bad_updates: BadUpdates::default(),
+            actions: VecDeque::new(),
+            counters: SessionCounters::default(),
+        }
+    }
+
+    /// The neighbour's place.
+    pub fn id(&self) -> PeerId {
+        self.id
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Arc<NeighborConfig> {
+        &self.config
+    }
+
+    /// Takes another configuration. What OPEN says changes only with the next session: the caller stops this
+    /// one with [`StopReason::ConfigChanged`] where
+    /// [`NeighborConfig::difference`](config::NeighborConfig::difference) asks for it.
+    pub fn set_config(&mut self, config: Arc<NeighborConfig>) {
+        self.config = config;
+        self.prefix_warned = [false; 2];
+    }
+
+    /// Whether OPENs say that the daemon has just restarted (RFC 4724): from its start until it has sent its
+    /// routes, if it restarted gracefully.
+    pub fn set_restarting(&mut self, restarting: bool) {
+        self.restarting = restarting;
+    }
+
+    /// How far the session has come.
+    pub fn state(&self) -> State {
+        let further = self.slots.iter().map(|slot| slot.state).max().unwrap_or_default();
+        match self.run {
+            Run::Seeking if further == State::Idle && self.dialing => State::Connect,
+            Run::Seeking if further == State::Idle => State::Active,
+            _ => further,
+        }
+    }
+
+    /// Whether it waits for somebody to start it.
+    pub fn is_stopped(&self) -> bool {
+        self.run == Run::Stopped
+    }
+
+    /// What was agreed on, while the session is up.
+    pub fn negotiated(&self) -> Option<&Arc<Negotiated>> {
+        self.established().and_then(|conn| self.slot(conn).agreed.as_ref())
+    }
+
+    /// The connection that carries the session, while it is up.
+    pub fn established(&self) -> Option<Connection> {
+        Connection::ALL.into_iter().find(|conn| self.slot(*conn).state == State::Established)
+    }
+
+    /// How long it has been up.
+    pub fn up_ms(&self, now: Millis) -> Option<u64> {
+        self.established().map(|_| now.since(self.up_since))
+    }
+
+    /// Families of which stale routes are kept.
+    pub fn stale_families(&self) -> [bool; 2] {
+        self.stale.families()
+    }
+
+    /// What it counted.
+    pub fn counters(&self) -> &SessionCounters {
+        &self.counters
+    }
+
+    /// What is to be done next.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Appends what is to be written on a connection: whole messages.
+    pub fn poll_output(&mut self, conn: Connection, out: &mut Vec<u8>) {
+        out.append(&mut self.slots[conn.index()].output);
+    }
+
+    /// Whether there is something to be written.
+    pub fn has_output(&self, conn: Connection) -> bool {
+        !self.slot(conn).output.is_empty()
+    }
+
+    /// The neighbour took octets that we wrote. It reads: the send hold timer starts anew.
+    pub fn handle_written(&mut self, conn: Connection, now: Millis) {
+        let send_hold_ms = self.send_hold_ms(conn);
+        let slot = &mut self.slots[conn.index()];
+        if slot.send_hold_at.is_some() {
+            slot.send_hold_at = Some(now.plus(send_hold_ms));
+        }
+    }
+
+    /// Whether octets wait that the socket does not take. While they do, the send hold timer runs (RFC 9687).
+    pub fn note_pending_output(&mut self, conn: Connection, pending: bool, now: Millis) {
+        let send_hold_ms = self.send_hold_ms(conn);
+        let slot = &mut self.slots[conn.index()];
+        slot.send_hold_at = match slot.send_hold_at {
+            _ if !pending || !slot.is_open() => None,
+            None => Some(now.plus(send_hold_ms)),
+            running => running,
+        };
+    }
+
+    /// Whether octets of the neighbour wait that were not yet handed over. While they do, it is not silent,
+    /// only we are late, and the hold timer ends nothing.
+    pub fn note_pending_input(&mut self, conn: Connection, pending: bool) {
+        let slot = &mut self.slots[conn.index()];
+        slot.input_waits = pending && slot.is_open();
+    }
+
+    /// The driver sent UPDATEs.
+    pub fn note_updates_sent(&mut self, count: u64) {
+        self.counters.sent.update += count;
+    }
+
+    /// Asks the neighbour for all routes of the family again. `false` if that was not agreed on.
+    pub fn refresh(&mut self, family: Family) -> bool {
+        let agreed = |each: &&Arc<Negotiated>| each.route_refresh && each.family(family);
+        let Some(conn) = self.established().filter(|_| self.negotiated().filter(agreed).is_some()) else {
+            return false;
+        };
+        self.write_refresh(conn, family, RefreshKind::Request);
+        self.event(Event::RefreshSent(family));
+        true
+    }
+
+    /// Marks where the answer to a refresh begins or ends (RFC 7313), in the order of control messages. `false`
+    /// if marks were not agreed on.
+    pub fn mark_refresh(&mut self, family: Family, kind: RefreshKind) -> bool {
+        let agreed = |each: &&Arc<Negotiated>| each.enhanced_refresh && each.family(family);
+        let Some(conn) = self.established().filter(|_| self.negotiated().filter(agreed).is_some()) else {
+            return false;
+        };
+        self.write_refresh(conn, family, kind);
+        true
+    }
+
+    fn write_refresh(&mut self, conn: Connection, family: Family, kind: RefreshKind) {
+        let message = RouteRefresh { family: family.into(), kind };
+        self.slots[conn.index()].send_refresh(message, &mut self.counters);
+    }
+
+    /// A connection came up. What is to be done with it; with [`Admission::Replace`], the driver closes the
+    /// old connection of this place before it looks at actions.
+    pub fn handle_connected(
+        &mut self,
+        conn: Connection,
+        local: IpAddr,
+        remote: IpAddr,
+        now: Millis,
+    ) -> Admission {
+        if conn == Connection::Outgoing {
+            self.dialing = false;
+        }
+        let admission = self.admission(conn, local);
+        match admission {
+            Admission::Refuse(refusal) => {
+                self.counters.refused += 1;
+                self.event(Event::Refused(refusal));
+                return admission;
+            }
+            Admission::Replace if self.slot(conn).state == State::Established => {
+                self.session_down(conn, DownReason::Restarted, now);
+            }
+            Admission::Replace => {
+                let state = self.slot(conn).state;
+                self.slots[conn.index()].close();
+                self.attempt_failed(conn, state, DownReason::ConnectionLost, now);
+            }
+            Admission::Accept => {}
+        }
+        let state = negotiate::OfferState {
+            without_capabilities: self.without_capabilities,
+            restarting: self.restarting,
+            forwarding: self.forwarding || (self.restarting && self.forwarding_preserved()),
+        };
+        let open = negotiate::offer(&self.config, state);
+        let open_hold_ms = u64::from(self.config.timers.open_hold_s) * 1000;
+        self.slots[conn.index()].open(local, remote, open, open_hold_ms, now);
+        self.counters.sent.count(MessageKind::Open);
+        if !self.dialing {
+            self.connect_at = None;
+        }
+        admission
+    }
+
+    fn admission(&self, conn: Connection, local: IpAddr) -> Admission {
+        let wrong_address = |wanted: IpAddr| conn == Connection::Incoming && wanted != local;
+        match self.run {
+            Run::Stopped => return Admission::Refuse(Refusal::Stopped),
+            Run::Resting(_) => return Admission::Refuse(Refusal::Resting),
+            Run::Seeking if self.config.transport.local_address.is_some_and(wrong_address) => {
+                return Admission::Refuse(Refusal::LocalAddress);
+            }
+            Run::Seeking => {}
+        }
+        // RFC 4724 4.2: a neighbour that connects again has restarted, even if its old connection seems to be up.
+        let restarts = self.negotiated().is_some_and(|agreed| restarts_gracefully(agreed));
+        match (self.established(), self.slot(conn).is_open()) {
+            (Some(_), _) if !restarts || conn == Connection::Outgoing => {
+                Admission::Refuse(Refusal::Established)
+            }
+            // The neighbour has but one connection of its own: the new one means that the old one is dead.
+            (_, true) => Admission::Replace,
+            (_, false) => Admission::Accept,
+        }
+    }
+
+    /// Our connection could not be opened.
+    pub fn handle_connect_failed(&mut self, now: Millis) {
+        if !self.dialing {
+            return;
+        }
+        self.dialing = false;
+        self.connect_later(now, true);
+    }
+
+    /// A connection is gone.
+    pub fn handle_disconnected(&mut self, conn: Connection, now: Millis) {
+        let state = self.slot(conn).state;
+        match state {
+            State::Idle | State::Connect | State::Active => {}
+            State::Established => self.session_down(conn, DownReason::ConnectionLost, now),
+            State::OpenSent | State::OpenConfirm => {
+                self.slots[conn.index()].close();
+                self.attempt_failed(conn, state, DownReason::ConnectionLost, now);
+                if !self.any_open() && !self.dialing {
+                    self.connect_later(now, false);
+                }
+            }
+        }
+    }
+
+    fn slot(&self, conn: Connection) -> &Slot {
+        &self.slots[conn.index()]
+    }
+
+    fn any_open(&self) -> bool {
+        self.slots.iter().any(Slot::is_open)
+    }
+
+    fn forwarding_preserved(&self) -> bool {
+        self.config.capabilities.graceful_restart.is_some_and(|restart| restart.forwarding_preserved)
+    }
+
+    fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    fn event(&mut self, event: Event) {
+        self.act(Action::Event(event));
+    }
+}
+
+/// Whether routes of the neighbour are to be kept while it restarts.
+fn restarts_gracefully(agreed: &Negotiated) -> bool {
+    agreed.graceful_restart.is_some_and(|restart| restart.families.iter().any(Option::is_some))
+}

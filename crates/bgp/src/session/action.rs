@@ -1,0 +1,508 @@
+//! What a session asks of its driver and what it has to tell: [`Action`], and [`Event`] for logs.
+//!
+//! An event is a value; its [`Display`](fmt::Display) is the sentence for people. What happened once is told
+//! once: that a session went down comes as one event with the reason, not as one for the NOTIFICATION, one for
+//! the connection and one for the state.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thalweg_wire::bgp::{Family, Notification};
+
+use super::negotiate::Negotiated;
+use crate::peer::Role;
+
+/// One of the two connections a session may have while it comes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Connection {
+    /// We opened it.
+    Outgoing = 0,
+    /// The neighbour opened it.
+    Incoming = 1,
+}
+
+impl Connection {
+    /// Both.
+    pub const ALL: [Connection; 2] = [Connection::Outgoing, Connection::Incoming];
+
+    /// The other one.
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Outgoing => Self::Incoming,
+            Self::Incoming => Self::Outgoing,
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Outgoing => "outgoing connection",
+            Self::Incoming => "incoming connection",
+        })
+    }
+}
+
+/// The states of RFC 4271 8.2.2. With two connections, that of the one that is further.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Stopped, or resting after a failure. Connections are refused.
+    #[default]
+    Idle,
+    /// A connection is being opened.
+    Connect,
+    /// Waiting for a connection, or for the time to open one.
+    Active,
+    /// OPEN is sent and not yet answered.
+    OpenSent,
+    /// OPEN is answered; KEEPALIVE is awaited.
+    OpenConfirm,
+    /// Routes are exchanged.
+    Established,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "Idle",
+            Self::Connect => "Connect",
+            Self::Active => "Active",
+            Self::OpenSent => "OpenSent",
+            Self::OpenConfirm => "OpenConfirm",
+            Self::Established => "Established",
+        })
+    }
+}
+
+/// What becomes of a connection that came up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is used.
+    Accept,
+    /// It is used, and the one that was in its place is closed at once without another word.
+    Replace,
+    /// It is closed.
+    Refuse(Refusal),
+}
+
+/// Why a connection is closed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The session is stopped.
+    Stopped,
+    /// The session rests after a failure.
+    Resting,
+    /// It came to another of our addresses than the configured one.
+    LocalAddress,
+    /// The session is up.
+    Established,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stopped => "the session is stopped",
+            Self::Resting => "the session rests after a failure",
+            Self::LocalAddress => "it came to another address than the configured local one",
+            Self::Established => "the session is up already",
+        })
+    }
+}
+
+/// What the driver is to do, in order. Routes that the same call put out come before all of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Begin to open a connection; one being opened is given up.
+    Connect,
+    /// Give up the connection being opened.
+    AbandonConnect,
+    /// Write what `poll_output` still gives as far as the socket takes it, then close the connection. It does
+    /// not have to be reported as disconnected.
+    Close(Connection),
+    /// The session is up: put the neighbour into the tables, send it the routes.
+    Established(Arc<Negotiated>),
+    /// The session is down. Its routes are to be withdrawn, those of the `retained` families marked stale.
+    Down {
+        /// Why.
+        reason: DownReason,
+        /// Families whose routes stay for a while (graceful restart).
+        retained: [bool; 2],
+    },
+    /// The neighbour wants all routes of the family again.
+    Resend(Family),
+    /// Mark all routes of the neighbour in this family stale: they are about to come again.
+    MarkStale(Family),
+    /// Withdraw those routes of the neighbour in this family that are stale.
+    WithdrawStale(Family),
+    /// The neighbour has sent its whole table of the family once.
+    EndOfRib(Family),
+    /// Something to log.
+    Event(Event),
+}
+
+impl Action {
+    /// Whether its place among the routes matters.
+    pub(super) fn is_ordered(&self) -> bool {
+        !matches!(self, Self::Event(_))
+    }
+}
+
+/// Why somebody stops a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// It is shut down until it is started again, perhaps with a text for the neighbour (RFC 9003).
+    Shutdown {
+        /// For people at the other end; may be empty.
+        text: String,
+    },
+    /// It begins anew at once.
+    Reset {
+        /// For people at the other end; may be empty.
+        text: String,
+    },
+    /// The neighbour is no longer configured.
+    Deconfigured,
+    /// The configuration changed so that it has to begin anew, which it does at once.
+    ConfigChanged,
+    /// There is no room for its routes. It rests and begins anew.
+    OutOfResources,
+    /// The daemon ends and the kernel keeps forwarding: where graceful restart was agreed on, the neighbour is
+    /// told nothing and keeps our routes.
+    Restarting,
+    /// It sent more prefixes than allowed.
+    MaxPrefixes {
+        /// Of which family.
+        family: Family,
+        /// How many were allowed.
+        limit: u32,
+    },
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shutdown { text } if text.is_empty() => f.write_str("shut down"),
+            Self::Shutdown { text } => write!(f, "shut down: {text:?}"),
+            Self::Reset { text } if text.is_empty() => f.write_str("reset"),
+            Self::Reset { text } => write!(f, "reset: {text:?}"),
+            Self::Deconfigured => f.write_str("no longer configured"),
+            Self::ConfigChanged => f.write_str("configuration changed"),
+            Self::OutOfResources => f.write_str("out of resources"),
+            Self::Restarting => f.write_str("the daemon restarts"),
+            Self::MaxPrefixes { family, limit } => write!(f, "more than {limit} {family} prefixes"),
+        }
+    }
+}
+
+/// Why a session, or an attempt at one, ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DownReason {
+    /// We ended it and said so.
+    Sent {
+        /// What was said.
+        notification: Notification,
+        /// What led to it.
+        cause: Cause,
+    },
+    /// We ended it without a word.
+    Dropped {
+        /// What led to it.
+        cause: Cause,
+    },
+    /// The neighbour ended it and said so.
+    Received(Notification),
+    /// The connection broke.
+    ConnectionLost,
+    /// The neighbour came with a new connection: it restarted (RFC 4724).
+    Restarted,
+}
+
+impl fmt::Display for DownReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sent { notification, cause } => write!(f, "{cause}; sent {notification}"),
+            Self::Dropped { cause } => write!(f, "{cause}"),
+            Self::Received(notification) => write!(f, "received {notification}"),
+            Self::ConnectionLost => f.write_str("connection lost"),
+            Self::Restarted => f.write_str("the neighbour opened a new connection: it restarted"),
+        }
+    }
+}
+
+/// What made us end a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Somebody wanted it.
+    Stopped(StopReason),
+    /// The neighbour was silent too long.
+    HoldTimer {
+        /// How long it may be.
+        hold_ms: u64,
+    },
+    /// The neighbour did not read for too long.
+    SendHoldTimer {
+        /// How long it may.
+        send_hold_ms: u64,
+    },
+    /// A message broke the protocol; the notification says how.
+    Malformed,
+    /// A message came that the state does not expect.
+    Unexpected {
+        /// Which.
+        message: &'static str,
+        /// The state.
+        state: State,
+    },
+    /// OPEN was not acceptable.
+    Open(OpenProblem),
+    /// The other of two connections was kept.
+    Collision,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped(reason) => write!(f, "{reason}"),
+            Self::HoldTimer { hold_ms } => write!(f, "nothing heard for {} s", hold_ms / 1000),
+            Self::SendHoldTimer { send_hold_ms } => {
+                write!(f, "the neighbour read nothing for {} s", send_hold_ms / 1000)
+            }
+            Self::Malformed => f.write_str("malformed message"),
+            Self::Unexpected { message, state } => write!(f, "{message} came in {state}"),
+            Self::Open(problem) => write!(f, "{problem}"),
+            Self::Collision => f.write_str("the other connection was kept"),
+        }
+    }
+}
+
+/// What is wrong with an OPEN that is well-formed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenProblem {
+    /// The AS is another.
+    RemoteAs {
+        /// What came.
+        got: u32,
+        /// What is configured, in words.
+        expected: String,
+    },
+    /// The identifier is 0, or that of this router inside one AS (RFC 6286).
+    Identifier {
+        /// What came.
+        got: std::net::Ipv4Addr,
+    },
+    /// The hold time is too short.
+    HoldTime {
+        /// What came.
+        got: u16,
+        /// The least that would do.
+        min: u16,
+    },
+    /// There is no family that both ends want.
+    NoCommonFamily,
+    /// The roles do not fit (RFC 9234).
+    Role {
+        /// What the neighbour says it is to us; `None` in strict mode.
+        got: Option<Role>,
+        /// What it is configured to be.
+        expected: Role,
+    },
+    /// Nobody knows the role it announces.
+    UnknownRole {
+        /// The number that came.
+        got: u8,
+    },
+}
+
+impl fmt::Display for OpenProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RemoteAs { got, expected } => write!(f, "the neighbour has AS {got}, expected {expected}"),
+            Self::Identifier { got } => write!(f, "the neighbour's BGP identifier is {got}"),
+            Self::HoldTime { got, min } => write!(f, "hold time {got} s, the least is {min} s"),
+            Self::NoCommonFamily => f.write_str("no address family in common"),
+            Self::Role { got: Some(got), expected } => {
+                write!(f, "the neighbour claims to be our {got:?}, configured is {expected:?}")
+            }
+            Self::Role { got: None, expected } => {
+                write!(f, "the neighbour announces no role; it has to be our {expected:?}")
+            }
+            Self::UnknownRole { got } => write!(f, "the neighbour announces the unknown role {got}"),
+        }
+    }
+}
+
+/// What a log says of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// It begins to seek its neighbour.
+    Started,
+    /// It was stopped before it was up.
+    Stopped(StopReason),
+    /// No connection came about.
+    ConnectFailed {
+        /// Until the next attempt.
+        retry_ms: u64,
+    },
+    /// A connection of the neighbour was closed at once.
+    Refused(Refusal),
+    /// A connection ended before the session was up.
+    AttemptFailed {
+        /// Which.
+        connection: Connection,
+        /// How far it had come.
+        state: State,
+        /// Why.
+        reason: DownReason,
+    },
+    /// It rests for a while after failures.
+    Resting {
+        /// How long.
+        rest_ms: u64,
+        /// How often it failed in a row.
+        failures: u32,
+    },
+    /// The neighbour does not understand capabilities; the next attempt goes without.
+    WithoutCapabilities,
+    /// It is up.
+    Up(Arc<Negotiated>),
+    /// It is down.
+    Down {
+        /// Why.
+        reason: DownReason,
+        /// How long it was up.
+        up_ms: u64,
+        /// Families whose routes stay for a while.
+        retained: [bool; 2],
+    },
+    /// The prefixes of a family come near their limit.
+    PrefixesNearLimit {
+        /// The family.
+        family: Family,
+        /// How many there are.
+        count: u32,
+        /// How many are allowed.
+        limit: u32,
+    },
+    /// The prefixes of a family are above their limit, and only that is said.
+    PrefixesAboveLimit {
+        /// The family.
+        family: Family,
+        /// How many there are.
+        count: u32,
+        /// How many are allowed.
+        limit: u32,
+    },
+    /// UPDATEs had errors that cost only their routes (RFC 7606).
+    BadUpdate {
+        /// The last of them in words.
+        problem: String,
+        /// How many since the last such event.
+        count: u64,
+    },
+    /// We asked for all routes of a family again.
+    RefreshSent(Family),
+    /// The neighbour asked for all routes of a family again.
+    RefreshReceived(Family),
+    /// Stale routes of a family are withdrawn.
+    StaleWithdrawn {
+        /// The family.
+        family: Family,
+        /// Why now.
+        why: StaleEnd,
+    },
+}
+
+/// Why stale routes are withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaleEnd {
+    /// The neighbour did not come back in time.
+    RestartTimer,
+    /// The neighbour came back and did not finish in time.
+    StalePathTimer,
+    /// The neighbour came back and had not kept its forwarding state.
+    NotForwarding,
+    /// The session failed again before the routes had come anew.
+    FailedAgain,
+    /// A refresh that began did not end in time.
+    RefreshTimer,
+    /// The session was stopped here.
+    Stopped,
+}
+
+impl fmt::Display for StaleEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RestartTimer => "the neighbour did not come back in its restart time",
+            Self::StalePathTimer => "no End-of-RIB within the stale path time",
+            Self::NotForwarding => "the neighbour did not keep its forwarding state",
+            Self::FailedAgain => "the session failed again before End-of-RIB",
+            Self::RefreshTimer => "a route refresh began and did not end in time",
+            Self::Stopped => "the session was stopped",
+        })
+    }
+}
+
+impl Event {
+    /// Whether somebody should look at it.
+    pub fn is_problem(&self) -> bool {
+        match self {
+            Self::AttemptFailed { reason, .. } => {
+                !matches!(reason, DownReason::Sent { cause: Cause::Collision, .. })
+            }
+            Self::Down { .. }
+            | Self::PrefixesNearLimit { .. }
+            | Self::PrefixesAboveLimit { .. }
+            | Self::BadUpdate { .. }
+            | Self::StaleWithdrawn { .. }
+            | Self::WithoutCapabilities => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started => f.write_str("started"),
+            Self::Stopped(reason) => write!(f, "stopped: {reason}"),
+            Self::ConnectFailed { retry_ms } => write!(f, "cannot connect; next attempt in {retry_ms} ms"),
+            Self::Refused(why) => write!(f, "connection refused: {why}"),
+            Self::AttemptFailed { connection, state, reason } => {
+                write!(f, "{connection} ended in {state}: {reason}")
+            }
+            Self::Resting { rest_ms, failures } => {
+                write!(f, "failed {failures} times in a row; idle for {rest_ms} ms")
+            }
+            Self::WithoutCapabilities => {
+                f.write_str("the neighbour does not understand capabilities; trying without")
+            }
+            Self::Up(negotiated) => write!(f, "up: {negotiated}"),
+            Self::Down { reason, up_ms, retained } => {
+                write!(f, "down after {} s: {reason}", up_ms / 1000)?;
+                match retained {
+                    [false, false] => Ok(()),
+                    _ => {
+                        let kept: Vec<_> = Family::ALL.iter().filter(|each| retained[each.index()]).collect();
+                        f.write_str("; routes kept:")?;
+                        kept.iter().try_for_each(|each| write!(f, " {each}"))
+                    }
+                }
+            }
+            Self::PrefixesNearLimit { family, count, limit } => {
+                write!(f, "{count} {family} prefixes, the limit is {limit}")
+            }
+            Self::PrefixesAboveLimit { family, count, limit } => {
+                write!(f, "{count} {family} prefixes are above the limit of {limit}")
+            }
+            Self::BadUpdate { problem, count: 1 } => write!(f, "bad UPDATE: {problem}"),
+            Self::BadUpdate { problem, count } => write!(f, "{count} bad UPDATEs, the last: {problem}"),
+            Self::RefreshSent(family) => write!(f, "asked for all {family} routes again"),
+            Self::RefreshReceived(family) => write!(f, "the neighbour wants all {family} routes again"),
+            Self::StaleWithdrawn { family, why } => write!(f, "stale {family} routes withdrawn: {why}"),
+        }
+    }
+}

@@ -1,0 +1,581 @@
+//! What one neighbour is configured to be: every setting of `[[bgp.neighbor]]` with its group's and the daemon's
+//! defaults already applied.
+//!
+//! The settings are grouped by who reads them: the session ([`NeighborConfig::timers`],
+//! [`NeighborConfig::capabilities`]), the import path ([`ImportConfig`]), the export side ([`ExportConfig`]) and
+//! whoever opens sockets ([`TransportConfig`]). A reload compares the old value with the new one:
+//! [`NeighborConfig::difference`] says how much of the session it costs.
+//!
+//! Policies are named here, not held: a rule set whose text changed is compiled anew and swapped without any
+//! change of the neighbour's configuration.
+//!
+//! A dynamic neighbour (a whole prefix of addresses) is a [`DynamicRange`]: a template and
+//! a bound; [`DynamicRange::neighbor`] makes the configuration of one address of it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use thalweg_base::IpPrefix;
+use thalweg_wire::bgp::Family;
+
+use crate::peer::{PeerKind, Role};
+
+/// The port BGP listens on.
+pub const BGP_PORT: u16 = 179;
+
+/// One neighbour's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeighborConfig {
+    /// What logs and commands call it; the address, unless the configuration gives a name.
+    pub name: Arc<str>,
+    /// Free text for people.
+    pub description: Option<String>,
+    /// The `[[bgp.group]]` it belongs to.
+    pub group: Option<Arc<str>>,
+    /// Whether the session is to be up. `false`: administratively down from the beginning.
+    pub enabled: bool,
+    /// Its address.
+    pub address: IpAddr,
+    /// The AS numbers it may have.
+    pub remote_as: RemoteAs,
+    /// Our AS number. Inside a confederation our member AS.
+    pub local_as: u32,
+    /// Our BGP identifier (RFC 6286: any value but 0).
+    pub router_id: Ipv4Addr,
+    /// The confederation we are a member of (RFC 5065).
+    pub confederation: Option<Arc<Confederation>>,
+    /// Do not open connections, only accept them.
+    pub passive: bool,
+    /// What sockets need to know.
+    pub transport: TransportConfig,
+    /// How long things last.
+    pub timers: TimerConfig,
+    /// What is offered in OPEN.
+    pub capabilities: CapabilityConfig,
+    /// What the neighbour is to us as a business (RFC 9234): `Some(Provider)` means that *it* sells us transit,
+    /// and makes us announce the role Customer.
+    pub role: Option<Role>,
+    /// Refuse a session with a neighbour that announces no role (strict mode of RFC 9234). Needs `role`.
+    pub role_strict: bool,
+    /// How many prefixes it may announce, by family.
+    pub max_prefixes: [Option<MaxPrefixes>; 2],
+    /// How what it sends is treated.
+    pub import: ImportConfig,
+    /// How what it is sent is made.
+    pub export: ExportConfig,
+}
+
+/// The AS numbers a neighbour may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteAs {
+    /// This one.
+    One(u32),
+    /// One of these ranges, both ends included (a dynamic neighbour).
+    AnyOf(Vec<(u32, u32)>),
+    /// Any but 0 (a dynamic neighbour).
+    Any,
+}
+
+impl RemoteAs {
+    /// Whether a neighbour of this AS is welcome. AS 0 never is (RFC 7607).
+    pub fn matches(&self, asn: u32) -> bool {
+        asn != 0
+            && match self {
+                Self::One(one) => *one == asn,
+                Self::AnyOf(ranges) => ranges.iter().any(|&(first, last)| first <= asn && asn <= last),
+                Self::Any => true,
+            }
+    }
+}
+
+impl fmt::Display for RemoteAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(one) => write!(f, "AS {one}"),
+            Self::Any => f.write_str("any AS"),
+            Self::AnyOf(ranges) => {
+                f.write_str("AS")?;
+                for (index, (first, last)) in ranges.iter().enumerate() {
+                    f.write_str(if index == 0 { " " } else { ", " })?;
+                    match first == last {
+                        true => write!(f, "{first}")?,
+                        false => write!(f, "{first}-{last}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A confederation as one of its members sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Confederation {
+    /// The AS number the world sees.
+    pub id: u32,
+    /// The member ASes, ours included or not.
+    pub members: Vec<u32>,
+}
+
+/// What sockets need to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransportConfig {
+    /// The port to connect to.
+    pub port: u16,
+    /// The address to connect from, and the only one to accept connections on.
+    pub local_address: Option<IpAddr>,
+    /// TCP MD5 signature (RFC 2385).
+    pub password: Option<Password>,
+    /// Generalized TTL security (RFC 5082): how many hops away the neighbour is at most.
+    pub ttl_security_hops: Option<u8>,
+    /// TTL of what we send to an external neighbour that is not on a link of ours. Without it an external
+    /// neighbour must be one hop away.
+    pub multihop_ttl: Option<u8>,
+}
+
+/// A secret that no log shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    /// Keeps a secret.
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret, for the socket option.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(***)")
+    }
+}
+
+/// How long things last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimerConfig {
+    /// Hold time that we offer; 0 (never) or at least 3.
+    pub hold_time_s: u16,
+    /// Refuse a neighbour that offers less than this, if not 0.
+    pub hold_time_min_s: u16,
+    /// Longest time between KEEPALIVEs; a third of the negotiated hold time where that is shorter or none is set.
+    pub keepalive_s: Option<u16>,
+    /// Longest time between two attempts to connect. The first attempts come sooner, doubling from a second.
+    pub connect_retry_s: u16,
+    /// Hold time while OPEN has not come (RFC 4271 8.2.2 wants a large one, 240 s).
+    pub open_hold_s: u16,
+    /// How long to stay idle after a session that failed, the first time; doubles with each failure.
+    pub idle_hold_s: u16,
+    /// And the longest.
+    pub idle_hold_max_s: u16,
+    /// Send hold time (RFC 9687): how long a neighbour may read nothing while we have something to send. `None`:
+    /// the larger of eight minutes and twice the hold time.
+    pub send_hold_s: Option<u32>,
+    /// How long the routes of a refresh that began (RFC 7313) and did not end are kept.
+    pub refresh_stale_s: u32,
+    /// Least time between two announcements of one prefix to it (MinRouteAdvertisementInterval); 0: none.
+    pub mrai_ms: u32,
+}
+
+impl Default for TimerConfig {
+    fn default() -> Self {
+        Self {
+            hold_time_s: 90,
+            hold_time_min_s: 0,
+            keepalive_s: None,
+            connect_retry_s: 30,
+            open_hold_s: 240,
+            idle_hold_s: 1,
+            idle_hold_max_s: 120,
+            send_hold_s: None,
+            refresh_stale_s: 600,
+            mrai_ms: 0,
+        }
+    }
+}
+
+/// What is offered in OPEN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapabilityConfig {
+    /// Families to exchange, by [`Family::index`].
+    pub families: [bool; 2],
+    /// Four-octet AS numbers (RFC 6793). Off only to be as old as a neighbour that stumbles over it.
+    pub four_octet_as: bool,
+    /// Route refresh (RFC 2918).
+    pub route_refresh: bool,
+    /// Enhanced route refresh (RFC 7313).
+    pub enhanced_refresh: bool,
+    /// Messages of up to 65,535 octets (RFC 8654).
+    pub extended_messages: bool,
+    /// IPv4 routes with IPv6 next hops (RFC 8950).
+    pub extended_next_hop: bool,
+    /// Additional paths (RFC 7911), by family.
+    pub add_path: [AddPathConfig; 2],
+    /// Graceful restart (RFC 4724); `None`: not offered, and the neighbour's routes go when its session goes.
+    pub graceful_restart: Option<GracefulRestartConfig>,
+}
+
+impl Default for CapabilityConfig {
+    fn default() -> Self {
+        Self {
+            families: [true, false],
+            four_octet_as: true,
+            route_refresh: true,
+            enhanced_refresh: true,
+            extended_messages: true,
+            extended_next_hop: false,
+            add_path: [AddPathConfig::default(); 2],
+            graceful_restart: None,
+        }
+    }
+}
+
+/// Additional paths of one family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AddPathConfig {
+    /// Ready to receive them.
+    pub receive: bool,
+    /// How many paths of a prefix to send at most; 0: not ready to send them.
+    pub send_paths: u8,
+}
+
+/// Graceful restart (RFC 4724, RFC 8538).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GracefulRestartConfig {
+    /// How long a neighbour should wait for us to come back; at most 4095.
+    pub time_s: u16,
+    /// How long routes of a neighbour that came back are kept until its End-of-RIB.
+    pub stale_path_s: u32,
+    /// Restart gracefully after NOTIFICATIONs too, where the neighbour can (RFC 8538).
+    pub notification: bool,
+    /// Forwarding goes on while the daemon restarts (routes stay in the kernel).
+    pub forwarding_preserved: bool,
+}
+
+impl Default for GracefulRestartConfig {
+    fn default() -> Self {
+        Self { time_s: 120, stale_path_s: 360, notification: true, forwarding_preserved: false }
+    }
+}
+
+/// How many prefixes of a family a neighbour may announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPrefixes {
+    /// The most that is welcome.
+    pub limit: u32,
+    /// Percentage of the limit at which to warn.
+    pub warn_percent: u8,
+    /// What happens above the limit.
+    pub action: MaxPrefixesAction,
+}
+
+/// What happens above the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxPrefixesAction {
+    /// It is said, nothing else.
+    Warn,
+    /// The session ends and comes back after this many seconds.
+    Restart {
+        /// Seconds of rest.
+        after_s: u32,
+    },
+    /// The session ends until somebody starts it.
+    Stop,
+}
+
+/// How what a neighbour sends is treated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportConfig {
+    /// Rule sets in order. `None`: none is configured, so that an external neighbour's routes are all rejected
+    /// (RFC 8212). The names "accept" and "reject" are built in.
+    pub rules: Option<Vec<Arc<str>>>,
+    /// How often our own AS may be in the AS_PATH.
+    pub allow_own_as: u8,
+    /// Reject paths with AS_SET or AS_CONFED_SET (RFC 9774).
+    pub reject_as_set: bool,
+    /// Reject routes of an external neighbour whose AS_PATH does not begin with its AS. Off towards route servers.
+    pub first_as_check: bool,
+    /// Attributes that are left out of what comes, by type code: a way out where something that travels in an
+    /// attribute nobody here needs hurts the network.
+    pub discard_attributes: Vec<u8>,
+}
+
+impl Default for ImportConfig {
+    fn default() -> Self {
+        Self {
+            rules: None,
+            allow_own_as: 0,
+            reject_as_set: true,
+            first_as_check: true,
+            discard_attributes: Vec::new(),
+        }
+    }
+}
+
+/// How what a neighbour is sent is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// Rule sets in order. `None`: none is configured, so that an external neighbour gets nothing (RFC 8212).
+    pub rules: Option<Vec<Arc<str>>>,
+    /// We reflect routes for it (RFC 4456).
+    pub route_reflector_client: bool,
+    /// It is a client of the route server we are (RFC 7947).
+    pub route_server_client: bool,
+    /// Our cluster, if it is not our BGP identifier.
+    pub cluster_id: Option<Ipv4Addr>,
+    /// Announce ourselves as the next hop, to an internal neighbour too.
+    pub next_hop_self: bool,
+    /// Keep the next hop, to an external neighbour too.
+    pub next_hop_unchanged: bool,
+    /// The next hop of IPv4 routes, if it is not our address towards the neighbour.
+    pub next_hop_ipv4: Option<Ipv4Addr>,
+    /// The next hop of IPv6 routes, if it is not our address towards the neighbour.
+    pub next_hop_ipv6: Option<std::net::Ipv6Addr>,
+    /// What becomes of private AS numbers.
+    pub private_as: PrivateAs,
+    /// Which communities go out.
+    pub send_communities: SendCommunities,
+}
+
+impl Default for ExportConfig {
+    fn default() -> Self {
+        Self {
+            rules: None,
+            route_reflector_client: false,
+            route_server_client: false,
+            cluster_id: None,
+            next_hop_self: false,
+            next_hop_unchanged: false,
+            next_hop_ipv4: None,
+            next_hop_ipv6: None,
+            private_as: PrivateAs::Keep,
+            send_communities: SendCommunities::default(),
+        }
+    }
+}
+
+/// What becomes of private AS numbers in paths that go to an external neighbour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PrivateAs {
+    /// They stay.
+    #[default]
+    Keep,
+    /// They are taken out.
+    Remove,
+    /// They are replaced by our AS.
+    Replace,
+}
+
+/// Which communities go out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SendCommunities {
+    /// COMMUNITIES.
+    pub standard: bool,
+    /// EXTENDED COMMUNITIES.
+    pub extended: bool,
+    /// LARGE_COMMUNITY.
+    pub large: bool,
+}
+
+impl Default for SendCommunities {
+    fn default() -> Self {
+        Self { standard: true, extended: true, large: true }
+    }
+}
+
+/// How much of a session a changed configuration costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConfigDifference {
+    /// Nothing changed.
+    None,
+    /// The session stays and takes the new values as they are.
+    Quiet,
+    /// The session stays; what it sends or receives has to be looked at again (refresh, export anew).
+    Routes,
+    /// The session has to begin anew: what was said in OPEN, or the socket, is another.
+    Session,
+}
+
+impl NeighborConfig {
+    /// A neighbour with default settings.
+    pub fn new(address: IpAddr, remote_as: u32, local_as: u32, router_id: Ipv4Addr) -> Self {
+        Self {
+            name: address.to_string().into(),
+            description: None,
+            group: None,
+            enabled: true,
+            address,
+            remote_as: RemoteAs::One(remote_as),
+            local_as,
+            router_id,
+            confederation: None,
+            passive: false,
+            transport: TransportConfig {
+                port: BGP_PORT,
+                local_address: None,
+                password: None,
+                ttl_security_hops: None,
+                multihop_ttl: None,
+            },
+            timers: TimerConfig::default(),
+            capabilities: CapabilityConfig::default(),
+            role: None,
+            role_strict: false,
+            max_prefixes: [None; 2],
+            import: ImportConfig::default(),
+            export: ExportConfig::default(),
+        }
+    }
+
+    /// What a neighbour of this AS is to us.
+    pub fn kind(&self, remote_as: u32) -> PeerKind {
+        let member = |c: &Arc<Confederation>| c.members.contains(&remote_as);
+        if remote_as == self.local_as {
+            match self.export.route_reflector_client {
+                true => PeerKind::InternalClient,
+                false => PeerKind::Internal,
+            }
+        } else if self.confederation.as_ref().is_some_and(member) {
+            PeerKind::Confederation
+        } else {
+            PeerKind::External
+        }
+    }
+
+    /// The AS number we show to a neighbour of this kind: the confederation's to those outside.
+    pub fn shown_as(&self, kind: PeerKind) -> u32 {
+        match (&self.confederation, kind) {
+            (Some(confederation), PeerKind::External) => confederation.id,
+            _ => self.local_as,
+        }
+    }
+
+    /// Our cluster (RFC 4456).
+    pub fn cluster_id(&self) -> Ipv4Addr {
+        self.export.cluster_id.unwrap_or(self.router_id)
+    }
+
+    /// Whether the family is to be exchanged.
+    pub fn family(&self, family: Family) -> bool {
+        self.capabilities.families[family.index()]
+    }
+
+    /// What it costs to put this in the place of `old`.
+    pub fn difference(&self, old: &Self) -> ConfigDifference {
+        let session = |c: &Self| {
+            (
+                (c.enabled, c.address, c.remote_as.clone(), c.local_as, c.router_id, c.confederation.clone()),
+                (c.transport.clone(), c.capabilities.clone(), c.role, c.role_strict),
+                (c.timers.hold_time_s, c.timers.hold_time_min_s, c.timers.keepalive_s),
+                (c.export.route_reflector_client, c.export.route_server_client),
+            )
+        };
+        let routes = |c: &Self| (c.import.clone(), c.export.clone());
+        if self == old {
+            ConfigDifference::None
+        } else if session(self) != session(old) {
+            ConfigDifference::Session
+        } else if routes(self) != routes(old) {
+            ConfigDifference::Routes
+        } else {
+            ConfigDifference::Quiet
+        }
+    }
+}
+
+/// Addresses from which neighbours may come that nobody named one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DynamicRange {
+    /// Where they may come from.
+    pub prefixes: Vec<IpPrefix>,
+    /// How many there may be at a time; further ones are refused.
+    pub max: usize,
+    /// What each of them is; its name and address are replaced.
+    pub template: NeighborConfig,
+}
+
+impl DynamicRange {
+    /// Whether the address may be a neighbour.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.prefixes.iter().any(|prefix| match (prefix, address) {
+            (IpPrefix::V4(prefix), IpAddr::V4(address)) => prefix.contains(u32::from(address)),
+            (IpPrefix::V6(prefix), IpAddr::V6(address)) => prefix.contains(u128::from(address)),
+            _ => false,
+        })
+    }
+
+    /// The neighbour at this address. It never connects by itself: that it is there is known only when it calls.
+    pub fn neighbor(&self, address: IpAddr) -> NeighborConfig {
+        NeighborConfig { name: address.to_string().into(), address, passive: true, ..self.template.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn neighbor() -> NeighborConfig {
+        NeighborConfig::new([198, 18, 1, 1].into(), 64_600, 65_000, Ipv4Addr::new(198, 18, 0, 1))
+    }
+
+    #[test]
+    fn ranges_of_as_numbers() {
+        let ranges = RemoteAs::AnyOf(vec![(64_512, 64_520), (65_001, 65_001)]);
+        assert!(ranges.matches(64_512) && ranges.matches(64_520) && ranges.matches(65_001));
+        assert!(!ranges.matches(64_511) && !ranges.matches(64_521));
+        assert_eq!(ranges.to_string(), "AS 64512-64520, 65001");
+        assert!(RemoteAs::Any.matches(1) && !RemoteAs::Any.matches(0));
+        assert!(!RemoteAs::AnyOf(vec![(0, 10)]).matches(0));
+    }
+
+    #[test]
+    fn what_a_neighbor_is_to_us() {
+        let mut config = neighbor();
+        assert_eq!(config.kind(64_600), PeerKind::External);
+        assert_eq!(config.kind(65_000), PeerKind::Internal);
+        config.export.route_reflector_client = true;
+        assert_eq!(config.kind(65_000), PeerKind::InternalClient);
+        config.confederation = Some(Arc::new(Confederation { id: 64_500, members: vec![65_000, 65_001] }));
+        assert_eq!(config.kind(65_001), PeerKind::Confederation);
+        assert_eq!(config.shown_as(PeerKind::External), 64_500);
+        assert_eq!(config.shown_as(PeerKind::Confederation), 65_000);
+    }
+
+    #[test]
+    fn differences_cost_what_they_touch() {
+        let old = neighbor();
+        assert_eq!(old.clone().difference(&old), ConfigDifference::None);
+        let mut new = old.clone();
+        new.description = Some("uplink".into());
+        assert_eq!(new.difference(&old), ConfigDifference::Quiet);
+        new.import.rules = Some(vec!["accept".into()]);
+        assert_eq!(new.difference(&old), ConfigDifference::Routes);
+        new.timers.hold_time_s = 30;
+        assert_eq!(new.difference(&old), ConfigDifference::Session);
+    }
+
+    #[test]
+    fn a_dynamic_neighbor_is_its_template_at_its_address() {
+        let range =
+            DynamicRange { prefixes: vec!["198.18.0.0/15".parse().unwrap()], max: 10, template: neighbor() };
+        assert!(range.contains([198, 19, 255, 255].into()));
+        assert!(!range.contains([198, 20, 0, 0].into()));
+        assert!(!range.contains("2001:db8::1".parse().unwrap()));
+        let one = range.neighbor([198, 19, 0, 7].into());
+        assert_eq!(one.address, IpAddr::from([198, 19, 0, 7]));
+        assert!(one.passive);
+        assert_eq!(&*one.name, "198.19.0.7");
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let mut config = neighbor();
+        config.transport.password = Some(Password::new("hunter2"));
+        assert!(!format!("{config:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,132 @@
+//! One of a session's two connections: how far it has come, what it is about to write, and its timers.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use thalweg_wire::bgp::{
+    EXTENDED_MESSAGE_LENGTH_MAX, MESSAGE_LENGTH_MAX, MessageKind, Notification, Open, RouteRefresh,
+    write_keepalive,
+};
+
+use super::action::State;
+use super::counters::SessionCounters;
+use super::negotiate::Negotiated;
+use crate::peer::Millis;
+
+/// Octets of control messages that may wait to be written. A neighbour that does not read gets no further
+/// KEEPALIVEs or refreshes beyond that; a NOTIFICATION always has room, because nothing follows it.
+const OUTPUT_OCTETS_MAX: usize = 64 * 1024;
+
+/// One connection. Closed most of the time, at least one of the two.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// `Idle` if there is no connection, otherwise one of the last three.
+    pub(super) state: State,
+    pub(super) local: IpAddr,
+    pub(super) remote: IpAddr,
+    /// The OPEN we sent.
+    pub(super) offered: Option<Box<Open>>,
+    /// What both OPENs agree on.
+    pub(super) agreed: Option<Arc<Negotiated>>,
+    /// Control messages, whole ones only.
+    pub(super) output: Vec<u8>,
+    /// How long the neighbour may be silent; 0: for ever.
+    pub(super) hold_ms: u64,
+    pub(super) hold_at: Option<Millis>,
+    pub(super) keepalive_at: Option<Millis>,
+    pub(super) send_hold_at: Option<Millis>,
+    /// Octets of the neighbour wait at the driver.
+    pub(super) input_waits: bool,
+    /// In OpenConfirm: KEEPALIVE has come, and until then the other connection may still take precedence.
+    pub(super) settle_at: Option<Millis>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self {
+            state: State::Idle,
+            local: Ipv4Addr::UNSPECIFIED.into(),
+            remote: Ipv4Addr::UNSPECIFIED.into(),
+            offered: None,
+            agreed: None,
+            output: Vec::new(),
+            hold_ms: 0,
+            hold_at: None,
+            keepalive_at: None,
+            send_hold_at: None,
+            input_waits: false,
+            settle_at: None,
+        }
+    }
+}
+
+impl Slot {
+    pub(super) fn is_open(&self) -> bool {
+        self.state != State::Idle
+    }
+
+    /// A connection is there: sends OPEN.
+    pub(super) fn open(&mut self, local: IpAddr, remote: IpAddr, open: Open, hold_ms: u64, now: Millis) {
+        let mut output = std::mem::take(&mut self.output);
+        output.clear();
+        open.write(&mut output);
+        *self = Self {
+            state: State::OpenSent,
+            local,
+            remote,
+            offered: Some(Box::new(open)),
+            output,
+            hold_ms,
+            ..Self::default()
+        };
+        self.heard(now);
+    }
+
+    /// No connection any more. What waits to be written stays, for a last attempt.
+    pub(super) fn close(&mut self) {
+        let output = std::mem::take(&mut self.output);
+        *self = Self { output, ..Self::default() };
+    }
+
+    /// The neighbour gave a sign of life.
+    pub(super) fn heard(&mut self, now: Millis) {
+        self.hold_at = (self.hold_ms > 0).then(|| now.plus(self.hold_ms));
+    }
+
+    /// The longest message that may come. Having offered longer ones, we have to take them, whatever the
+    /// neighbour offered (RFC 8654 4); they come only after its OPEN.
+    pub(super) fn length_max(&self) -> usize {
+        let offered = self.offered.as_ref().is_some_and(|open| open.capabilities.extended_message);
+        if offered && self.state > State::OpenSent { EXTENDED_MESSAGE_LENGTH_MAX } else { MESSAGE_LENGTH_MAX }
+    }
+
+    pub(super) fn send_keepalive(&mut self, counters: &mut SessionCounters) {
+        if self.has_room(counters) {
+            write_keepalive(&mut self.output);
+            counters.sent.count(MessageKind::Keepalive);
+        }
+    }
+
+    pub(super) fn send_refresh(&mut self, refresh: RouteRefresh, counters: &mut SessionCounters) {
+        if self.has_room(counters) {
+            refresh.write(&mut self.output);
+            counters.sent.count(MessageKind::RouteRefresh);
+        }
+    }
+
+    pub(super) fn send_notification(&mut self, notification: &Notification, counters: &mut SessionCounters) {
+        notification.write(&mut self.output);
+        counters.sent.count(MessageKind::Notification);
+    }
+
+    fn has_room(&self, counters: &mut SessionCounters) -> bool {
+        let room = self.output.len() < OUTPUT_OCTETS_MAX;
+        counters.output_dropped += u64::from(!room);
+        room
+    }
+
+    /// When one of its timers expires next.
+    pub(super) fn next_deadline(&self) -> Option<Millis> {
+        [self.hold_at, self.keepalive_at, self.send_hold_at, self.settle_at].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,75 @@
+//! What a session counts. All counts go on over session losses; they begin at 0 with the daemon.
+
+use thalweg_wire::bgp::MessageKind;
+
+use crate::peer::Millis;
+
+/// Messages by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageCounters {
+    /// OPEN
+    pub open: u64,
+    /// UPDATE
+    pub update: u64,
+    /// NOTIFICATION
+    pub notification: u64,
+    /// KEEPALIVE
+    pub keepalive: u64,
+    /// ROUTE-REFRESH
+    pub route_refresh: u64,
+}
+
+impl MessageCounters {
+    pub(super) fn count(&mut self, kind: MessageKind) {
+        let counter = match kind {
+            MessageKind::Open => &mut self.open,
+            MessageKind::Update => &mut self.update,
+            MessageKind::Notification => &mut self.notification,
+            MessageKind::Keepalive => &mut self.keepalive,
+            MessageKind::RouteRefresh => &mut self.route_refresh,
+        };
+        *counter += 1;
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.open + self.update + self.notification + self.keepalive + self.route_refresh
+    }
+}
+
+/// What a session counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounters {
+    /// Messages that came.
+    pub received: MessageCounters,
+    /// Messages that went; UPDATEs as the driver reports them.
+    pub sent: MessageCounters,
+    /// Octets of the messages that came.
+    pub received_octets: u64,
+    /// Attempts to connect.
+    pub connect_attempts: u64,
+    /// Attempts that failed.
+    pub connect_failures: u64,
+    /// Connections of the neighbour that were closed at once.
+    pub refused: u64,
+    /// How often the session came up.
+    pub established: u64,
+    /// How often it went down.
+    pub flaps: u64,
+    /// Collisions of two connections.
+    pub collisions: u64,
+    /// UPDATEs whose routes were withdrawn because of an error (RFC 7606).
+    pub treated_as_withdraw: u64,
+    /// UPDATEs of which a bad attribute was ignored (RFC 7606).
+    pub attributes_discarded: u64,
+    /// ROUTE-REFRESHes that were ignored: not agreed on, or of no known family or kind.
+    pub refresh_ignored: u64,
+    /// Control messages not written because too much output waits already.
+    pub output_dropped: u64,
+    /// Prefixes by family, as the driver reported them last.
+    pub prefixes: [u32; 2],
+    /// The last error in words.
+    pub last_error: Option<String>,
+    /// When it came.
+    pub last_error_at: Option<Millis>,
+}

@@ -1,0 +1,455 @@
+//! From an UPDATE to routes: what a neighbour's attributes mean here, and which of its routes are wanted.
+//!
+//! ```text
+//! Update ──> key of the attributes ──> cache ─────────────── hit ──────────────┐
+//!                                        └ miss ─> checks ─> build ─> intern ─> policy ─> routes
+//! ```
+//!
+//! Everything but a policy that looks at prefixes depends only on the attributes and the next hop: they are
+//! handled once per UPDATE, and not even that if one of the last [`CACHE_SLOTS`] attribute fields comes again,
+//! which is the rule for a neighbour that sends one prefix per UPDATE. A route that is rejected is pushed as
+//! withdrawn, because the neighbour's route before it is no longer valid either.
+//!
+//! In order: loops (own AS, confederation, ORIGINATOR_ID, CLUSTER_LIST; RFC 4271 9.1.2, 4456, 5065), first AS
+//! (RFC 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212),
+//! policy, GRACEFUL_SHUTDOWN (RFC 8326): a route with that community after policy gets LOCAL_PREF 0, so that no
+//! policy prefers it by accident and one that removes the community keeps it as it is.
+//!
+//! Nothing is allocated for an UPDATE but what an attribute set costs that nobody had before. Missing: next hops
+//! that are addresses of other interfaces of this router, and damping, which is the RIB's.
+
+mod cache;
+mod checks;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use thalweg_base::{IpPrefix, Prefix};
+use thalweg_wire::bgp::{
+    Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, PeerSide, Update, Verdict,
+    attribute,
+};
+
+use super::config::NeighborConfig;
+use super::negotiate::Negotiated;
+use crate::attrs::{AttrRef, AttrsBuilder, Interner, flag};
+use crate::peer::{PeerId, PeerInfo, PeerKind};
+use crate::policy::{Outcome, Policy, RouteContext};
+use crate::route::{RouteAddress, RouteBatchBuilder, WITHDRAWN};
+use cache::Cache;
+use checks::Checks;
+
+pub use cache::CACHE_SLOTS;
+pub use checks::Rejection;
+
+/// LOCAL_PREF of a route that will be gone soon (RFC 8326).
+const LOCAL_PREF_GRACEFUL_SHUTDOWN: u32 = 0;
+
+/// Where the UPDATEs of one neighbour become routes. Kept beside its session, which tells it what was
+/// agreed on; the driver tells it which policy holds.
+pub struct Importer {
+    interner: Arc<Interner>,
+    policy: Option<Arc<Policy>>,
+    peer: PeerInfo,
+    agreed: Option<Arc<Negotiated>>,
+    families: [bool; 2],
+    four_octet_as: bool,
+    facts: PeerFacts,
+    checks: Checks,
+    cache: Cache,
+    builder: AttrsBuilder,
+    edit: AttrsBuilder,
+    scratch: Vec<u8>,
+    counters: ImportCounters,
+}
+
+/// What became of a neighbour's routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImportCounters {
+    /// Announced and accepted.
+    pub accepted: u64,
+    /// Withdrawn by the neighbour.
+    pub withdrawn: u64,
+    /// Announced in an UPDATE with errors, and withdrawn for it (RFC 7606).
+    pub treated_as_withdraw: u64,
+    /// Announced and rejected, by [`Rejection::index`].
+    pub rejected: [u64; Rejection::COUNT],
+    /// Prefixes of families that were not agreed on; ignored.
+    pub other_family: u64,
+    /// UPDATEs with MP attributes of families this router does not know; ignored.
+    pub unknown_family: u64,
+    /// Attribute fields found in the cache.
+    pub cache_hits: u64,
+    /// Attribute fields not found there.
+    pub cache_misses: u64,
+}
+
+impl ImportCounters {
+    /// Announced and rejected, for whatever reason.
+    pub fn rejected_total(&self) -> u64 {
+        self.rejected.iter().sum()
+    }
+}
+
+/// What attributes come to, before or (where prefixes do not matter to it) after policy.
+type Judged = Result<AttrRef, Rejection>;
+
+impl Importer {
+    /// One whose neighbour is not up yet, without a policy.
+    pub fn new(interner: Arc<Interner>) -> Self {
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let peer = PeerInfo {
+            id: PeerId::LOCAL,
+            name: "".into(),
+            address: nobody,
+            local_address: nobody,
+            remote_as: 0,
+            local_as: 0,
+            kind: PeerKind::External,
+            router_id: Ipv4Addr::UNSPECIFIED,
+            role: None,
+            route_server_client: false,
+        };
+        Self {
+            interner,
+            policy: None,
+            peer,
+            agreed: None,
+            families: [false; 2],
+            four_octet_as: true,
+            facts: PeerFacts::default(),
+            checks: Checks::default(),
+            cache: Cache::default(),
+            builder: AttrsBuilder::default(),
+            edit: AttrsBuilder::default(),
+            scratch: Vec::new(),
+            counters: ImportCounters::default(),
+        }
+    }
+
+    /// Whether it has begun for this session.
+    #[inline]
+    pub(super) fn is_for(&self, agreed: &Arc<Negotiated>) -> bool {
+        self.agreed.as_ref().is_some_and(|each| Arc::ptr_eq(each, agreed))
+    }
+
+    /// The first UPDATE of a session is to be read.
+    pub(super) fn begin(&mut self, agreed: &Arc<Negotiated>, config: &NeighborConfig, id: PeerId) {
+        self.peer = agreed.peer_info(id, config);
+        self.agreed = Some(agreed.clone());
+        self.families = agreed.families;
+        self.four_octet_as = agreed.codec.four_octet_as;
+        self.set_config(config);
+    }
+
+    /// The neighbour's configuration changed; the session stays.
+    pub fn set_config(&mut self, config: &NeighborConfig) {
+        self.facts = PeerFacts {
+            side: match self.peer.kind {
+                PeerKind::External => PeerSide::External,
+                PeerKind::Confederation => PeerSide::Confederation,
+                PeerKind::Internal | PeerKind::InternalClient => PeerSide::Internal,
+            },
+            in_confederation: config.confederation.is_some(),
+            discard: config
+                .import
+                .discard_attributes
+                .iter()
+                .fold(CodeSet::EMPTY, |set, code| set.with(*code)),
+        };
+        self.checks = Checks::new(config, &self.peer);
+        self.cache.clear();
+    }
+
+    /// Another policy holds for what comes from now on; `None`: none is configured.
+    pub fn set_policy(&mut self, policy: Option<Arc<Policy>>) {
+        self.policy = policy;
+        self.cache.clear();
+    }
+
+    /// How UPDATEs of the neighbour are to be read.
+    pub fn facts(&self) -> &PeerFacts {
+        &self.facts
+    }
+
+    /// The neighbour.
+    pub fn peer(&self) -> &PeerInfo {
+        &self.peer
+    }
+
+    /// What became of its routes.
+    pub fn counters(&self) -> &ImportCounters {
+        &self.counters
+    }
+
+    /// Puts out the routes of an UPDATE; `body` is what it was parsed from. Withdrawn routes come first, as
+    /// RFC 4271 4.3 has it.
+    pub fn import(&mut self, update: &Update<'_>, body: &[u8], out: &mut RouteBatchBuilder) {
+        if !update.withdrawn.is_empty() {
+            self.withdraw(update.withdrawn, out);
+        }
+        match update.mp_unreach {
+            Some(MpNlri::Ipv4(routes)) => self.withdraw(routes, out),
+            Some(MpNlri::Ipv6(routes)) => self.withdraw(routes, out),
+            None => {}
+        }
+        let unknown = update.foreign_reach.is_some() || update.foreign_unreach.is_some();
+        self.counters.unknown_family += u64::from(unknown);
+        if !update.announces() {
+            return;
+        }
+        if update.verdict != Verdict::Good {
+            return self.withdraw_announced(update, out);
+        }
+        if !update.reach_v4.is_empty()
+            && let Some(next_hop) = update.next_hop
+        {
+            self.announce(update, body, NextHop::V4(next_hop), update.reach_v4, out);
+        }
+        if let Some(reach) = update.mp_reach {
+            match reach.routes {
+                MpNlri::Ipv4(routes) => self.announce(update, body, reach.next_hop, routes, out),
+                MpNlri::Ipv6(routes) => self.announce(update, body, reach.next_hop, routes, out),
+            }
+        }
+    }
+
+    /// RFC 7606: what an UPDATE with errors announces is withdrawn.
+    #[cold]
+    fn withdraw_announced(&mut self, update: &Update<'_>, out: &mut RouteBatchBuilder) {
+        let withdrawn_before = self.counters.withdrawn;
+        self.withdraw(update.reach_v4, out);
+        match update.mp_reach.map(|reach| reach.routes) {
+            Some(MpNlri::Ipv4(routes)) => self.withdraw(routes, out),
+            Some(MpNlri::Ipv6(routes)) => self.withdraw(routes, out),
+            None => {}
+        }
+        self.counters.treated_as_withdraw += self.counters.withdrawn - withdrawn_before;
+        self.counters.withdrawn = withdrawn_before;
+    }
+
+    #[inline]
+    fn withdraw<A: Pushed>(&mut self, routes: Nlri<'_, A>, out: &mut RouteBatchBuilder) {
+        if !self.agreed_on::<A>(routes.len()) {
+            return;
+        }
+        self.counters.withdrawn += routes.len() as u64;
+        for (path_id, prefix) in routes {
+            A::push(out, prefix, path_id, WITHDRAWN);
+        }
+    }
+
+    /// Whether the family was agreed on; counts the routes if not.
+    #[inline]
+    fn agreed_on<A: RouteAddress>(&mut self, count: usize) -> bool {
+        let agreed = self.families[A::FAMILY.index()];
+        self.counters.other_family += if agreed { 0 } else { count as u64 };
+        agreed
+    }
+
+    #[inline]
+    fn announce<A: Pushed>(
+        &mut self,
+        update: &Update<'_>,
+        body: &[u8],
+        next_hop: NextHop,
+        routes: Nlri<'_, A>,
+        out: &mut RouteBatchBuilder,
+    ) {
+        let Some((_, first)) = routes.iter().next() else { return };
+        if !self.agreed_on::<A>(routes.len()) {
+            return;
+        }
+        let judged = self.judge(update, body, next_hop, A::ip_prefix(first), A::FAMILY);
+        let by_prefix = self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix());
+        match judged {
+            Ok(attrs) if by_prefix => self.announce_by_prefix(&attrs, routes, out),
+            Ok(attrs) => {
+                self.counters.accepted += routes.len() as u64;
+                let index = out.push_attrs(attrs);
+                for (path_id, prefix) in routes {
+                    A::push(out, prefix, path_id, index);
+                }
+            }
+            Err(rejection) => {
+                self.counters.rejected[rejection.index()] += routes.len() as u64;
+                for (path_id, prefix) in routes {
+                    A::push(out, prefix, path_id, WITHDRAWN);
+                }
+            }
+        }
+    }
+
+    /// What the attributes come to: from the cache, or found out.
+    #[inline]
+    fn judge(
+        &mut self,
+        update: &Update<'_>,
+        body: &[u8],
+        next_hop: NextHop,
+        first: IpPrefix,
+        family: Family,
+    ) -> Judged {
+        let key = cache::Key::new(attribute_field(body), update, next_hop, family);
+        if let Some(judged) = self.cache.get(&key) {
+            self.counters.cache_hits += 1;
+            return judged.clone();
+        }
+        self.counters.cache_misses += 1;
+        let judged = self.judge_anew(update, next_hop, first);
+        self.cache.put(&key, judged.clone());
+        judged
+    }
+
+    fn judge_anew(&mut self, update: &Update<'_>, next_hop: NextHop, first: IpPrefix) -> Judged {
+        let path = update.as_path(&mut self.scratch);
+        self.checks.path(path)?;
+        self.checks.next_hop(next_hop)?;
+        build(&mut self.builder, update, next_hop, path, self.four_octet_as);
+        self.checks.attributes(&mut self.builder)?;
+        let attrs = self.interner.intern(&mut self.builder);
+        match &self.policy {
+            None if self.peer.kind == PeerKind::External => Err(Rejection::NoPolicy),
+            None => Ok(self.shutting_down(attrs)),
+            Some(policy) if policy.depends_on_prefix() => Ok(attrs),
+            Some(_) => self.apply_policy(&attrs, first),
+        }
+    }
+
+    /// One route through the policy.
+    fn apply_policy(&mut self, attrs: &AttrRef, prefix: IpPrefix) -> Judged {
+        let Some(policy) = &self.policy else { return Ok(attrs.clone()) };
+        let route = RouteContext { prefix, peer: &self.peer, source: None };
+        match policy.evaluate(&route, attrs, &mut self.edit) {
+            Outcome::Accept => Ok(self.shutting_down(attrs.clone())),
+            Outcome::AcceptChanged(_) => {
+                let changed = self.interner.intern(&mut self.edit);
+                Ok(self.shutting_down(changed))
+            }
+            Outcome::Reject { .. } => Err(Rejection::Policy),
+        }
+    }
+
+    /// RFC 8326 4.1: from outside, a route that will be gone soon is the last choice.
+    #[inline]
+    fn shutting_down(&mut self, attrs: AttrRef) -> AttrRef {
+        if !attrs.has(flag::GRACEFUL_SHUTDOWN) || self.peer.kind.is_internal() {
+            return attrs;
+        }
+        self.edit.load(&attrs);
+        self.edit.local_pref = Some(LOCAL_PREF_GRACEFUL_SHUTDOWN);
+        self.interner.intern(&mut self.edit)
+    }
+
+    fn announce_by_prefix<A: Pushed>(
+        &mut self,
+        attrs: &AttrRef,
+        routes: Nlri<'_, A>,
+        out: &mut RouteBatchBuilder,
+    ) {
+        // Neighbouring prefixes mostly come to the same: the index is looked for only where they do not.
+        let mut last: Option<(AttrRef, u32)> = None;
+        for (path_id, prefix) in routes {
+            let index = match self.apply_policy(attrs, A::ip_prefix(prefix)) {
+                Ok(accepted) => {
+                    self.counters.accepted += 1;
+                    match &last {
+                        Some((same, index)) if *same == accepted => *index,
+                        _ => {
+                            let index = out.push_attrs(accepted.clone());
+                            last = Some((accepted, index));
+                            index
+                        }
+                    }
+                }
+                Err(rejection) => {
+                    self.counters.rejected[rejection.index()] += 1;
+                    WITHDRAWN
+                }
+            };
+            A::push(out, prefix, path_id, index);
+        }
+    }
+}
+
+impl std::fmt::Debug for Importer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Importer").field("peer", &self.peer).field("counters", &self.counters).finish()
+    }
+}
+
+/// The field of path attributes in the body of an UPDATE that was parsed, which makes sure of its lengths.
+#[inline]
+fn attribute_field(body: &[u8]) -> &[u8] {
+    let field = |bytes: &[u8]| -> Option<(usize, usize)> {
+        let length = u16::from_be_bytes(*bytes.first_chunk::<2>()?);
+        Some((2, 2 + usize::from(length)))
+    };
+    let found = field(body).and_then(|(_, end)| body.get(end..)).and_then(|rest| {
+        let (start, end) = field(rest)?;
+        rest.get(start..end)
+    });
+    found.unwrap_or(&[])
+}
+
+/// Puts the attributes together as they are kept.
+fn build(
+    builder: &mut AttrsBuilder,
+    update: &Update<'_>,
+    next_hop: NextHop,
+    as_path: &[u8],
+    four_octet_as: bool,
+) {
+    builder.clear();
+    builder.origin = update.origin;
+    builder.med = update.med;
+    builder.local_pref = update.local_pref;
+    builder.next_hop = next_hop;
+    for Attribute { flags, code, value, .. } in update.attributes() {
+        let aggregator;
+        let value = match code {
+            attribute::ORIGIN | attribute::NEXT_HOP | attribute::MED | attribute::LOCAL_PREF => continue,
+            attribute::AS_PATH => as_path,
+            attribute::AGGREGATOR if !four_octet_as => {
+                aggregator = update.aggregator().map(Aggregator::to_octets);
+                match &aggregator {
+                    Some(octets) => octets.as_slice(),
+                    None => continue,
+                }
+            }
+            _ => value,
+        };
+        // A value that was read from a message is not too long; a path put together from two could be, and is
+        // bounded by the codec far below that.
+        let _ = builder.set(flags, code, value);
+    }
+}
+
+/// The two families' ways into a batch.
+trait Pushed: RouteAddress + Sized {
+    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<Self>, path_id: u32, attrs: u32);
+
+    fn ip_prefix(prefix: Prefix<Self>) -> IpPrefix;
+}
+
+impl Pushed for u32 {
+    #[inline]
+    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
+        out.push_v4(prefix, path_id, attrs);
+    }
+
+    fn ip_prefix(prefix: Prefix<u32>) -> IpPrefix {
+        prefix.into()
+    }
+}
+
+impl Pushed for u128 {
+    #[inline]
+    fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
+        out.push_v6(prefix, path_id, attrs);
+    }
+
+    fn ip_prefix(prefix: Prefix<u128>) -> IpPrefix {
+        prefix.into()
+    }
+}

@@ -1,0 +1,219 @@
+//! The last attribute fields of a neighbour and what they came to.
+//!
+//! Direct-mapped by a hash of the octets: a slot holds one field, a new one takes its place. A hit compares all
+//! octets, so that the hash decides only about speed. What a slot remembers holds only for one configuration and
+//! one policy; whoever changes them clears the cache. A neighbour costs at most [`CACHE_SLOTS`] times
+//! [`KEY_OCTETS_MAX`] octets, and usually about 3 kB.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::FixedState;
+use thalweg_wire::bgp::{Attributes, Family, NextHop, Update, attribute};
+
+use super::Judged;
+
+/// How many attribute fields are remembered.
+pub const CACHE_SLOTS: usize = 16;
+
+/// Longer fields are not remembered.
+const KEY_OCTETS_MAX: usize = 512;
+
+/// Octets of a key's tail at most.
+const TAIL_OCTETS_MAX: usize = 33;
+
+/// Says in a key that the next hop stands in the attributes. No next hop has so many octets.
+const NEXT_HOP_WITHIN: u8 = 0x3f;
+
+/// All that decides what attributes come to: the attributes without the prefixes among them, the next hop and
+/// the family.
+pub(super) struct Key<'a> {
+    /// Parts of the message, in order.
+    parts: [&'a [u8]; 3],
+    tail: Tail,
+    hash: u64,
+}
+
+/// The end of a key: the next hop where it does not stand in the attributes, then its length and the family,
+/// so that no other key can end alike.
+struct Tail {
+    octets: [u8; TAIL_OCTETS_MAX],
+    length: usize,
+}
+
+impl<'a> Key<'a> {
+    /// The key of the routes of one family in an UPDATE, whose attribute field is `field`.
+    #[inline]
+    pub(super) fn new(field: &'a [u8], update: &Update<'_>, next_hop: NextHop, family: Family) -> Self {
+        let plain = update.mp_reach.is_none()
+            && update.mp_unreach.is_none()
+            && update.foreign_reach.is_none()
+            && update.foreign_unreach.is_none();
+        let (parts, tail) = match plain {
+            true => ([field, &[], &[]], Tail::new(None, family)),
+            false => (without_prefixes(field), Tail::new(Some(next_hop), family)),
+        };
+        let mut hasher = FixedState::with_seed(0).build_hasher();
+        hasher.write(parts[0]);
+        if !plain {
+            hasher.write(parts[1]);
+            hasher.write(parts[2]);
+            hasher.write(tail.octets());
+        }
+        Self { parts, tail, hash: hasher.finish() }
+    }
+
+    fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum::<usize>() + self.tail.length
+    }
+
+    #[inline]
+    fn is(&self, stored: &[u8]) -> bool {
+        let mut rest = stored;
+        for part in [self.parts[0], self.parts[1], self.parts[2], self.tail.octets()] {
+            match rest.split_at_checked(part.len()) {
+                Some((first, after)) if first == part => rest = after,
+                _ => return false,
+            }
+        }
+        rest.is_empty()
+    }
+}
+
+impl Tail {
+    #[inline]
+    fn new(next_hop: Option<NextHop>, family: Family) -> Self {
+        let mut tail = Self { octets: [0; TAIL_OCTETS_MAX], length: 0 };
+        match next_hop {
+            None => {}
+            Some(NextHop::V4(address)) => tail.push(&address.octets()),
+            Some(NextHop::V6 { global, link_local }) => {
+                tail.push(&global.octets());
+                if let Some(address) = link_local {
+                    tail.push(&address.octets());
+                }
+            }
+        }
+        let length = if next_hop.is_some() { tail.length as u8 } else { NEXT_HOP_WITHIN };
+        tail.push(&[length << 1 | family as u8]);
+        tail
+    }
+
+    #[inline]
+    fn push(&mut self, octets: &[u8]) {
+        let end = self.length + octets.len();
+        if let Some(room) = self.octets.get_mut(self.length..end) {
+            room.copy_from_slice(octets);
+            self.length = end;
+        }
+    }
+
+    #[inline]
+    fn octets(&self) -> &[u8] {
+        self.octets.get(..self.length).unwrap_or(&[])
+    }
+}
+
+/// The attributes before, between and after those that carry prefixes, of which there are at most two.
+fn without_prefixes(field: &[u8]) -> [&[u8]; 3] {
+    let mut parts: [&[u8]; 3] = [&[]; 3];
+    let (mut part, mut start, mut at) = (0, 0, 0);
+    for each in Attributes::new(field) {
+        let end = at + each.whole.len();
+        if matches!(each.code, attribute::MP_REACH_NLRI | attribute::MP_UNREACH_NLRI) && part < 2 {
+            parts[part] = field.get(start..at).unwrap_or(&[]);
+            (part, start) = (part + 1, end);
+        }
+        at = end;
+    }
+    parts[part] = field.get(start..).unwrap_or(&[]);
+    parts
+}
+
+/// The memory of one neighbour.
+#[derive(Default)]
+pub(super) struct Cache {
+    /// Empty until something is remembered, then [`CACHE_SLOTS`].
+    slots: Vec<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    hash: u64,
+    key: Vec<u8>,
+    judged: Option<Judged>,
+}
+
+impl Cache {
+    /// What the attributes came to, if they came lately.
+    #[inline]
+    pub(super) fn get(&self, key: &Key<'_>) -> Option<&Judged> {
+        let slot = self.slots.get(place(key))?;
+        let judged = slot.judged.as_ref()?;
+        (slot.hash == key.hash && key.is(&slot.key)).then_some(judged)
+    }
+
+    /// Remembers what they came to.
+    pub(super) fn put(&mut self, key: &Key<'_>, judged: Judged) {
+        if key.len() > KEY_OCTETS_MAX {
+            return;
+        }
+        if self.slots.is_empty() {
+            self.slots.resize_with(CACHE_SLOTS, Slot::default);
+        }
+        let Some(slot) = self.slots.get_mut(place(key)) else { return };
+        slot.hash = key.hash;
+        slot.key.clear();
+        for part in key.parts {
+            slot.key.extend_from_slice(part);
+        }
+        slot.key.extend_from_slice(key.tail.octets());
+        slot.judged = Some(judged);
+    }
+
+    /// Forgets everything, and gives the memory back.
+    pub(super) fn clear(&mut self) {
+        self.slots = Vec::new();
+    }
+}
+
+#[inline]
+fn place(key: &Key<'_>) -> usize {
+    (key.hash >> 32) as usize % CACHE_SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_without_those_that_carry_prefixes() {
+        let (origin, reach, med, unreach) =
+            ([0x40, 1, 1, 0], [0x80, 14, 2, 9, 9], [0x80, 4, 1, 7], [0x80, 15, 1, 5]);
+        let field = [&origin[..], &reach, &med, &unreach].concat();
+        assert_eq!(without_prefixes(&field), [&origin[..], &med, &[]]);
+        let field = [&unreach[..], &reach, &origin].concat();
+        assert_eq!(without_prefixes(&field), [&[][..], &[], &origin]);
+        assert_eq!(without_prefixes(&origin), [&origin[..], &[], &[]]);
+    }
+
+    #[test]
+    fn no_two_tails_are_alike() {
+        let (global, link_local) = ("2001:db8::1".parse().unwrap(), "fe80::1".parse().unwrap());
+        let hops = [
+            None,
+            Some(NextHop::V4([192, 0, 2, 1].into())),
+            Some(NextHop::V6 { global, link_local: None }),
+            Some(NextHop::V6 { global, link_local: Some(link_local) }),
+        ];
+        let mut last = Vec::new();
+        for (hop, family) in hops.into_iter().flat_map(|hop| Family::ALL.map(|family| (hop, family))) {
+            let tail = Tail::new(hop, family);
+            assert!(tail.length <= TAIL_OCTETS_MAX);
+            last.push(*tail.octets().last().unwrap());
+        }
+        let count = last.len();
+        last.sort_unstable();
+        last.dedup();
+        assert_eq!(last.len(), count, "the last octet tells them apart");
+    }
+}

@@ -1,0 +1,189 @@
+//! Which routes of a neighbour are no use here whatever the policy says.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+use thalweg_wire::bgp::{AsPath, NextHop, attribute};
+
+use super::super::config::NeighborConfig;
+use crate::attrs::AttrsBuilder;
+use crate::peer::{PeerInfo, PeerKind, Role};
+
+/// Why a route is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rejection {
+    /// Our AS, or our confederation, is in the AS_PATH: it was here before.
+    AsLoop,
+    /// We are its ORIGINATOR_ID, or our cluster is in its CLUSTER_LIST (RFC 4456).
+    ReflectionLoop,
+    /// The AS_PATH does not begin with the neighbour's AS.
+    FirstAs,
+    /// The AS_PATH has a set (RFC 9774).
+    AsSet,
+    /// The next hop is our own address.
+    NextHop,
+    /// It was sent to us against the roles of the neighbours on its way (RFC 9234).
+    RouteLeak,
+    /// The neighbour is external and no policy is configured (RFC 8212).
+    NoPolicy,
+    /// Policy.
+    Policy,
+}
+
+impl Rejection {
+    /// How many reasons there are.
+    pub const COUNT: usize = 8;
+
+    /// All of them, in order of [`Self::index`].
+    pub const ALL: [Rejection; Self::COUNT] = [
+        Self::AsLoop,
+        Self::ReflectionLoop,
+        Self::FirstAs,
+        Self::AsSet,
+        Self::NextHop,
+        Self::RouteLeak,
+        Self::NoPolicy,
+        Self::Policy,
+    ];
+
+    /// Index into arrays with a slot for each.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AsLoop => "own AS in the path",
+            Self::ReflectionLoop => "reflected back to where it came from",
+            Self::FirstAs => "the path does not begin with the neighbour's AS",
+            Self::AsSet => "AS_SET in the path",
+            Self::NextHop => "the next hop is this router",
+            Self::RouteLeak => "route leak",
+            Self::NoPolicy => "no import policy is configured",
+            Self::Policy => "import policy",
+        })
+    }
+}
+
+/// What is looked at, made ready for one neighbour.
+#[derive(Clone, Debug)]
+pub(super) struct Checks {
+    /// Our AS, and the confederation's or ours again.
+    own_as: [u32; 2],
+    allow_own_as: u8,
+    reject_as_set: bool,
+    /// The AS that paths have to begin with.
+    first_as: Option<u32>,
+    local_address: IpAddr,
+    router_id: Ipv4Addr,
+    cluster_id: Ipv4Addr,
+    internal: bool,
+    role: Option<Role>,
+    remote_as: u32,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self {
+            own_as: [0; 2],
+            allow_own_as: 0,
+            reject_as_set: false,
+            first_as: None,
+            local_address: Ipv4Addr::UNSPECIFIED.into(),
+            router_id: Ipv4Addr::UNSPECIFIED,
+            cluster_id: Ipv4Addr::UNSPECIFIED,
+            internal: false,
+            role: None,
+            remote_as: 0,
+        }
+    }
+}
+
+impl Checks {
+    pub(super) fn new(config: &NeighborConfig, peer: &PeerInfo) -> Self {
+        let external = peer.kind == PeerKind::External;
+        // The paths of a route server do not begin with its AS (RFC 7947).
+        let route_server = peer.role == Some(Role::RouteServer);
+        let first_as_check = config.import.first_as_check && external && !route_server;
+        Self {
+            own_as: [config.local_as, config.confederation.as_ref().map_or(config.local_as, |each| each.id)],
+            allow_own_as: config.import.allow_own_as,
+            reject_as_set: config.import.reject_as_set,
+            first_as: first_as_check.then_some(peer.remote_as),
+            local_address: peer.local_address,
+            router_id: config.router_id,
+            cluster_id: config.cluster_id(),
+            internal: peer.kind.is_internal(),
+            role: peer.role.filter(|_| external),
+            remote_as: peer.remote_as,
+        }
+    }
+
+    /// The AS_PATH, with four octets.
+    #[inline]
+    pub(super) fn path(&self, path: &[u8]) -> Result<(), Rejection> {
+        let (mut own, mut set, mut first) = (0, false, None);
+        for segment in AsPath::new(path).segments() {
+            set |= segment.kind.is_set();
+            if first.is_none() {
+                first = Some(if segment.kind.is_set() { 0 } else { segment.asns().next().unwrap_or(0) });
+            }
+            own += segment.asns().filter(|asn| self.own_as.contains(asn)).count();
+        }
+        if own > usize::from(self.allow_own_as) {
+            return Err(Rejection::AsLoop);
+        }
+        if self.first_as.is_some() && self.first_as != first {
+            return Err(Rejection::FirstAs);
+        }
+        if set && self.reject_as_set {
+            return Err(Rejection::AsSet);
+        }
+        Ok(())
+    }
+
+    /// Where the route leads.
+    #[inline]
+    pub(super) fn next_hop(&self, next_hop: NextHop) -> Result<(), Rejection> {
+        match next_hop.address() == self.local_address {
+            true => Err(Rejection::NextHop),
+            false => Ok(()),
+        }
+    }
+
+    /// The other attributes. A route that may only go to customers from here on is marked so.
+    #[inline]
+    pub(super) fn attributes(&self, builder: &mut AttrsBuilder) -> Result<(), Rejection> {
+        if self.internal {
+            let own = |code: u8, id: Ipv4Addr| {
+                builder.get(code).is_some_and(|value| value.as_chunks::<4>().0.contains(&id.octets()))
+            };
+            if own(attribute::ORIGINATOR_ID, self.router_id) || own(attribute::CLUSTER_LIST, self.cluster_id)
+            {
+                return Err(Rejection::ReflectionLoop);
+            }
+        }
+        match self.role {
+            Some(role) => self.only_to_customer(role, builder),
+            None => Ok(()),
+        }
+    }
+
+    /// RFC 9234 5, what comes in.
+    fn only_to_customer(&self, role: Role, builder: &mut AttrsBuilder) -> Result<(), Rejection> {
+        let mark = builder.get(attribute::ONLY_TO_CUSTOMER).and_then(|value| value.first_chunk::<4>());
+        match (role, mark.map(|four| u32::from_be_bytes(*four))) {
+            (Role::Customer | Role::RouteServerClient, Some(_)) => Err(Rejection::RouteLeak),
+            (Role::Peer, Some(asn)) if asn != self.remote_as => Err(Rejection::RouteLeak),
+            (Role::Provider | Role::Peer | Role::RouteServer, None) => {
+                let flags = attribute::FLAG_OPTIONAL | attribute::FLAG_TRANSITIVE;
+                // Four octets are not too long.
+                let _ = builder.set(flags, attribute::ONLY_TO_CUSTOMER, &self.remote_as.to_be_bytes());
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What messages do to a session.
+
+use std::sync::Arc;
+
+use thalweg_wire::bgp::{
+    Family, Frame, MessageKind, Notification, Open, RefreshKind, RouteRefresh, Update, Verdict, cease, error,
+    frame, fsm_error,
+};
+
+use super::action::{Action, Cause, Connection, DownReason, Event, State};
+use super::lifecycle::surviving;
+use super::negotiate::{self, Ends};
+use super::{Importer, ROUTES_PER_CALL, Session, restarts_gracefully};
+use crate::peer::Millis;
+use crate::route::RouteBatchBuilder;
+
+/// Bad UPDATEs are told at most this often; in between they are counted.
+const BAD_UPDATE_EVENT_MS: u64 = 10_000;
+
+/// How long a connection that is ready waits for another one that has precedence.
+const SETTLE_MS: u64 = 3_000;
+
+impl Session {
+    /// Takes octets that came on a connection; how many of them it is done with. Only whole messages are taken,
+    /// and only until there is something to be done in order or [`ROUTES_PER_CALL`] routes are out: the
+    /// caller keeps the rest, does what is to be done, and calls again until nothing more is taken.
+    pub fn handle_bytes(
+        &mut self,
+        conn: Connection,
+        bytes: &[u8],
+        now: Millis,
+        import: &mut Importer,
+        out: &mut RouteBatchBuilder,
+    ) -> usize {
+        let routes_max = out.len() + ROUTES_PER_CALL;
+        let mut used = 0;
+        loop {
+            if !self.slot(conn).is_open() {
+                // What follows on a connection that ended is nobody's business.
+                return bytes.len();
+            }
+            if out.len() >= routes_max || self.actions.iter().any(Action::is_ordered) {
+                return used;
+            }
+            let rest = bytes.get(used..).unwrap_or(&[]);
+            match frame(rest, self.slot(conn).length_max()) {
+                Ok(None) => return used,
+                Ok(Some(message)) if self.is_settled_by(conn, message.kind) => self.establish(conn, now),
+                Ok(Some(message)) => {
+                    used += message.length;
+                    self.message(conn, message, now, import, out);
+                }
+                Err(error) => {
+                    self.fail(conn, error.notification(), Cause::Malformed, now);
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        conn: Connection,
+        message: Frame<'_>,
+        now: Millis,
+        import: &mut Importer,
+        out: &mut RouteBatchBuilder,
+    ) {
+        self.counters.received.count(message.kind);
+        self.counters.received_octets += message.length as u64;
+        match (self.slot(conn).state, message.kind) {
+            (State::Established, MessageKind::Update) => self.update(conn, message.body, now, import, out),
+            (State::Established, MessageKind::Keepalive) => self.slots[conn.index()].heard(now),
+            (State::Established, MessageKind::RouteRefresh) => self.route_refresh(conn, message.body, now),
+            (State::OpenSent, MessageKind::Open) => self.open(conn, message.body, now),
+            (State::OpenConfirm, MessageKind::Keepalive) => self.confirmed(conn, now),
+            (_, MessageKind::Notification) => {
+                // Framing has made sure of the two octets.
+                let notification = Notification::parse(message.body).unwrap_or(Notification::new(0, 0));
+                self.ended_by_neighbor(conn, notification, now);
+            }
+            (state, kind) => self.unexpected(conn, state, kind, now),
+        }
+    }
+
+    /// KEEPALIVE has answered our OPEN: the session is up, unless the neighbour may at this moment be closing
+    /// this connection in favour of the other one. RFC 4271 6.8 alone lets two ends that connect at the same
+    /// time close one connection each: ours, which waits for an OPEN, and the neighbour's, where it has come.
+    fn confirmed(&mut self, conn: Connection, now: Millis) {
+        let slot = &mut self.slots[conn.index()];
+        slot.heard(now);
+        let survivor = slot.agreed.as_ref().map(|agreed| surviving(&self.config, agreed));
+        if self.slot(conn.other()).state == State::OpenSent && survivor == Some(conn.other()) {
+            self.slots[conn.index()].settle_at = Some(now.plus(SETTLE_MS));
+        } else {
+            self.establish(conn, now);
+        }
+    }
+
+    /// Whether a message says that the neighbour has settled on this connection.
+    fn is_settled_by(&self, conn: Connection, kind: MessageKind) -> bool {
+        let routes = matches!(kind, MessageKind::Update | MessageKind::Keepalive | MessageKind::RouteRefresh);
+        self.slot(conn).settle_at.is_some() && routes
+    }
+
+    /// RFC 6608.
+    fn unexpected(&mut self, conn: Connection, state: State, kind: MessageKind, now: Millis) {
+        let subcode = match state {
+            State::OpenSent => fsm_error::OPEN_SENT,
+            State::OpenConfirm => fsm_error::OPEN_CONFIRM,
+            State::Established => fsm_error::ESTABLISHED,
+            State::Idle | State::Connect | State::Active => fsm_error::UNSPECIFIED,
+        };
+        let message = match kind {
+            MessageKind::Open => "OPEN",
+            MessageKind::Update => "UPDATE",
+            MessageKind::Notification => "NOTIFICATION",
+            MessageKind::Keepalive => "KEEPALIVE",
+            MessageKind::RouteRefresh => "ROUTE-REFRESH",
+        };
+        // RFC 6608 3: the data is the type of the message.
+        let notification = Notification::with_data(error::FSM, subcode, &[kind as u8]);
+        self.fail(conn, notification, Cause::Unexpected { message, state }, now);
+    }
+
+    fn open(&mut self, conn: Connection, body: &[u8], now: Millis) {
+        let open = match Open::parse(body) {
+            Ok(open) => open,
+            Err(notification) => return self.fail(conn, notification, Cause::Malformed, now),
+        };
+        let slot = self.slot(conn);
+        let ends = Ends { connection: conn, local: slot.local, remote: slot.remote };
+        let Some(offered) = slot.offered.as_ref() else { return };
+        let agreed = match negotiate::agree(&self.config, offered, open, ends) {
+            Ok(agreed) => Arc::new(agreed),
+            Err((notification, problem)) => {
+                return self.fail(conn, notification, Cause::Open(problem), now);
+            }
+        };
+        if !self.resolve_collision(conn, &agreed, now) {
+            return;
+        }
+        let slot = &mut self.slots[conn.index()];
+        slot.state = State::OpenConfirm;
+        slot.hold_ms = u64::from(agreed.hold_time_s) * 1000;
+        slot.agreed = Some(agreed);
+        slot.heard(now);
+        slot.send_keepalive(&mut self.counters);
+        self.start_keepalive(conn, now);
+    }
+
+    /// RFC 4271 6.8, when OPEN has come on `conn`. Whether `conn` goes on.
+    fn resolve_collision(&mut self, conn: Connection, agreed: &negotiate::Negotiated, now: Millis) -> bool {
+        let other = conn.other();
+        let collision = Notification::new(error::CEASE, cease::CONNECTION_COLLISION);
+        match self.slot(other).state {
+            State::Established => {
+                if self.negotiated().is_some_and(|old| restarts_gracefully(old)) {
+                    // RFC 4724 5: the old connection is dead, the neighbour has restarted.
+                    self.act(Action::Close(other));
+                    self.session_down(other, DownReason::Restarted, now);
+                    return true;
+                }
+                self.fail(conn, collision, Cause::Collision, now);
+                false
+            }
+            State::OpenConfirm => {
+                self.counters.collisions += 1;
+                let loser = surviving(&self.config, agreed).other();
+                self.fail(loser, collision, Cause::Collision, now);
+                loser != conn
+            }
+            _ => true,
+        }
+    }
+
+    fn update(
+        &mut self,
+        conn: Connection,
+        body: &[u8],
+        now: Millis,
+        import: &mut Importer,
+        out: &mut RouteBatchBuilder,
+    ) {
+        self.slots[conn.index()].heard(now);
+        let Some(agreed) = self.slot(conn).agreed.as_ref() else { return };
+        if !import.is_for(agreed) {
+            import.begin(agreed, &self.config, self.id);
+        }
+        let update = match Update::parse(body, &agreed.codec, import.facts()) {
+            Ok(update) => update,
+            Err(notification) => return self.fail(conn, notification, Cause::Malformed, now),
+        };
+        import.import(&update, body, out);
+        if update.verdict != Verdict::Good || !update.discards.is_empty() {
+            self.bad_update(&update, now);
+        }
+        if let Some(family) = update.end_of_rib() {
+            self.end_of_rib(conn, family);
+        }
+    }
+
+    fn end_of_rib(&mut self, conn: Connection, family: Family) {
+        if !self.slot(conn).agreed.as_ref().is_some_and(|agreed| agreed.family(family)) {
+            return;
+        }
+        if self.stale.end_of_rib(family) {
+            self.act(Action::WithdrawStale(family));
+        }
+        self.act(Action::EndOfRib(family));
+    }
+
+    #[cold]
+    fn bad_update(&mut self, update: &Update<'_>, now: Millis) {
+        let problem = match update.verdict {
+            Verdict::TreatAsWithdraw(problem) => {
+                self.counters.treated_as_withdraw += 1;
+                format!("{problem}; its routes are withdrawn")
+            }
+            Verdict::Good => {
+                self.counters.attributes_discarded += update.discards.len() as u64;
+                match update.discards.iter().next() {
+                    Some(problem) => format!("{problem}; left out"),
+                    None => return,
+                }
+            }
+        };
+        self.bad_updates.count += 1;
+        if self.bad_updates.told_at.is_none_or(|at| now.since(at) >= BAD_UPDATE_EVENT_MS) {
+            self.bad_updates.told_at = Some(now);
+            let count = std::mem::take(&mut self.bad_updates.count);
+            self.event(Event::BadUpdate { problem, count });
+        }
+    }
+
+    /// RFC 2918, RFC 7313. What was not agreed on, and what is of no known family or kind, is ignored.
+    fn route_refresh(&mut self, conn: Connection, body: &[u8], now: Millis) {
+        self.slots[conn.index()].heard(now);
+        let refresh = match RouteRefresh::parse(body) {
+            Ok(refresh) => refresh,
+            Err(notification) => return self.fail(conn, notification, Cause::Malformed, now),
+        };
+        let agreed = self.slot(conn).agreed.as_ref();
+        let known = |family: &Family| agreed.is_some_and(|agreed| agreed.family(*family));
+        let family = refresh.and_then(|refresh| refresh.family.kept()).filter(known);
+        let (plain, marks) =
+            agreed.map_or((false, false), |agreed| (agreed.route_refresh, agreed.enhanced_refresh));
+        match (family, refresh.map(|refresh| refresh.kind)) {
+            (Some(family), Some(RefreshKind::Request)) if plain => {
+                self.act(Action::Resend(family));
+                self.event(Event::RefreshReceived(family));
+            }
+            (Some(family), Some(RefreshKind::Begin)) if marks => {
+                let until = now.plus_s(u64::from(self.config.timers.refresh_stale_s));
+                self.stale.refresh_began(family, until);
+                self.act(Action::MarkStale(family));
+            }
+            (Some(family), Some(RefreshKind::End)) if marks && self.stale.refresh_ended(family) => {
+                self.act(Action::WithdrawStale(family));
+            }
+            _ => self.counters.refresh_ignored += 1,
+        }
+    }
+}

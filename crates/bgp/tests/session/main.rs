@@ -1,0 +1,8 @@
+//! Sessions against each other and against made-up neighbours, on virtual time.
+
+mod malformed;
+mod net;
+mod random;
+mod routes;
+mod states;
+mod two;

@@ -1,0 +1,94 @@
+//! What the FIB outlet costs a prefix: without installing anything, and into the data plane's tables.
+//!
+//! ```text
+//! cargo bench -p thalweg-node --bench fib --profile quick
+//! ```
+
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use thalweg_base::{DropReason, Prefix};
+use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop};
+use thalweg_bgp::peer::PeerId;
+use thalweg_bgp::route::{Change, Changes, Chosen};
+use thalweg_dataplane::route::Adjacency;
+use thalweg_node::fib::{
+    BaseRoutes, FibTables, HopNumber, Install, Outlet, OutletConfig, RouteInstaller, Underlay, Way,
+};
+
+const PREFIXES: u32 = 500_000;
+/// Routes that share their attributes, as in an UPDATE of the full table.
+const RUN: u32 = 5;
+const NEXT_HOPS: u32 = 30;
+
+struct Nowhere;
+
+impl RouteInstaller for Nowhere {
+    fn moves_prefixes(&self) -> bool {
+        true
+    }
+    fn set_hop(&mut self, _: HopNumber, _: Way) {}
+    fn install_v4(&mut self, items: &[Install<u32>]) {
+        std::hint::black_box(items);
+    }
+    fn install_v6(&mut self, items: &[Install<u128>]) {
+        std::hint::black_box(items);
+    }
+    fn finish(&mut self) {}
+}
+
+/// Processor time of this thread, in nanoseconds.
+fn processor_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
+}
+
+fn batches(shift: u32) -> Vec<Changes> {
+    let interner = Interner::new(7);
+    let mut builder = AttrsBuilder::default();
+    let mut attrs = Vec::new();
+    for n in 0..PREFIXES / RUN {
+        builder.next_hop = NextHop::V4(Ipv4Addr::from(0x0a00_0000 + (n + shift) % NEXT_HOPS));
+        builder.med = Some(n);
+        attrs.push(interner.intern(&mut builder));
+    }
+    let change = |n: u32| {
+        let chosen = Chosen { attrs: attrs[(n / RUN) as usize].clone(), peer: PeerId(1), local_id: 1 };
+        let jumping = n.wrapping_mul(0x9e37_79b1) >> 8;
+        let prefix = Prefix::new(0x1000_0000 + (jumping << 8), 24).expect("24 is a length");
+        Change { prefix, old: None, new: Some(chosen), further: None }
+    };
+    let all: Vec<_> = (0..PREFIXES).collect();
+    all.chunks(4096)
+        .map(|part| Changes { v4: part.iter().map(|n| change(*n)).collect(), ..Changes::default() })
+        .collect()
+}
+
+fn measure(name: &str, installer: &mut dyn RouteInstaller) {
+    let mut outlet = Outlet::new(OutletConfig::default(), Underlay::everything_on(0));
+    let mut withdrawn = batches(1);
+    for change in withdrawn.iter_mut().flat_map(|batch| &mut batch.v4) {
+        change.new = None;
+    }
+    for (step, batches) in [("announce", batches(0)), ("move", batches(1)), ("withdraw", withdrawn)] {
+        let (begun, processor) = (Instant::now(), processor_ns());
+        for batch in &batches {
+            outlet.handle_changes(batch, installer);
+        }
+        let count = f64::from(PREFIXES);
+        println!(
+            "{name:<12} {step:<9} {:>6.0} ns a prefix, {:>6.0} ns of processor time",
+            begun.elapsed().as_nanos() as f64 / count,
+            (processor_ns() - processor) / count
+        );
+    }
+}
+
+fn main() {
+    let forward = |_| Adjacency::Drop(DropReason::NeighbourUnresolved);
+    for _ in 0..2 {
+        measure("nowhere", &mut Nowhere);
+        let mut tables = FibTables::new(BaseRoutes::default(), Box::new(forward)).expect("memory");
+        measure("data plane", &mut tables);
+    }
+}

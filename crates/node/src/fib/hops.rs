@@ -1,0 +1,359 @@
+//! Next hops by number, and where each leads.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use thalweg_base::{Address, IpPrefix};
+
+use super::OutletCounters;
+use super::resolve::{Underlay, UnderlayTarget};
+use super::table::Tables;
+
+/// The number of a next hop in the tables; never 0.
+pub type HopNumber = u16;
+
+/// How often a next hop may be resolved by another route. Real networks need two: a BGP route over an internal one.
+pub const DEPTH_MAX: usize = 8;
+
+/// What a route says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Target {
+    Address(IpAddr),
+    Discard,
+}
+
+/// Where a resolved next hop leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// To a neighbour.
+    Neighbor {
+        /// Its address: the next hop itself, or the gateway towards it.
+        address: IpAddr,
+        /// The link it is on: as the underlay numbers links.
+        link: u32,
+    },
+    /// Nowhere, on purpose.
+    Discard,
+}
+
+/// Why a next hop is unresolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unresolved {
+    /// No route has the address.
+    NoRoute,
+    /// The address is this router's own.
+    OwnAddress,
+    /// The routes to it lead back to it.
+    Loop,
+    /// More than [`DEPTH_MAX`] routes in a row.
+    TooDeep,
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoRoute => "no route to it",
+            Self::OwnAddress => "it is an address of this router",
+            Self::Loop => "the routes to it lead back to it",
+            Self::TooDeep => "too many routes in a row",
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Hop {
+    target: Target,
+    /// Prefixes that lead to it.
+    prefixes: u64,
+    /// `None` until it is resolved for the first time.
+    state: Option<Result<Way, Unresolved>>,
+    /// The hop of the BGP route it is resolved through.
+    through: Option<HopNumber>,
+    marked: bool,
+}
+
+/// What resolving changed.
+pub(super) struct Moved {
+    /// Hops that were looked at.
+    pub(super) resolved: u64,
+    /// Resolved hops that are new or lead elsewhere.
+    pub(super) set: Vec<HopNumber>,
+    /// Hops, not new ones, that lead elsewhere.
+    pub(super) turned: HashSet<HopNumber>,
+    /// Hops, not new ones, that became resolved or unresolved.
+    pub(super) flipped: HashSet<HopNumber>,
+    /// Whether the hops that were looked at were resolved before.
+    pub(super) resolved_before: HashMap<HopNumber, bool>,
+}
+
+/// All next hops in use.
+#[derive(Debug)]
+pub(super) struct Hops {
+    first: HopNumber,
+    last: HopNumber,
+    /// By number, from `first`.
+    slots: Vec<Option<Hop>>,
+    numbers: HashMap<Target, HopNumber>,
+    by_address: BTreeMap<IpAddr, HopNumber>,
+    free: Vec<HopNumber>,
+    marked: Vec<HopNumber>,
+    /// Numbers whose last prefix went in this round; they are free once the installer has heard.
+    unused: Vec<HopNumber>,
+}
+
+impl Hops {
+    pub(super) fn new(first: HopNumber, last: HopNumber) -> Self {
+        Self {
+            first: first.max(1),
+            last,
+            slots: Vec::new(),
+            numbers: HashMap::new(),
+            by_address: BTreeMap::new(),
+            free: Vec::new(),
+            marked: Vec::new(),
+            unused: Vec::new(),
+        }
+    }
+
+    fn get(&self, number: HopNumber) -> Option<&Hop> {
+        self.slots.get(usize::from(number.checked_sub(self.first)?))?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: HopNumber) -> Option<&mut Hop> {
+        self.slots.get_mut(usize::from(number.checked_sub(self.first)?))?.as_mut()
+    }
+
+    /// The number for one more prefix that leads there; `None` if all are in use.
+    pub(super) fn take(&mut self, target: Target) -> Option<HopNumber> {
+        if let Some(number) = self.numbers.get(&target).copied() {
+            self.get_mut(number)?.prefixes += 1;
+            return Some(number);
+        }
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None => {
+                let number = u16::try_from(self.slots.len()).ok()?.checked_add(self.first)?;
+                if number > self.last {
+                    return None;
+                }
+                self.slots.push(None);
+                number
+            }
+        };
+        let hop = Hop { target, prefixes: 1, state: None, through: None, marked: true };
+        *self.slots.get_mut(usize::from(number - self.first))? = Some(hop);
+        self.numbers.insert(target, number);
+        if let Target::Address(address) = target {
+            self.by_address.insert(address, number);
+        }
+        self.marked.push(number);
+        Some(number)
+    }
+
+    /// One prefix less leads there.
+    pub(super) fn release(&mut self, number: HopNumber) {
+        if let Some(hop) = self.get_mut(number) {
+            hop.prefixes -= 1;
+            if hop.prefixes == 0 {
+                self.unused.push(number);
+            }
+        }
+    }
+
+    /// Makes the numbers available that nothing leads to any more.
+    pub(super) fn free_unused(&mut self) {
+        for number in std::mem::take(&mut self.unused) {
+            // It may have been taken again, or stand here twice.
+            let Some(Hop { target, prefixes: 0, .. }) = self.get(number) else { continue };
+            let target = *target;
+            self.numbers.remove(&target);
+            if let Target::Address(address) = target {
+                self.by_address.remove(&address);
+            }
+            if let Some(slot) = self.slots.get_mut(usize::from(number - self.first)) {
+                *slot = None;
+            }
+            self.free.push(number);
+        }
+    }
+
+    fn mark(&mut self, number: HopNumber) {
+        if let Some(hop) = self.get_mut(number)
+            && !hop.marked
+        {
+            hop.marked = true;
+            self.marked.push(number);
+        }
+    }
+
+    pub(super) fn mark_all(&mut self) {
+        for number in (self.first..=self.last).take(self.slots.len()) {
+            self.mark(number);
+        }
+    }
+
+    /// Marks the hops whose address the prefix has.
+    #[inline]
+    pub(super) fn mark_covered(&mut self, prefix: IpPrefix) {
+        let (first, last) = ends(prefix);
+        if self.by_address.range(first..=last).next().is_some() {
+            let covered: Vec<_> = self.by_address.range(first..=last).map(|(_, number)| *number).collect();
+            for number in covered {
+                self.mark(number);
+            }
+        }
+    }
+
+    /// Where a hop leads; `None` if it is unresolved.
+    #[inline]
+    pub(super) fn way(&self, number: HopNumber) -> Option<Way> {
+        self.get(number)?.state?.ok()
+    }
+
+    pub(super) fn unresolved(&self) -> impl Iterator<Item = (IpAddr, Unresolved, u64)> + '_ {
+        self.slots.iter().flatten().filter_map(|hop| match (hop.target, hop.state) {
+            (Target::Address(address), Some(Err(why))) => Some((address, why, hop.prefixes)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn count(&self, counters: &mut OutletCounters) {
+        for hop in self.slots.iter().flatten() {
+            counters.hops += 1;
+            match hop.state {
+                Some(Ok(_)) if hop.target == Target::Discard => counters.discarding_prefixes += hop.prefixes,
+                Some(Ok(_)) => {}
+                _ => {
+                    counters.unresolved_hops += 1;
+                    counters.unresolved_prefixes += hop.prefixes;
+                }
+            }
+        }
+    }
+
+    /// Resolves the marked hops, and those that were resolved through them.
+    pub(super) fn resolve_marked(&mut self, tables: &Tables, underlay: &Underlay) -> Moved {
+        let mut marked = self.with_dependents();
+        marked.sort_unstable();
+        let mut moved = Moved {
+            resolved: marked.len() as u64,
+            set: Vec::new(),
+            turned: HashSet::new(),
+            flipped: HashSet::new(),
+            resolved_before: HashMap::new(),
+        };
+        for number in marked {
+            let Some(hop) = self.get(number) else { continue };
+            let old = hop.state;
+            let (new, through) = self.resolve(hop.target, tables, underlay);
+            if let Some(hop) = self.get_mut(number) {
+                (hop.state, hop.through, hop.marked) = (Some(new), through, false);
+            }
+            moved.resolved_before.insert(number, matches!(old, Some(Ok(_))));
+            if new.is_ok() && old != Some(new) {
+                moved.set.push(number);
+            }
+            match old {
+                Some(old) if old.is_ok() != new.is_ok() => _ = moved.flipped.insert(number),
+                Some(Ok(_)) if old != Some(new) => _ = moved.turned.insert(number),
+                _ => {}
+            }
+        }
+        moved
+    }
+
+    fn with_dependents(&mut self) -> Vec<HopNumber> {
+        loop {
+            let dependents: Vec<_> = (self.first..=self.last)
+                .zip(&self.slots)
+                .filter_map(|(number, hop)| Some((number, hop.as_ref()?)))
+                .filter(|(_, hop)| {
+                    !hop.marked
+                        && hop.through.is_some_and(|through| {
+                            // A hop that is gone was marked when its route went.
+                            self.get(through).is_none_or(|hop| hop.marked)
+                        })
+                })
+                .map(|(number, _)| number)
+                .collect();
+            if dependents.is_empty() || self.marked.is_empty() {
+                return std::mem::take(&mut self.marked);
+            }
+            for number in dependents {
+                self.mark(number);
+            }
+        }
+    }
+
+    /// Where a target leads, and the hop of the first BGP route on the way.
+    fn resolve(
+        &self,
+        target: Target,
+        tables: &Tables,
+        underlay: &Underlay,
+    ) -> (Result<Way, Unresolved>, Option<HopNumber>) {
+        let Target::Address(mut address) = target else { return (Ok(Way::Discard), None) };
+        let mut through = None;
+        let mut seen = [address; DEPTH_MAX];
+        // The ways of the underlay's own routes do not depend on BGP's.
+        let mut use_bgp = true;
+        for depth in 0..DEPTH_MAX {
+            if seen[..depth].contains(&address) {
+                return (Err(Unresolved::Loop), through);
+            }
+            seen[depth] = address;
+            if let Some(link) = underlay.connected(address) {
+                return (Ok(Way::Neighbor { address, link }), through);
+            }
+            let under = underlay.longest(address);
+            // A route that leads to the address itself says nothing about the way to it.
+            let own = self.by_address.get(&address).copied();
+            let bgp = match address {
+                IpAddr::V4(address) => tables.v4.longest(address.into(), |hop| Some(hop) != own),
+                IpAddr::V6(address) => tables.v6.longest(address.into(), |hop| Some(hop) != own),
+            };
+            let bgp =
+                bgp.filter(|_| use_bgp).filter(|(length, _)| under.is_none_or(|(best, _)| *length > best));
+            match (bgp, under.map(|(_, target)| target)) {
+                (Some((_, number)), _) => {
+                    through = through.or(Some(number));
+                    match self.get(number).map(|hop| hop.target) {
+                        Some(Target::Address(next)) => address = next,
+                        Some(Target::Discard) => return (Ok(Way::Discard), through),
+                        None => return (Err(Unresolved::NoRoute), through),
+                    }
+                }
+                (None, Some(UnderlayTarget::Connected { link })) => {
+                    return (Ok(Way::Neighbor { address, link }), through);
+                }
+                (None, Some(UnderlayTarget::Gateway { address, link: Some(link) })) => {
+                    return (Ok(Way::Neighbor { address, link }), through);
+                }
+                (None, Some(UnderlayTarget::Gateway { address: next, link: None })) => {
+                    (address, use_bgp) = (next, false);
+                }
+                (None, Some(UnderlayTarget::Local)) => return (Err(Unresolved::OwnAddress), through),
+                (None, Some(UnderlayTarget::Discard)) => return (Ok(Way::Discard), through),
+                (None, None) => {
+                    let way = underlay.fallback().map(|link| Way::Neighbor { address, link });
+                    return (way.ok_or(Unresolved::NoRoute), through);
+                }
+            }
+        }
+        (Err(Unresolved::TooDeep), through)
+    }
+}
+
+/// The first and the last address of a prefix.
+fn ends(prefix: IpPrefix) -> (IpAddr, IpAddr) {
+    fn last<A: Address>(address: A, length: u8) -> IpAddr {
+        let host_bits = u32::from(A::BITS - length);
+        A::from_u128(address.to_u128() | !u128::MAX.checked_shl(host_bits).unwrap_or(0)).to_ip()
+    }
+    let end = match prefix {
+        IpPrefix::V4(prefix) => last(prefix.address(), prefix.length()),
+        IpPrefix::V6(prefix) => last(prefix.address(), prefix.length()),
+    };
+    (prefix.address(), end)
+}

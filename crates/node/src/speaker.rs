@@ -1,0 +1,442 @@
+//! The BGP speaker: sessions, shards of the RIB and update groups put together.
+//!
+//! Each part is the pure core of `thalweg-bgp` behind a lock of its own, and the speaker is nothing but the
+//! order in which they are asked. It has no thread: a [scheduling](thalweg_exec::control) calls the functions
+//! of [`Control`], and because all four call the same ones, all four give the same answer.
+//!
+//! ```text
+//! PeerSlot: Session, Importer, links ── Work ──> ShardSlot x16: RibShard ── Changes ──> Lane: UpdateGroups, readers
+//!     ^                                                                                    │
+//!     └─────────────────────────── Member: place in the group's log <──────────────────────┘
+//! ```
+//!
+//! Locks are taken in the order slot, shard, lane, group; the table of neighbours, the list of groups and the
+//! list of notices are leaves, held for a copy.
+//!
+//! A mistake in this program that panics while a session's bytes are worked on costs that session only: it is
+//! taken down like one that lost its connection, and the log says so.
+
+mod drive;
+mod groups;
+mod lanes;
+mod log;
+mod network;
+mod profile;
+mod query;
+mod read;
+mod reload;
+mod shards;
+mod slot;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use thalweg_bgp::attrs::Interner;
+use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
+use thalweg_bgp::rib::ShardConfig;
+use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
+use thalweg_bgp::session::{Importer, NeighborConfig, Session};
+use thalweg_exec::control::{Control, Exported, Notice, Reading, Registry, Share, Token, Wakers};
+
+use crate::config::BgpConfig;
+
+pub use lanes::RouteReader;
+pub use network::{ByteStream, Incoming, Network};
+pub use shards::Work;
+
+use lanes::{GroupSlot, Lane};
+use profile::{Function, Profile};
+use shards::ShardSlot;
+use slot::{PeerSlot, PeerState};
+
+/// Neighbours there may be, dynamic ones included.
+const PEERS_MAX: usize = 16_384;
+
+/// How often shards learn which tombstones nobody needs any more, in milliseconds.
+const TOMBSTONE_FLOOR_MS: u64 = 500;
+
+/// Everything the daemon knows of BGP.
+pub struct Speaker {
+    config: RwLock<Arc<BgpConfig>>,
+    interner: Arc<Interner>,
+    network: Box<dyn Network>,
+    slots: RwLock<Vec<Arc<PeerSlot>>>,
+    by_address: Mutex<HashMap<IpAddr, PeerId>>,
+    peers: RwLock<Arc<PeerTable>>,
+    shards: Vec<ShardSlot>,
+    lanes: OnceLock<Vec<Lane>>,
+    groups: Mutex<Vec<Arc<GroupSlot>>>,
+    /// Given to the first lane when there is one.
+    readers: Mutex<Vec<Box<dyn RouteReader>>>,
+    notices: Mutex<VecDeque<Notice>>,
+    wakers: OnceLock<Wakers>,
+    now_ms: AtomicU64,
+    /// Ranks that update groups want to know of.
+    depth: AtomicUsize,
+    /// Dumps have written something.
+    grew: AtomicBool,
+    seed: u64,
+    scheduling: String,
+    profile: Profile,
+    /// One reload at a time.
+    reloading: Mutex<()>,
+}
+
+/// What a thread keeps for its work.
+pub struct SpeakerWorker {
+    buffer: Vec<u8>,
+    builder: RouteBatchBuilder,
+}
+
+/// What a speaker is made with besides its configuration.
+pub struct SpeakerOptions {
+    /// Where connections come from.
+    pub network: Box<dyn Network>,
+    /// Who wants to know what changes.
+    pub readers: Vec<Box<dyn RouteReader>>,
+    /// Against collisions that strangers choose, and for jitter.
+    pub seed: u64,
+    /// What `show rib` says about threads.
+    pub scheduling: String,
+    /// Measure the time spent in each function.
+    pub profile_functions: bool,
+}
+
+impl Speaker {
+    /// Puts a speaker together. Nothing happens before a scheduling runs it.
+    pub fn new(config: Arc<BgpConfig>, options: SpeakerOptions) -> io::Result<Self> {
+        let shard = |shard| ShardConfig {
+            shard,
+            seed: options.seed,
+            depth: 1,
+            decision: config.decision,
+            damping: config.damping,
+            first_version: 0,
+        };
+        let speaker = Self {
+            shards: shards::all(shard),
+            interner: Arc::new(Interner::new(options.seed)),
+            network: options.network,
+            slots: RwLock::default(),
+            by_address: Mutex::default(),
+            peers: RwLock::default(),
+            lanes: OnceLock::new(),
+            groups: Mutex::default(),
+            readers: Mutex::new(options.readers),
+            notices: Mutex::default(),
+            wakers: OnceLock::new(),
+            now_ms: AtomicU64::new(0),
+            depth: AtomicUsize::new(1),
+            grew: AtomicBool::new(false),
+            seed: options.seed,
+            scheduling: options.scheduling,
+            profile: Profile::new(options.profile_functions),
+            reloading: Mutex::new(()),
+            config: RwLock::new(config.clone()),
+        };
+        for neighbor in &config.neighbors {
+            speaker.add_neighbor(neighbor.clone(), false, Millis(0))?;
+        }
+        Ok(speaker)
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<BgpConfig> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives a neighbour a place and starts its session.
+    fn add_neighbor(
+        &self,
+        config: Arc<NeighborConfig>,
+        dynamic: bool,
+        now: Millis,
+    ) -> io::Result<Arc<PeerSlot>> {
+        self.network.expect(&config, true)?;
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let place = slots.iter().position(|slot| slot.is_free() && !slot.is_withdrawing());
+        let index = place.unwrap_or(slots.len());
+        if index >= PEERS_MAX {
+            return Err(io::Error::other(format!("there are {PEERS_MAX} neighbours already")));
+        }
+        let id = PeerId(index as u16);
+        let seed = self.seed.wrapping_add(index as u64);
+        let mut session = Session::new(config.clone(), id, seed);
+        if config.enabled {
+            session.handle_start(now);
+        }
+        let state = PeerState {
+            session,
+            importer: Importer::new(self.interner.clone()),
+            links: [None, None],
+            negotiated: None,
+            sending: None,
+            written_octets: 0,
+            dynamic,
+            config: config.clone(),
+        };
+        let slot = Arc::new(PeerSlot::new(id, state));
+        match place {
+            Some(index) => slots[index] = slot.clone(),
+            None => slots.push(slot.clone()),
+        }
+        lock(&self.by_address).insert(config.address, id);
+        Ok(slot)
+    }
+
+    fn slot(&self, session: usize) -> Option<Arc<PeerSlot>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner).get(session).cloned()
+    }
+
+    fn slots_in_use(&self) -> Vec<Arc<PeerSlot>> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        slots.iter().filter(|slot| !slot.is_free()).cloned().collect()
+    }
+
+    fn peers(&self) -> Arc<PeerTable> {
+        self.peers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change_peers(&self, change: impl FnOnce(&mut PeerTable)) {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = PeerTable::clone(&peers);
+        change(&mut table);
+        *peers = Arc::new(table);
+    }
+
+    fn lanes(&self) -> &[Lane] {
+        self.lanes.get().map_or(&[], Vec::as_slice)
+    }
+
+    fn notice(&self, notice: Notice) {
+        lock(&self.notices).push_back(notice);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(wakers) = self.wakers.get() {
+            wakers.wake_all();
+        }
+    }
+
+    /// Puts what a shard changed before every lane.
+    fn deliver(&self, changes: Changes) {
+        let changes = Arc::new(changes);
+        for lane in self.lanes() {
+            lane.push(changes.clone());
+        }
+    }
+
+    fn scheduling(&self) -> String {
+        self.scheduling.clone()
+    }
+
+    /// The neighbour at an address: a configured one, or a new one where a dynamic range allows it.
+    fn neighbor_at(&self, address: IpAddr, now: Millis) -> Option<Arc<PeerSlot>> {
+        let known = lock(&self.by_address).get(&address).copied();
+        if let Some(id) = known {
+            return self.slot(id.index());
+        }
+        let config = self.config();
+        let ranges = config.groups.iter().filter_map(|group| group.dynamic.as_ref());
+        let range = ranges.into_iter().find(|range| range.contains(address))?;
+        let group = range.template.group.clone();
+        let in_use = self.slots_in_use();
+        let members = in_use.iter().filter(|slot| {
+            let state = slot.lock();
+            state.dynamic && state.config.group == group
+        });
+        if members.count() >= range.max {
+            log::refused(&address.to_string(), "the group's limit of dynamic neighbours is reached");
+            return None;
+        }
+        match self.add_neighbor(Arc::new(range.neighbor(address)), true, now) {
+            Ok(slot) => Some(slot),
+            Err(error) => {
+                log::refused(&address.to_string(), &error.to_string());
+                None
+            }
+        }
+    }
+}
+
+impl Control for Speaker {
+    type Worker = SpeakerWorker;
+    type Batch = Work;
+
+    fn worker(&self) -> SpeakerWorker {
+        SpeakerWorker { buffer: Vec::new(), builder: RouteBatchBuilder::default() }
+    }
+
+    fn shards(&self) -> usize {
+        SHARDS
+    }
+
+    fn begin(&self, lanes: usize, wakers: Wakers) {
+        let lanes: Vec<Lane> = (0..lanes).map(|_| Lane::default()).collect();
+        if let Some(first) = lanes.first() {
+            first.work().readers = std::mem::take(&mut *lock(&self.readers));
+        }
+        // A speaker is run once; a second scheduling would find the lanes of the first.
+        let _ = self.lanes.set(lanes);
+        let _ = self.wakers.set(wakers);
+        self.originate();
+    }
+
+    fn attach_listeners(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.network.register_listeners(registry, token)
+    }
+
+    fn attach(&self, session: usize, registry: &Registry, token: Token) -> io::Result<()> {
+        let Some(slot) = self.slot(session) else { return Ok(()) };
+        for link in slot.lock().links.iter_mut().flatten() {
+            if !std::mem::replace(&mut link.registered, true) {
+                link.stream.register(registry, token)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&self, _: &mut SpeakerWorker, now_ms: u64) {
+        let now = self.at(now_ms);
+        loop {
+            match self.network.accept() {
+                Ok(Some(incoming)) => {
+                    let remote = incoming.remote;
+                    match self.neighbor_at(remote.ip().to_canonical(), now) {
+                        Some(slot) => self.incoming(&slot, incoming, now),
+                        None => log::stranger(remote),
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    log::accept_failed(&error);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn ready(&self, session: usize, readable: bool, writable: bool) {
+        if let Some(slot) = self.slot(session) {
+            slot.note_ready(readable, writable);
+        }
+    }
+
+    fn read(&self, worker: &mut SpeakerWorker, session: usize, now_ms: u64) -> Reading<Work> {
+        match self.slot(session) {
+            Some(slot) => self.read_slot(worker, &slot, self.at(now_ms)),
+            None => Reading { batch: None, more: false },
+        }
+    }
+
+    fn touches(&self, work: &Work, shard: usize) -> bool {
+        !work.after.is_empty() || work.routes.touches(shard)
+    }
+
+    fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, _: u64) {
+        let peers = self.peers();
+        self.profile.time(Function::TableUpdate, || {
+            self.shards[shard].apply(shard, work, &peers, |changes| self.deliver(changes));
+        });
+    }
+
+    fn applied(&self, _: &Work) {}
+
+    fn export(&self, _: &mut SpeakerWorker, lane: usize, now: bool, now_ms: u64) -> Exported {
+        let lane = self.lanes().get(lane);
+        let mut exported = lane.map_or_else(Exported::default, |lane| {
+            self.profile.time(Function::Export, || lane.export(&self.peers(), now, now_ms))
+        });
+        exported.grew |= self.grew.swap(false, Ordering::AcqRel);
+        exported
+    }
+
+    fn write(&self, _: &mut SpeakerWorker, session: usize, now_ms: u64) {
+        if let Some(slot) = self.slot(session) {
+            self.write_slot(&slot, self.at(now_ms));
+        }
+    }
+
+    fn write_share(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) {
+        let now = self.at(now_ms);
+        for slot in self.slots_in_use().iter().filter(|slot| share.has(slot.id.index())) {
+            self.write_slot(slot, now);
+        }
+    }
+
+    fn tick(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) -> u64 {
+        let now = self.at(now_ms);
+        let mut next = now_ms + TOMBSTONE_FLOOR_MS;
+        if share.index == 0 {
+            self.update_tombstone_floors();
+        }
+        for slot in self.slots_in_use().iter().filter(|slot| share.has(slot.id.index())) {
+            if slot.deadline_ms.load(Ordering::Acquire) <= now_ms {
+                self.profile.time(Function::Housekeeping, || self.run_timers(slot, now));
+            }
+            next = next.min(slot.deadline_ms.load(Ordering::Acquire));
+        }
+        next.max(now_ms + 1)
+    }
+
+    fn chores(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) -> bool {
+        let more = self.shard_chores(share);
+        self.at(now_ms);
+        self.dump_chores(share) || more
+    }
+
+    fn poll_notice(&self) -> Option<Notice> {
+        lock(&self.notices).pop_front()
+    }
+}
+
+impl Speaker {
+    fn at(&self, now_ms: u64) -> Millis {
+        self.now_ms.fetch_max(now_ms, Ordering::Relaxed);
+        Millis(now_ms)
+    }
+
+    fn run_timers(&self, slot: &Arc<PeerSlot>, now: Millis) {
+        {
+            let mut state = slot.lock();
+            state.session.handle_timer(now);
+            self.drive_alone(slot, &mut state, now);
+        }
+        self.write_slot(slot, now);
+    }
+
+    /// Writes what the neighbour has to be sent, and tells its group if that waits for it.
+    fn write_slot(&self, slot: &Arc<PeerSlot>, now: Millis) {
+        if self.profile.time(Function::Write, || slot.write(now)) {
+            let mut state = slot.lock();
+            if state.sending.as_ref().is_some_and(|sending| sending.moves) {
+                self.regroup(slot, &mut state);
+            }
+            drop(state);
+            self.wake();
+        }
+    }
+
+    fn shard_chores(&self, share: Share) -> bool {
+        let mut more = false;
+        for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
+            if shard.has_work() {
+                more |= shard.slice(index, &self.peers(), |changes| {
+                    self.deliver(changes);
+                    self.wake();
+                });
+            }
+        }
+        more
+    }
+}
+
+/// What a thread that panicked left is whole: locks are held over calls that either finish or, in a session,
+/// are caught and end it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,192 @@
+//! Doing what sessions ask for: connections, tables for neighbours that came up, the end of those that went.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thalweg_bgp::export::DumpKind;
+use thalweg_bgp::peer::Millis;
+use thalweg_bgp::session::{Action, Admission, Connection, Event, Negotiated};
+use thalweg_exec::control::Notice;
+use thalweg_wire::bgp::Family;
+
+use super::network::{ByteStream, Incoming};
+use super::shards::ShardOp;
+use super::slot::{Link, PeerSlot, PeerState};
+use super::{Speaker, log};
+
+impl Speaker {
+    /// Does everything the session wants. `after` collects what has to happen after routes that were just
+    /// decoded; without it, such work is posted to the shards.
+    pub(super) fn drive(
+        &self,
+        slot: &Arc<PeerSlot>,
+        state: &mut PeerState,
+        now: Millis,
+        after: &mut Vec<ShardOp>,
+    ) -> bool {
+        let mut ended = false;
+        while let Some(action) = state.session.poll_action() {
+            match action {
+                Action::Connect => self.connect(slot, state, now),
+                Action::AbandonConnect => self.close(slot, state, Connection::Outgoing),
+                Action::Close(connection) => {
+                    state.last_words(connection);
+                    self.close(slot, state, connection);
+                }
+                Action::Established(negotiated) => self.established(slot, state, &negotiated),
+                Action::Down { retained, .. } => {
+                    ended = true;
+                    after.clear();
+                    self.down(slot, state, retained);
+                }
+                Action::Resend(family) => self.resend(state, family),
+                Action::MarkStale(family) => after.push(ShardOp::MarkStale(slot.id, family)),
+                Action::WithdrawStale(family) => after.push(ShardOp::Sweep(slot.id, family)),
+                Action::EndOfRib(family) => log::end_of_rib(&state.config.name, family),
+                Action::Event(event) => self.tell(state, &event),
+            }
+        }
+        slot.deadline_ms.store(state.next_deadline_ms(), Ordering::Release);
+        ended
+    }
+
+    /// The same when there are no decoded routes around.
+    pub(super) fn drive_alone(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
+        let mut after = Vec::new();
+        self.drive(slot, state, now, &mut after);
+        for op in after {
+            self.post_to_shards(&op);
+        }
+    }
+
+    /// Puts work before all shards that no batch carries.
+    pub(super) fn post_to_shards(&self, op: &ShardOp) {
+        self.shards.iter().for_each(|shard| shard.post(op.clone()));
+        self.wake();
+    }
+
+    fn connect(&self, slot: &PeerSlot, state: &mut PeerState, now: Millis) {
+        self.close(slot, state, Connection::Outgoing);
+        match self.network.connect(&state.config) {
+            Ok(stream) => self.open(slot, state, Connection::Outgoing, stream, true),
+            Err(error) => {
+                log::connect_failed(&state.config.name, &error);
+                state.session.handle_connect_failed(now);
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        slot: &PeerSlot,
+        state: &mut PeerState,
+        connection: Connection,
+        stream: Box<dyn ByteStream>,
+        connecting: bool,
+    ) {
+        state.links[connection as usize] = Some(Link::new(stream, connecting));
+        slot.note_ready(true, true);
+        self.notice(Notice::Opened(slot.id.index()));
+    }
+
+    /// Drops a connection.
+    pub(super) fn close(&self, slot: &PeerSlot, state: &mut PeerState, connection: Connection) {
+        if state.links[connection as usize].take().is_some() && state.links.iter().all(Option::is_none) {
+            self.notice(Notice::Closed(slot.id.index()));
+        }
+    }
+
+    /// A neighbour opened a connection.
+    pub(super) fn incoming(&self, slot: &Arc<PeerSlot>, mut incoming: Incoming, now: Millis) {
+        let mut state = slot.lock();
+        if slot.is_withdrawing() {
+            log::refused(&state.config.name, "routes of its last session are still being withdrawn");
+            return;
+        }
+        let Ok((local, remote)) = incoming.stream.addresses() else { return };
+        if incoming.stream.apply(&state.config).is_err() {
+            return;
+        }
+        match state.session.handle_connected(Connection::Incoming, local.ip(), remote.ip(), now) {
+            Admission::Accept => {}
+            Admission::Replace => self.close(slot, &mut state, Connection::Incoming),
+            Admission::Refuse(_) => {
+                self.drive_alone(slot, &mut state, now);
+                return;
+            }
+        }
+        self.open(slot, &mut state, Connection::Incoming, incoming.stream, false);
+        self.drive_alone(slot, &mut state, now);
+    }
+
+    /// A connection that was begun stands or does not.
+    pub(super) fn check_connecting(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
+        let Some(link) = &mut state.links[Connection::Outgoing as usize] else { return };
+        if !link.connecting {
+            return;
+        }
+        match link.stream.connected() {
+            None => {}
+            Some(Ok(())) => {
+                link.connecting = false;
+                let Ok((local, remote)) = link.stream.addresses() else { return };
+                let admission =
+                    state.session.handle_connected(Connection::Outgoing, local.ip(), remote.ip(), now);
+                if let Admission::Refuse(_) = admission {
+                    self.close(slot, state, Connection::Outgoing);
+                }
+            }
+            Some(Err(error)) => {
+                log::connect_failed(&state.config.name, &error);
+                self.close(slot, state, Connection::Outgoing);
+                state.session.handle_connect_failed(now);
+            }
+        }
+    }
+
+    fn established(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, negotiated: &Arc<Negotiated>) {
+        let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
+        self.change_peers(|peers| peers.insert(info.clone()));
+        self.set_import_policy(state, negotiated);
+        state.negotiated = Some(negotiated.clone());
+        state.sending = Some(self.join_group(slot, &state.config, negotiated, &info));
+        self.wake();
+    }
+
+    pub(super) fn set_import_policy(&self, state: &mut PeerState, negotiated: &Negotiated) {
+        let rules = state.config.import.rules.as_deref();
+        let policy = rules.map(|rules| self.config().policy(Some(rules), negotiated.kind));
+        state.importer.set_policy(policy);
+    }
+
+    pub(super) fn down(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, retained: [bool; 2]) {
+        slot.epoch.fetch_add(1, Ordering::AcqRel);
+        if let Some(sending) = state.sending.take() {
+            self.leave_group(slot, sending);
+        }
+        let Some(negotiated) = state.negotiated.take() else { return };
+        for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
+            let op = match retained[family.index()] {
+                true => ShardOp::MarkStale(slot.id, family),
+                false => {
+                    slot.withdrawals_begin(self.shards.len());
+                    ShardOp::Withdraw(slot.clone(), family)
+                }
+            };
+            self.post_to_shards(&op);
+        }
+    }
+
+    fn resend(&self, state: &mut PeerState, family: Family) {
+        let enhanced = state.negotiated.as_ref().is_some_and(|negotiated| negotiated.enhanced_refresh);
+        if let Some(sending) = &mut state.sending {
+            sending.wants = Some(DumpKind::Refresh { family, enhanced });
+            sending.group.wants.store(true, Ordering::Release);
+            self.wake();
+        }
+    }
+
+    fn tell(&self, state: &PeerState, event: &Event) {
+        log::session(&state.config.name, event);
+    }
+}

@@ -1,0 +1,301 @@
+//! Update groups: neighbours that are sent the same, and the tables that new or slow members still need.
+//!
+//! A member that came up, asked for a refresh or fell behind wants a dump. Wants are gathered: those that the
+//! group's lane finds together share one. A dump is fed from the shards and encoded in small steps between
+//! other work, and waits when its readers do.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thalweg_bgp::export::{
+    Dump, DumpKind, DumpProgress, ExportLimits, ExportView, NextHopRule, RouteServerRules,
+};
+use thalweg_bgp::peer::{PeerInfo, PeerKind};
+use thalweg_bgp::policy::Policy;
+use thalweg_bgp::rib::ScanCursor;
+use thalweg_bgp::route::{Chosen, RouteAddress, SHARDS};
+use thalweg_bgp::session::{Negotiated, NeighborConfig};
+use thalweg_exec::control::Share;
+use thalweg_wire::bgp::Family;
+
+use super::lanes::{GroupSlot, GroupState};
+use super::shards::ShardOp;
+use super::slot::{PeerSlot, PeerState, Sending};
+use super::{Speaker, lock};
+use crate::control::UpdateGroupView;
+
+/// Prefixes read from a shard in one step of a dump.
+const STEP_PREFIXES: usize = 2048;
+
+/// Steps of a dump before other work has its turn.
+const STEPS_PER_TURN: usize = 4;
+
+/// A dump and how far its scan has come.
+pub(super) struct RunningDump {
+    dump: Dump,
+    shard: usize,
+    family: usize,
+    cursor: ScanCursor,
+}
+
+impl Speaker {
+    /// Puts a neighbour that came up into the group of those that are sent the same.
+    pub(super) fn join_group(
+        &self,
+        slot: &Arc<PeerSlot>,
+        config: &NeighborConfig,
+        negotiated: &Negotiated,
+        info: &Arc<PeerInfo>,
+    ) -> Sending {
+        let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
+        let view = Arc::new(view_of(config, negotiated, info, policy));
+        let group = self.group_for(view, info);
+        let member = group.lock().group.join(slot.id, info.remote_as);
+        group.members.fetch_add(1, Ordering::AcqRel);
+        group.wants.store(true, Ordering::Release);
+        Sending {
+            connection: negotiated.connection,
+            group,
+            member,
+            wants: Some(DumpKind::Initial),
+            moves: false,
+        }
+    }
+
+    /// Moves a neighbour that is to be sent something else to its new group, unless it is in the middle of a
+    /// message; then it is moved later.
+    pub(super) fn regroup(&self, slot: &Arc<PeerSlot>, state: &mut PeerState) {
+        let Some(negotiated) = state.negotiated.clone() else { return };
+        let ready = |sending: &mut Sending| sending.moves && !sending.member.inside_message();
+        let Some(sending) = state.sending.take_if(ready) else { return };
+        let since = sending.group.log.versions();
+        self.leave_group(slot, sending);
+        let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
+        let mut sending = self.join_group(slot, &state.config, &negotiated, &info);
+        sending.wants = Some(DumpKind::Replace { since });
+        state.sending = Some(sending);
+    }
+
+    /// Takes a neighbour out of its group.
+    pub(super) fn leave_group(&self, slot: &PeerSlot, sending: Sending) {
+        let Sending { group, member, .. } = sending;
+        group.lock().group.leave(slot.id);
+        drop(member);
+        group.members.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>) -> Arc<GroupSlot> {
+        let mut groups = lock(&self.groups);
+        groups.retain(|slot| {
+            let used = slot.members.load(Ordering::Acquire) > 0 || slot.has_dumps.load(Ordering::Acquire);
+            if !used {
+                self.lanes()[slot.lane].work().groups.retain(|each| !Arc::ptr_eq(each, slot));
+            }
+            used
+        });
+        if let Some(found) = groups.iter().find(|slot| *slot.lock().group.view() == view) {
+            return found.clone();
+        }
+        let depth = Family::ALL.iter().map(|family| view.depth(*family)).max().unwrap_or(1);
+        if depth > self.depth.fetch_max(depth, Ordering::AcqRel) {
+            self.post_to_shards(&ShardOp::Deepen(depth));
+        }
+        let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
+        let lane = index % self.lanes().len().max(1);
+        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), ExportLimits::default()));
+        groups.push(slot.clone());
+        self.lanes()[lane].work().groups.push(slot.clone());
+        slot
+    }
+
+    /// Begins the dumps that members of the share's groups want, and gets on with those that were begun.
+    pub(super) fn dump_chores(&self, share: Share) -> bool {
+        let mut more = false;
+        let groups = lock(&self.groups).clone();
+        for group in groups.iter().filter(|group| share.has(group.lane)) {
+            if group.wants.swap(false, Ordering::AcqRel) {
+                self.begin_dumps(group);
+            }
+            if group.dumps_can_go_on.swap(false, Ordering::AcqRel) {
+                more |= self.get_on(group);
+            }
+        }
+        more
+    }
+
+    /// One dump for each kind that is wanted, for all members that want it.
+    fn begin_dumps(&self, group: &Arc<GroupSlot>) {
+        let slots = self.slots_in_use();
+        let mut states: Vec<_> = slots.iter().map(|slot| slot.lock()).collect();
+        let mut wanting: Vec<_> = states
+            .iter_mut()
+            .filter_map(|state| state.sending.as_mut())
+            .filter(|sending| Arc::ptr_eq(&sending.group, group))
+            .filter_map(|sending| {
+                let kind = sending.wants.take().or_else(|| sending.member.needs())?;
+                Some((kind, &mut sending.member))
+            })
+            .collect();
+        let mut state = group.lock();
+        while let Some((kind, _)) = wanting.first() {
+            let kind = kind.clone();
+            let (mut same, others): (Vec<_>, Vec<_>) = wanting.into_iter().partition(|each| each.0 == kind);
+            let mut members: Vec<_> = same.iter_mut().map(|(_, member)| &mut **member).collect();
+            let dump = state.group.dump(kind, &mut members);
+            state.dumps.push(RunningDump { dump, shard: 0, family: 0, cursor: ScanCursor::START });
+            wanting = others;
+        }
+        group.has_dumps.store(!state.dumps.is_empty(), Ordering::Release);
+        group.dumps_can_go_on.store(true, Ordering::Release);
+    }
+
+    /// Some steps of the group's dumps; whether there is more to do now.
+    fn get_on(&self, group: &GroupSlot) -> bool {
+        let mut state = group.lock();
+        let GroupState { dumps, .. } = &mut *state;
+        let (mut more, mut encoded) = (false, false);
+        dumps.retain_mut(|running| {
+            for _ in 0..STEPS_PER_TURN {
+                match running.dump.poll_chunk() {
+                    DumpProgress::Encoded => encoded = true,
+                    DumpProgress::NeedsRoutes => self.feed(running),
+                    DumpProgress::WaitsForReaders => return true,
+                    DumpProgress::Done => return false,
+                }
+            }
+            more = true;
+            true
+        });
+        group.has_dumps.store(!dumps.is_empty(), Ordering::Release);
+        if more {
+            group.dumps_can_go_on.store(true, Ordering::Release);
+        }
+        drop(state);
+        if encoded {
+            self.grew.store(true, Ordering::Release);
+            self.wake();
+        }
+        more || encoded
+    }
+
+    /// Hands a dump the next slice of the RIB.
+    fn feed(&self, running: &mut RunningDump) {
+        if running.shard >= SHARDS {
+            running.dump.finish_scan();
+            return;
+        }
+        let family = Family::ALL[running.family];
+        let done = !running.dump.kind().has(family)
+            || match family {
+                Family::Ipv4 => self.feed_family::<u32>(running),
+                Family::Ipv6 => self.feed_family::<u128>(running),
+            };
+        if done {
+            running.cursor = ScanCursor::START;
+            running.family += 1;
+            if running.family == Family::ALL.len() {
+                running.family = 0;
+                running.shard += 1;
+            }
+        }
+    }
+
+    fn feed_family<A: RouteAddress>(&self, running: &mut RunningDump) -> bool {
+        let peers = self.peers();
+        let mut ranked: Vec<Chosen> = Vec::new();
+        let RunningDump { dump, shard, cursor, .. } = running;
+        self.shards[*shard].rib().scan::<A>(cursor, STEP_PREFIXES, &mut |route| {
+            ranked.clear();
+            ranked.extend(route.ranked().map(|path| path.chosen()));
+            dump.handle_route(*shard, route.prefix, route.version, &ranked, &peers);
+        })
+    }
+
+    /// Tells the shards which prefixes that went away somebody may still have to be told of.
+    pub(super) fn update_tombstone_floors(&self) {
+        use thalweg_bgp::export::earliest;
+        let groups = lock(&self.groups).clone();
+        let mut floor = None;
+        let mut lower = |versions| {
+            floor = Some(floor.map_or(versions, |floor| earliest(&floor, &versions)));
+        };
+        for group in &groups {
+            group.log.floor().into_iter().for_each(&mut lower);
+            if group.has_dumps.load(Ordering::Acquire) {
+                let since = |running: &RunningDump| running.dump.kind().since();
+                group.lock().dumps.iter().filter_map(since).for_each(|since| lower(*since));
+            }
+        }
+        for (index, shard) in self.shards.iter().enumerate() {
+            let mut rib = shard.rib();
+            for family in Family::ALL {
+                rib.set_tombstone_floor(family, floor.map(|floor| floor[family.index()][index]));
+            }
+        }
+    }
+
+    pub(super) fn group_views(&self) -> Vec<UpdateGroupView> {
+        let groups = lock(&self.groups).clone();
+        let views = groups.iter().map(|slot| {
+            let counters = slot.lock().group.counters();
+            UpdateGroupView {
+                group: slot.index,
+                view: describe(slot.lock().group.view()),
+                members: slot.members.load(Ordering::Acquire),
+                log_bytes: counters.log.bytes_held as u64,
+                changes: counters.changes,
+                messages: counters.messages,
+                log_bytes_max: counters.log.bytes_held_max as u64,
+                lagging: counters.log.lagging,
+            }
+        });
+        views.collect()
+    }
+}
+
+/// Everything that what a neighbour is sent depends on.
+pub(super) fn view_of(
+    config: &NeighborConfig,
+    negotiated: &Negotiated,
+    info: &PeerInfo,
+    policy: Arc<Policy>,
+) -> ExportView {
+    let export = &config.export;
+    let external = negotiated.kind == PeerKind::External;
+    let next_hop = match (export.next_hop_unchanged || export.route_server_client, external) {
+        (true, _) => NextHopRule::Keep,
+        (false, true) => NextHopRule::Own,
+        (false, false) if export.next_hop_self => NextHopRule::OwnUnlessInternal,
+        (false, false) => NextHopRule::Keep,
+    };
+    let (own_ipv4, own_ipv6) = match info.local_address {
+        std::net::IpAddr::V4(address) => (Some(address), None),
+        std::net::IpAddr::V6(address) => (None, Some(address)),
+    };
+    ExportView {
+        remote_as: None,
+        neighbor: policy.depends_on_neighbor().then_some(info.id),
+        cluster_id: config.cluster_id(),
+        codec: negotiated.codec,
+        families: negotiated.families,
+        next_hop,
+        own_ipv4: export.next_hop_ipv4.or(own_ipv4),
+        own_ipv6: export.next_hop_ipv6.or(own_ipv6),
+        policy,
+        role: info.role,
+        route_server: export
+            .route_server_client
+            .then(|| RouteServerRules { control_as: Some(info.local_as), ..RouteServerRules::default() }),
+        add_path_depth: negotiated.send_paths.map(|paths| u16::from(paths.max(1))),
+        private_as: export.private_as,
+        send_communities: export.send_communities,
+        ..ExportView::new(negotiated.kind, info.local_as)
+    }
+}
+
+fn describe(view: &ExportView) -> String {
+    let families = Family::ALL.iter().filter(|family| view.families[family.index()]);
+    let families: Vec<String> = families.map(|family| family.to_string()).collect();
+    let server = if view.route_server.is_some() { ", route server client" } else { "" };
+    format!("{:?}{server}, {}, policy {}", view.kind, families.join(" "), view.policy.name())
+}

@@ -1,0 +1,172 @@
+//! Lanes: where changes of the shards become UPDATEs of groups, and what other readers need.
+//!
+//! A shard puts what changed before every lane while its lock is held, so that a lane sees the changes of one
+//! shard in their order. Whoever then finds the lane free works it off: hands the changes to every group of the
+//! lane and, when enough has gathered or nothing more is coming, has the groups encode.
+//!
+//! Gathering matters: prefixes that share attributes come from several shards, and a prefix that changes
+//! several times in a moment needs to be sent once. It is bounded by [`PENDING_MAX`] changes and
+//! [`HOLD_MAX_MS`].
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use thalweg_bgp::export::{ExportLimits, ExportView, GroupLog, UpdateGroup};
+use thalweg_bgp::peer::{PeerInfo, PeerTable};
+use thalweg_bgp::route::{Changes, SharedChanges};
+use thalweg_exec::control::Exported;
+
+use super::groups::RunningDump;
+
+/// Changes that are held back at most.
+const PENDING_MAX: usize = 8192;
+
+/// How long changes are held back at most, in milliseconds.
+const HOLD_MAX_MS: u64 = 10;
+
+/// Somebody who wants to know what changed: the FIB, the kernel, a file of updates.
+pub trait RouteReader: Send {
+    /// Changes of one shard, in order.
+    fn handle_changes(&mut self, changes: &Changes, peers: &PeerTable);
+
+    /// Everything that is known has been handed over: pass it on.
+    fn flush(&mut self);
+}
+
+/// A lane and what waits before it.
+pub(super) struct Lane {
+    inbox: Mutex<VecDeque<SharedChanges>>,
+    work: Mutex<LaneWork>,
+}
+
+#[derive(Default)]
+pub(super) struct LaneWork {
+    pub(super) groups: Vec<Arc<GroupSlot>>,
+    pub(super) readers: Vec<Box<dyn RouteReader>>,
+    pending: usize,
+    pending_since_ms: Option<u64>,
+}
+
+/// An update group's place.
+pub(super) struct GroupSlot {
+    pub(super) index: usize,
+    pub(super) lane: usize,
+    pub(super) log: Arc<GroupLog>,
+    pub(super) members: AtomicUsize,
+    /// Some member wants a dump.
+    pub(super) wants: AtomicBool,
+    /// There are dumps, and whether they have to wait for readers.
+    pub(super) has_dumps: AtomicBool,
+    pub(super) dumps_can_go_on: AtomicBool,
+    state: Mutex<GroupState>,
+}
+
+pub(super) struct GroupState {
+    pub(super) group: UpdateGroup,
+    /// Tables for members that came, or fell behind.
+    pub(super) dumps: Vec<RunningDump>,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self { inbox: Mutex::default(), work: Mutex::default() }
+    }
+}
+
+impl Lane {
+    /// Puts changes before the lane.
+    pub(super) fn push(&self, changes: SharedChanges) {
+        lock(&self.inbox).push_back(changes);
+    }
+
+    /// What the lane works on.
+    pub(super) fn work(&self) -> MutexGuard<'_, LaneWork> {
+        lock(&self.work)
+    }
+
+    /// Works off what waits. If another thread is at it, that one does it.
+    pub(super) fn export(&self, peers: &PeerTable, now: bool, now_ms: u64) -> Exported {
+        let mut exported = Exported::default();
+        loop {
+            let mut work = match self.work.try_lock() {
+                Ok(work) => work,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return exported,
+            };
+            loop {
+                let next = lock(&self.inbox).pop_front();
+                let Some(changes) = next else { break };
+                work.take_in(&changes, peers, now_ms);
+                if work.pending >= PENDING_MAX {
+                    exported.grew |= work.flush();
+                }
+            }
+            let waited = work.pending_since_ms.is_some_and(|since| now_ms >= since + HOLD_MAX_MS);
+            if work.pending > 0 && (now || waited) {
+                exported.grew |= work.flush();
+            }
+            exported.held = work.pending > 0;
+            drop(work);
+            // Somebody put more there while we held the lane and went away when it was taken.
+            if lock(&self.inbox).is_empty() {
+                return exported;
+            }
+        }
+    }
+}
+
+impl LaneWork {
+    fn take_in(&mut self, changes: &Changes, peers: &PeerTable, now_ms: u64) {
+        for slot in &self.groups {
+            slot.lock().group.handle_changes(changes, peers);
+        }
+        for reader in &mut self.readers {
+            reader.handle_changes(changes, peers);
+        }
+        self.pending += changes.v4.len() + changes.v6.len();
+        self.pending_since_ms.get_or_insert(now_ms);
+    }
+
+    /// Whether some log grew.
+    fn flush(&mut self) -> bool {
+        let mut grew = false;
+        for slot in &self.groups {
+            grew |= slot.lock().group.flush();
+        }
+        self.readers.iter_mut().for_each(|reader| reader.flush());
+        self.pending = 0;
+        self.pending_since_ms = None;
+        grew
+    }
+}
+
+impl GroupSlot {
+    pub(super) fn new(
+        index: usize,
+        lane: usize,
+        view: Arc<ExportView>,
+        representative: Arc<PeerInfo>,
+        limits: ExportLimits,
+    ) -> Self {
+        let group = UpdateGroup::new(view, representative, limits);
+        Self {
+            index,
+            lane,
+            log: group.log(),
+            members: AtomicUsize::new(0),
+            wants: AtomicBool::new(false),
+            has_dumps: AtomicBool::new(false),
+            dumps_can_go_on: AtomicBool::new(false),
+            state: Mutex::new(GroupState { group, dumps: Vec::new() }),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, GroupState> {
+        lock(&self.state)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,43 @@
+//! What the log says. Each event once, with the neighbour and the reason in words.
+
+use std::io;
+use std::net::SocketAddr;
+
+use thalweg_bgp::session::Event;
+use thalweg_wire::bgp::Family;
+
+pub(super) fn session(neighbor: &str, event: &Event) {
+    match (event.is_problem(), event) {
+        (true, _) => tracing::warn!(neighbor, "{event}"),
+        (false, Event::Up(_) | Event::Stopped(_)) => tracing::info!(neighbor, "{event}"),
+        (false, _) => tracing::debug!(neighbor, "{event}"),
+    }
+}
+
+pub(super) fn connect_failed(neighbor: &str, error: &io::Error) {
+    tracing::debug!(neighbor, "cannot connect: {error}");
+}
+
+pub(super) fn refused(neighbor: &str, why: &str) {
+    tracing::debug!(neighbor, "connection refused: {why}");
+}
+
+pub(super) fn stranger(remote: SocketAddr) {
+    tracing::warn!(%remote, "connection refused: no neighbour is configured at this address");
+}
+
+pub(super) fn accept_failed(error: &io::Error) {
+    tracing::error!("cannot take in a connection: {error}");
+}
+
+pub(super) fn end_of_rib(neighbor: &str, family: Family) {
+    tracing::info!(neighbor, %family, "has sent its whole table");
+}
+
+pub(super) fn lagging(neighbor: &str) {
+    tracing::debug!(neighbor, "reads more slowly than routes change; it will get the difference later");
+}
+
+pub(super) fn panicked(neighbor: &str, what: &str) {
+    tracing::error!(neighbor, "a mistake in this program ended the session: {what}; please report it");
+}

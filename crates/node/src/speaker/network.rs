@@ -1,0 +1,53 @@
+//! What a speaker wants from the outside: byte streams to neighbours. Real sockets implement it in the binary,
+//! simulated links in tests.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+
+use thalweg_bgp::session::NeighborConfig;
+use thalweg_exec::control::{Registry, Token};
+
+/// A connection to a neighbour. Never blocks: where it would, it says [`io::ErrorKind::WouldBlock`], and
+/// readiness comes through the registry.
+pub trait ByteStream: Send {
+    /// Reads what is there; 0 is the end.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes the slices in order, as far as they are taken.
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Whether a connection that was begun stands: `None` while nobody knows.
+    fn connected(&mut self) -> Option<io::Result<()>>;
+
+    /// The two ends, ours first.
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)>;
+
+    /// Sets what the neighbour's configuration says about its socket.
+    fn apply(&mut self, neighbor: &NeighborConfig) -> io::Result<()>;
+
+    /// Makes the registry tell of readiness under this token.
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()>;
+}
+
+/// A connection that a neighbour opened.
+pub struct Incoming {
+    /// The connection.
+    pub stream: Box<dyn ByteStream>,
+    /// The neighbour's end.
+    pub remote: SocketAddr,
+}
+
+/// Where connections come from.
+pub trait Network: Send + Sync {
+    /// Registers what listens.
+    fn register_listeners(&self, registry: &Registry, token: Token) -> io::Result<()>;
+
+    /// The next connection that waits.
+    fn accept(&self) -> io::Result<Option<Incoming>>;
+
+    /// Begins to connect to a neighbour.
+    fn connect(&self, neighbor: &NeighborConfig) -> io::Result<Box<dyn ByteStream>>;
+
+    /// A neighbour is or is no longer expected: keys of its listening sockets follow.
+    fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()>;
+}

@@ -1,0 +1,438 @@
+//! Answering questions about a running speaker.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+use thalweg_base::{Address, IpPrefix, Prefix};
+use thalweg_bgp::attrs::Attrs;
+use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
+use thalweg_bgp::rib::{PathView, RibShard, ScanCursor, Verdict};
+use thalweg_bgp::route::{RouteAddress, shard_of};
+use thalweg_bgp::session::{Negotiated, StopReason};
+use thalweg_wire::bgp::{Family, Origin};
+
+use super::Speaker;
+use super::slot::{PeerSlot, PeerState};
+use crate::control::{MemoryView, NegotiatedView, NeighborView, Request, RibView, RouteFilter, RouteView};
+
+/// Prefixes looked at under one hold of a shard's lock.
+const SLICE_PREFIXES: usize = 1024;
+
+/// Where items go. An error means that nobody listens any more.
+type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
+
+/// The answer: an error of the listener outside, of the question inside.
+type Answer = io::Result<Result<(), String>>;
+
+impl Speaker {
+    /// Answers a request, an item at a time. `Reload` is not a question to the speaker.
+    pub fn answer(&self, request: &Request, emit: Emit<'_>) -> Answer {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        match request {
+            Request::Neighbors => {
+                for slot in self.slots_in_use() {
+                    emit(to_json(&neighbor_view(&slot, &slot.lock(), now)))?;
+                }
+            }
+            Request::Neighbor { neighbor } => match self.find(neighbor) {
+                Some(slot) => {
+                    let view = neighbor_view(&slot, &slot.lock(), now);
+                    emit(to_json(&view))?;
+                }
+                None => return Ok(Err(unknown(neighbor))),
+            },
+            Request::Routes(filter) => match self.routes(filter, now) {
+                Err(error) => return Ok(Err(error)),
+                Ok(selection) => selection.emit_all(self, emit)?,
+            },
+            Request::Route { destination, exact, why } => {
+                return self.route(destination, *exact, *why, now, emit);
+            }
+            Request::Rib => emit(to_json(&self.rib_view()))?,
+            Request::UpdateGroups => {
+                for view in self.group_views() {
+                    emit(to_json(&view))?;
+                }
+            }
+            Request::Memory => emit(to_json(&self.memory_view()))?,
+            Request::Functions => match self.profile.to_json() {
+                Some(functions) => emit(functions)?,
+                None => {
+                    return Ok(Err("the router was not started with --profile-functions".to_owned()));
+                }
+            },
+            Request::Refresh { neighbor } => return Ok(self.refresh_neighbor(neighbor, now)),
+            Request::Reset { neighbor, text } => {
+                return Ok(self.stop_neighbor(neighbor, StopReason::Reset { text: text.clone() }, now));
+            }
+            Request::Shutdown { neighbor, text } => {
+                return Ok(self.stop_neighbor(neighbor, StopReason::Shutdown { text: text.clone() }, now));
+            }
+            Request::Start { neighbor } => {
+                return Ok(self.with_neighbor(neighbor, now, |state| {
+                    state.session.handle_start(now);
+                    Ok(())
+                }));
+            }
+            Request::Reload => return Ok(Err("reload is not for the speaker".to_owned())),
+        }
+        Ok(Ok(()))
+    }
+
+    fn find(&self, neighbor: &str) -> Option<Arc<PeerSlot>> {
+        let address: Option<IpAddr> = neighbor.parse().ok();
+        self.slots_in_use().into_iter().find(|slot| {
+            let state = slot.lock();
+            *state.config.name == *neighbor || Some(state.config.address) == address
+        })
+    }
+
+    fn with_neighbor(
+        &self,
+        neighbor: &str,
+        now: Millis,
+        act: impl FnOnce(&mut PeerState) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let slot = self.find(neighbor).ok_or_else(|| unknown(neighbor))?;
+        let result = {
+            let mut state = slot.lock();
+            let result = act(&mut state);
+            self.drive_alone(&slot, &mut state, now);
+            result
+        };
+        self.write_slot(&slot, now);
+        self.wake();
+        result
+    }
+
+    fn refresh_neighbor(&self, neighbor: &str, now: Millis) -> Result<(), String> {
+        self.with_neighbor(neighbor, now, |state| {
+            let Some(negotiated) = state.negotiated.clone() else {
+                return Err(format!("the session with {neighbor} is not up"));
+            };
+            if !negotiated.route_refresh {
+                return Err(format!("{neighbor} does not offer route refresh; reset the session instead"));
+            }
+            for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
+                state.session.refresh(family);
+            }
+            Ok(())
+        })
+    }
+
+    fn stop_neighbor(&self, neighbor: &str, reason: StopReason, now: Millis) -> Result<(), String> {
+        self.with_neighbor(neighbor, now, |state| {
+            state.session.handle_stop(reason, now);
+            Ok(())
+        })
+    }
+
+    fn routes(&self, filter: &RouteFilter, now: Millis) -> Result<Selection, String> {
+        let neighbor = match &filter.neighbor {
+            None => None,
+            Some(name) => Some(self.find(name).ok_or_else(|| unknown(name))?.id),
+        };
+        let inside = match &filter.inside {
+            None => None,
+            Some(text) => Some(text.parse::<IpPrefix>().map_err(|error| format!("{text}: {error}"))?),
+        };
+        let family = match (filter.family.as_deref(), inside) {
+            (Some("ipv4"), _) | (None, Some(IpPrefix::V4(_))) => Some(Family::Ipv4),
+            (Some("ipv6"), _) | (None, Some(IpPrefix::V6(_))) => Some(Family::Ipv6),
+            (Some(other), _) => return Err(format!("no family is called {other}; expected ipv4 or ipv6")),
+            (None, None) => None,
+        };
+        Ok(Selection { filter: filter.clone(), neighbor, inside, family, now, peers: self.peers() })
+    }
+
+    fn route(&self, destination: &str, exact: bool, why: bool, now: Millis, emit: Emit<'_>) -> Answer {
+        let prefix = match (destination.parse::<IpPrefix>(), destination.parse::<IpAddr>()) {
+            (Ok(prefix), _) => prefix,
+            (_, Ok(IpAddr::V4(address))) => Prefix::from(ipnet::Ipv4Net::from(address)).into(),
+            (_, Ok(IpAddr::V6(address))) => Prefix::from(ipnet::Ipv6Net::from(address)).into(),
+            (Err(error), Err(_)) => return Ok(Err(format!("{destination}: {error}, nor an address"))),
+        };
+        match prefix {
+            IpPrefix::V4(prefix) => self.route_of(prefix, exact, why, now, emit)?,
+            IpPrefix::V6(prefix) => self.route_of(prefix, exact, why, now, emit)?,
+        }
+        Ok(Ok(()))
+    }
+
+    fn route_of<A: RouteAddress>(
+        &self,
+        destination: Prefix<A>,
+        exact: bool,
+        why: bool,
+        now: Millis,
+        emit: Emit<'_>,
+    ) -> io::Result<()> {
+        let peers = self.peers();
+        for length in (0..=destination.length()).rev() {
+            if exact && length != destination.length() {
+                return Ok(());
+            }
+            let Ok(prefix) = Prefix::new(destination.address(), length) else { return Ok(()) };
+            let views = {
+                let rib = self.shards[shard_of(prefix)].rib();
+                explained(&rib, prefix, why, &peers, now)
+            };
+            if !views.is_empty() {
+                return views.iter().try_for_each(|view| emit(to_json(view)));
+            }
+        }
+        Ok(())
+    }
+
+    fn rib_view(&self) -> RibView {
+        let mut view =
+            RibView { shards: self.shards.len(), scheduling: self.scheduling(), ..RibView::default() };
+        for shard in &self.shards {
+            let counters = shard.rib().counters();
+            for family in Family::ALL {
+                view.prefixes[family.index()] += counters.prefixes[family.index()] as u64;
+                view.paths[family.index()] += counters.paths[family.index()] as u64;
+            }
+        }
+        view.attribute_sets = self.interner.counters().sets as u64;
+        view
+    }
+
+    fn memory_view(&self) -> MemoryView {
+        let rib: usize = self.shards.iter().map(|shard| shard.rib().counters().bytes).sum();
+        let (resident, resident_peak) = resident_bytes();
+        MemoryView {
+            rib: rib as u64,
+            attributes: self.interner.counters().bytes as u64,
+            update_groups: self.group_views().iter().map(|view| view.log_bytes).sum(),
+            resident,
+            resident_peak,
+        }
+    }
+}
+
+/// Which routes to show.
+struct Selection {
+    filter: RouteFilter,
+    neighbor: Option<PeerId>,
+    inside: Option<IpPrefix>,
+    family: Option<Family>,
+    now: Millis,
+    peers: Arc<PeerTable>,
+}
+
+impl Selection {
+    fn emit_all(&self, speaker: &Speaker, emit: Emit<'_>) -> io::Result<()> {
+        let mut left = self.filter.limit.unwrap_or(usize::MAX);
+        for shard in &speaker.shards {
+            if self.family != Some(Family::Ipv6) {
+                self.emit_shard::<u32>(|| shard.rib(), &mut left, emit)?;
+            }
+            if self.family != Some(Family::Ipv4) {
+                self.emit_shard::<u128>(|| shard.rib(), &mut left, emit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn emit_shard<'s, A: RouteAddress>(
+        &self,
+        rib: impl Fn() -> std::sync::MutexGuard<'s, RibShard>,
+        left: &mut usize,
+        emit: Emit<'_>,
+    ) -> io::Result<()> {
+        let mut cursor = ScanCursor::START;
+        let mut found = Vec::new();
+        loop {
+            let done = rib().scan::<A>(&mut cursor, SLICE_PREFIXES, &mut |route| {
+                if !self.is_inside(A::to_ip_prefix(route.prefix)) {
+                    return;
+                }
+                let best = route.best().map(|best| (best.peer, best.local_id));
+                for path in route.paths() {
+                    let is_best = best == Some((path.peer, path.local_id));
+                    if found.len() < *left && self.wants(&path, is_best) {
+                        let view = route_view(route.prefix, &path, is_best, &self.peers, self.now);
+                        found.push(view);
+                    }
+                }
+            });
+            *left -= found.len();
+            found.drain(..).try_for_each(|view| emit(to_json(&view)))?;
+            if done || *left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn is_inside(&self, prefix: IpPrefix) -> bool {
+        match (self.inside, prefix) {
+            (None, _) => true,
+            (Some(IpPrefix::V4(outer)), IpPrefix::V4(prefix)) => outer.covers(prefix),
+            (Some(IpPrefix::V6(outer)), IpPrefix::V6(prefix)) => outer.covers(prefix),
+            _ => false,
+        }
+    }
+
+    fn wants(&self, path: &PathView<'_>, is_best: bool) -> bool {
+        let filter = &self.filter;
+        (!filter.best || is_best)
+            && self.neighbor.is_none_or(|peer| path.peer == peer)
+            && filter.origin_as.is_none_or(|asn| path.attrs.origin_as == asn)
+            && filter.through_as.is_none_or(|asn| path.attrs.path_contains(asn))
+            && filter.community.as_ref().is_none_or(|text| communities(path.attrs).contains(text))
+    }
+}
+
+fn explained<A: RouteAddress>(
+    rib: &RibShard,
+    prefix: Prefix<A>,
+    why: bool,
+    peers: &PeerTable,
+    now: Millis,
+) -> Vec<RouteView> {
+    let explained = rib.explain(prefix, peers);
+    let views = explained.iter().map(|each| {
+        let is_best = each.verdict == Verdict::Best;
+        let mut view = route_view(prefix, &each.path, is_best, peers, now);
+        view.why = why.then(|| why_text(each.verdict, peers));
+        view
+    });
+    views.collect()
+}
+
+fn route_view<A: Address>(
+    prefix: Prefix<A>,
+    path: &PathView<'_>,
+    best: bool,
+    peers: &PeerTable,
+    now: Millis,
+) -> RouteView {
+    let attrs = path.attrs;
+    RouteView {
+        prefix: prefix.to_string(),
+        best,
+        neighbor: peer_name(peers, path.peer),
+        next_hop: attrs.next_hop().to_string(),
+        as_path: attrs.as_path().to_string(),
+        origin: match attrs.origin {
+            Origin::Igp => "igp",
+            Origin::Egp => "egp",
+            Origin::Incomplete => "incomplete",
+        }
+        .to_owned(),
+        med: attrs.med(),
+        local_pref: attrs.local_pref,
+        weight: attrs.weight,
+        communities: communities(attrs),
+        path_id: path.path_id,
+        age_s: u64::from(now.seconds().saturating_sub(path.received_s)),
+        stale: path.stale,
+        why: None,
+    }
+}
+
+/// The verdict with the winner's name instead of its number.
+fn why_text(verdict: Verdict, peers: &PeerTable) -> String {
+    match verdict {
+        Verdict::LostAt { step, winner, winner_path_id: 0 } => {
+            format!("{step} than {}", peer_name(peers, winner))
+        }
+        Verdict::LostAt { step, winner, winner_path_id } => {
+            format!("{step} than path {winner_path_id} of {}", peer_name(peers, winner))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn peer_name(peers: &PeerTable, peer: PeerId) -> String {
+    match peer {
+        PeerId::LOCAL => "local".to_owned(),
+        peer => peers.get(peer).map_or_else(|| peer.to_string(), |info| info.name.to_string()),
+    }
+}
+
+/// All communities as operators write them.
+fn communities(attrs: &Attrs) -> Vec<String> {
+    let standard = attrs.communities().map(|each| format!("{}:{}", each >> 16, each & 0xffff));
+    let large = attrs.large_communities().map(|[a, b, c]| format!("{a}:{b}:{c}"));
+    let extended = attrs.extended_communities().map(|each| format!("ext:{each:016x}"));
+    standard.chain(large).chain(extended).collect()
+}
+
+fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborView {
+    let (counters, import) = (state.session.counters(), state.importer.counters());
+    let accepted = [0, 1].map(|family| slot.paths[family].load(Ordering::Relaxed).max(0) as u64);
+    NeighborView {
+        name: state.config.name.to_string(),
+        address: state.config.address,
+        remote_as: match &state.negotiated {
+            Some(negotiated) => negotiated.remote_as.to_string(),
+            None => state.config.remote_as.to_string().trim_start_matches("AS ").to_owned(),
+        },
+        description: state.config.description.clone(),
+        state: state.session.state().to_string(),
+        uptime_s: state.session.up_ms(now).map(|ms| ms / 1000),
+        accepted: accepted.iter().sum(),
+        accepted_by_family: accepted,
+        updates_received: counters.received.update,
+        messages_received: counters.received.total(),
+        messages_sent: counters.sent.total(),
+        octets_sent: state.written_octets,
+        flaps: counters.flaps,
+        last_error: counters.last_error.clone(),
+        negotiated: state.negotiated.as_deref().map(negotiated_view),
+        counters: json!({
+            "treated_as_withdraw": counters.treated_as_withdraw,
+            "attributes_discarded": counters.attributes_discarded,
+            "connect_attempts": counters.connect_attempts,
+            "connect_failures": counters.connect_failures,
+            "refused": counters.refused,
+            "established": counters.established,
+            "collisions": counters.collisions,
+            "announced_accepted": import.accepted,
+            "withdrawn": import.withdrawn,
+            "announced_rejected": import.rejected_total(),
+            "other_family": import.other_family,
+            "unknown_family": import.unknown_family,
+        }),
+    }
+}
+
+fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
+    let families = Family::ALL.into_iter().filter(|family| negotiated.family(*family));
+    NegotiatedView {
+        families: families.map(|family| family.to_string()).collect(),
+        router_id: negotiated.remote_router_id.to_string(),
+        hold_time_s: negotiated.hold_time_s,
+        four_octet_as: negotiated.codec.four_octet_as,
+        extended_messages: negotiated.codec.extended_messages,
+        route_refresh: negotiated.route_refresh,
+        enhanced_refresh: negotiated.enhanced_refresh,
+        add_path_receive: negotiated.codec.add_path_receive,
+        add_path_send: negotiated.codec.add_path_send,
+        graceful_restart: negotiated.graceful_restart.is_some(),
+    }
+}
+
+fn unknown(neighbor: &str) -> String {
+    format!("no neighbour is called {neighbor} or has that address; `thalweg show neighbors` lists them")
+}
+
+/// Views are plain data: they always have a JSON form.
+fn to_json(view: &impl serde::Serialize) -> Value {
+    serde_json::to_value(view).unwrap_or(Value::Null)
+}
+
+/// Resident set of the process now and at most, from the kernel's account; zeros where there is none.
+fn resident_bytes() -> (u64, u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    };
+    (field("VmRSS:"), field("VmHWM:"))
+}

@@ -1,0 +1,251 @@
+//! Taking another configuration while sessions run, and what this router originates itself.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use thalweg_base::IpPrefix;
+use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, NextHop};
+use thalweg_bgp::peer::{Millis, PeerId};
+use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
+use thalweg_bgp::session::config::ConfigDifference;
+use thalweg_bgp::session::{Connection, NeighborConfig, Session, StopReason};
+use thalweg_wire::bgp::{Family, Origin, attribute};
+
+use super::shards::Work;
+use super::slot::{PeerSlot, PeerState};
+use super::{Speaker, lock, log};
+use crate::config::{BgpConfig, Refiltered, diff};
+
+impl Speaker {
+    /// Announces the configured networks.
+    pub(super) fn originate(&self) {
+        self.change_networks(&self.config().networks, &[]);
+    }
+
+    fn change_networks(&self, added: &[IpPrefix], removed: &[IpPrefix]) {
+        let mut routes = RouteBatchBuilder::default();
+        let v4 = routes.push_attrs(self.local_attrs(NextHop::V4(Ipv4Addr::UNSPECIFIED)));
+        let v6 = NextHop::V6 { global: Ipv6Addr::UNSPECIFIED, link_local: None };
+        let v6 = routes.push_attrs(self.local_attrs(v6));
+        let both = removed.iter().map(|p| (p, true)).chain(added.iter().map(|p| (p, false)));
+        for (prefix, withdraw) in both {
+            match prefix {
+                IpPrefix::V4(prefix) => routes.push_v4(*prefix, 0, if withdraw { WITHDRAWN } else { v4 }),
+                IpPrefix::V6(prefix) => routes.push_v6(*prefix, 0, if withdraw { WITHDRAWN } else { v6 }),
+            }
+        }
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let work = Work {
+            slot: None,
+            epoch: 0,
+            routes: routes.finish(PeerId::LOCAL, now.seconds()),
+            after: Vec::new(),
+        };
+        let peers = self.peers();
+        for (index, shard) in self.shards.iter().enumerate() {
+            if work.routes.touches(index) {
+                shard.apply(index, &work, &peers, |changes| self.deliver(changes));
+            }
+        }
+        self.wake();
+    }
+
+    fn local_attrs(&self, next_hop: NextHop) -> AttrRef {
+        let mut builder = AttrsBuilder::default();
+        (builder.origin, builder.next_hop) = (Origin::Igp, next_hop);
+        // An empty AS_PATH is not too long.
+        let _ = builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &[]);
+        self.interner.intern(&mut builder)
+    }
+
+    /// Takes another configuration: only what differs is touched, and sessions whose settings are the same stay
+    /// up. What was done, in words.
+    pub fn reload(&self, new: Arc<BgpConfig>) -> Result<Vec<String>, String> {
+        let _one_at_a_time = lock(&self.reloading);
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let old = self.config();
+        let diff = diff(&old, &new);
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        let mut done = diff.restart.clone();
+        for neighbor in &diff.removed {
+            self.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
+            done.push(format!("neighbour {} removed", neighbor.name));
+        }
+        for neighbor in &diff.added {
+            self.add_neighbor(neighbor.clone(), false, now)
+                .map_err(|error| format!("neighbour {}: {error}", neighbor.name))?;
+            done.push(format!("neighbour {} added", neighbor.name));
+        }
+        for neighbor in &diff.reset {
+            self.network
+                .expect(neighbor, true)
+                .map_err(|error| format!("neighbour {}: {error}", neighbor.name))?;
+            self.for_neighbor(neighbor, now, |_, _, state| {
+                state.take_config(neighbor);
+                match neighbor.enabled {
+                    true => {
+                        state.session.handle_stop(StopReason::ConfigChanged, now);
+                        state.session.handle_start(now);
+                    }
+                    false => state.session.handle_stop(StopReason::Shutdown { text: String::new() }, now),
+                }
+            });
+            done.push(format!("neighbour {} begins anew", neighbor.name));
+        }
+        for neighbor in &diff.quiet {
+            self.for_neighbor(neighbor, now, |_, _, state| state.take_config(neighbor));
+            done.push(format!("neighbour {} has new settings", neighbor.name));
+        }
+        for each in &diff.refiltered {
+            self.for_neighbor(&each.neighbor, now, |speaker, slot, state| {
+                speaker.refilter(slot, state, each, &mut done);
+            });
+        }
+        for group in &diff.groups_changed {
+            self.refilter_dynamic(&new, group, now, &mut done);
+        }
+        for group in &diff.groups_removed {
+            self.retire_dynamic(group, now);
+            done.push(format!("group {group} has no dynamic neighbours any more"));
+        }
+        if !(diff.networks_added.is_empty() && diff.networks_removed.is_empty()) {
+            self.change_networks(&diff.networks_added, &diff.networks_removed);
+            let (added, removed) = (diff.networks_added.len(), diff.networks_removed.len());
+            done.push(format!("{added} networks announced, {removed} withdrawn"));
+        }
+        self.wake();
+        Ok(done)
+    }
+
+    fn for_neighbor(
+        &self,
+        neighbor: &NeighborConfig,
+        now: Millis,
+        act: impl FnOnce(&Self, &Arc<PeerSlot>, &mut PeerState),
+    ) {
+        let id = lock(&self.by_address).get(&neighbor.address).copied();
+        let Some(slot) = id.and_then(|id| self.slot(id.index())) else { return };
+        {
+            let mut state = slot.lock();
+            act(self, &slot, &mut state);
+            self.drive_alone(&slot, &mut state, now);
+        }
+        self.write_slot(&slot, now);
+    }
+
+    /// Ends a neighbour's session for good; its place is free when its routes are gone.
+    pub(super) fn retire(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
+        state.session.handle_stop(StopReason::Deconfigured, now);
+        self.drive_alone(slot, state, now);
+        if let Err(error) = self.network.expect(&state.config, false) {
+            log::refused(&state.config.name, &error.to_string());
+        }
+        lock(&self.by_address).remove(&state.config.address);
+        slot.free.store(true, Ordering::Release);
+    }
+
+    /// New policies for a session that stays: what it sends is asked for again, what it is sent is looked at
+    /// again.
+    fn refilter(
+        &self,
+        slot: &Arc<PeerSlot>,
+        state: &mut PeerState,
+        each: &Refiltered,
+        done: &mut Vec<String>,
+    ) {
+        state.take_config(&each.neighbor);
+        let name = &each.neighbor.name;
+        let Some(negotiated) = state.negotiated.clone() else {
+            done.push(format!("neighbour {name} has new policies"));
+            return;
+        };
+        if each.import {
+            self.set_import_policy(state, &negotiated);
+            let families = Family::ALL.into_iter().filter(|family| negotiated.family(*family));
+            let asked = families.filter(|family| state.session.refresh(*family)).count();
+            done.push(match asked {
+                0 => {
+                    format!("neighbour {name} has a new import policy; it offers no route refresh: reset it")
+                }
+                _ => format!("neighbour {name} has a new import policy and is asked for its routes"),
+            });
+        }
+        if each.export {
+            if let Some(sending) = &mut state.sending {
+                sending.moves = true;
+            }
+            self.regroup(slot, state);
+            done.push(format!("neighbour {name} has a new export policy and is sent the difference"));
+        }
+    }
+
+    /// Dynamic neighbours of a group whose range or template changed.
+    fn refilter_dynamic(&self, new: &BgpConfig, group: &Arc<str>, now: Millis, done: &mut Vec<String>) {
+        let Some(range) =
+            new.groups.iter().find(|each| each.name == *group).and_then(|each| each.dynamic.clone())
+        else {
+            return;
+        };
+        for slot in self.slots_in_use() {
+            let mut state = slot.lock();
+            if !state.dynamic || state.config.group.as_ref() != Some(group) {
+                continue;
+            }
+            if !range.contains(state.config.address) {
+                self.retire(&slot, &mut state, now);
+                continue;
+            }
+            let neighbor = Arc::new(range.neighbor(state.config.address));
+            match neighbor.difference(&state.config) {
+                ConfigDifference::Session => self.retire(&slot, &mut state, now),
+                ConfigDifference::Quiet => state.take_config(&neighbor),
+                ConfigDifference::None | ConfigDifference::Routes => {
+                    let each = Refiltered { neighbor, import: true, export: true };
+                    self.refilter(&slot, &mut state, &each, done);
+                    self.drive_alone(&slot, &mut state, now);
+                }
+            }
+        }
+    }
+
+    fn retire_dynamic(&self, group: &Arc<str>, now: Millis) {
+        for slot in self.slots_in_use() {
+            let mut state = slot.lock();
+            if state.dynamic && state.config.group.as_ref() == Some(group) {
+                self.retire(&slot, &mut state, now);
+            }
+        }
+    }
+
+    /// Ends all sessions, telling the neighbours.
+    pub fn shut_down(&self) {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        for slot in self.slots_in_use() {
+            {
+                let mut state = slot.lock();
+                state.session.handle_stop(StopReason::Shutdown { text: String::new() }, now);
+                self.drive_alone(&slot, &mut state, now);
+            }
+            self.write_slot(&slot, now);
+        }
+    }
+
+    /// Wakes whatever sleeps.
+    pub fn wake_all(&self) {
+        self.wake();
+    }
+
+    /// A new session in the place of one that panicked.
+    pub(super) fn replace_session(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
+        if state.negotiated.is_some() {
+            self.down(slot, state, [false; 2]);
+        }
+        state.session = Session::new(state.config.clone(), slot.id, self.seed ^ now.0);
+        state.session.handle_start(now);
+        for connection in Connection::ALL {
+            state.links[connection as usize] = None;
+        }
+        self.drive_alone(slot, state, now);
+    }
+}

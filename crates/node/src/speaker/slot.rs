@@ -1,0 +1,299 @@
+//! A neighbour's place: its session, its connections, and what waits to be written to it.
+//!
+//! Everything that changes is behind one lock, which whoever works for the neighbour holds for one turn. The
+//! atomics beside it say whether a turn is worth while, so that nobody takes the lock in vain.
+
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thalweg_bgp::export::{DumpKind, GATHER_BYTES_MAX, Member, SLICES_MAX};
+use thalweg_bgp::peer::{Millis, PeerId};
+use thalweg_bgp::session::{Connection, Importer, Negotiated, NeighborConfig, Session};
+
+use thalweg_wire::bgp::Family;
+
+use super::lanes::GroupSlot;
+use super::log;
+use super::network::ByteStream;
+
+/// Octets taken from a socket in one turn. With what was left of the turn before, the longest message fits.
+pub(super) const READ_BYTES: usize = 64 << 10;
+
+/// Octets written to one neighbour before others have their turn.
+const WRITE_TURN_BYTES: usize = 4 << 20;
+
+/// A connection of a session.
+pub(super) struct Link {
+    pub(super) stream: Box<dyn ByteStream>,
+    /// We began to connect and do not know yet.
+    pub(super) connecting: bool,
+    pub(super) registered: bool,
+    /// The socket has taken all it can.
+    pub(super) full: bool,
+    /// The beginning of a message whose rest has not come, or what was read and is not worked off yet.
+    pub(super) unread: Vec<u8>,
+    /// Messages of the session, before those of its group.
+    control: Vec<u8>,
+    control_written: usize,
+}
+
+impl Link {
+    pub(super) fn new(stream: Box<dyn ByteStream>, connecting: bool) -> Self {
+        Self {
+            stream,
+            connecting,
+            registered: false,
+            full: false,
+            unread: Vec::new(),
+            control: Vec::new(),
+            control_written: 0,
+        }
+    }
+}
+
+/// A session that is up, as far as sending goes.
+pub(super) struct Sending {
+    pub(super) connection: Connection,
+    pub(super) group: Arc<GroupSlot>,
+    pub(super) member: Member,
+    /// A dump it is to get.
+    pub(super) wants: Option<DumpKind>,
+    /// It is to go to another group as soon as no message is cut by it.
+    pub(super) moves: bool,
+}
+
+/// What the lock guards.
+pub(super) struct PeerState {
+    pub(super) session: Session,
+    pub(super) config: Arc<NeighborConfig>,
+    pub(super) importer: Importer,
+    pub(super) links: [Option<Link>; 2],
+    pub(super) negotiated: Option<Arc<Negotiated>>,
+    pub(super) sending: Option<Sending>,
+    pub(super) written_octets: u64,
+    /// Made for an address that a dynamic range covers; goes when the session goes.
+    pub(super) dynamic: bool,
+}
+
+/// A neighbour's place.
+pub(super) struct PeerSlot {
+    pub(super) id: PeerId,
+    state: Mutex<PeerState>,
+    readable: AtomicBool,
+    writable: AtomicBool,
+    want_write: AtomicBool,
+    /// When its timers want to run.
+    pub(super) deadline_ms: AtomicU64,
+    /// Raised when a session ends; see `shards`.
+    pub(super) epoch: AtomicU32,
+    /// Withdrawals of a session's end that have not been finished.
+    withdrawals: AtomicU32,
+    /// Routes of it in the RIB, by family.
+    pub(super) paths: [AtomicI64; 2],
+    /// Nobody uses the place.
+    pub(super) free: AtomicBool,
+}
+
+impl PeerSlot {
+    pub(super) fn new(id: PeerId, state: PeerState) -> Self {
+        Self {
+            id,
+            state: Mutex::new(state),
+            readable: AtomicBool::new(false),
+            writable: AtomicBool::new(false),
+            want_write: AtomicBool::new(false),
+            deadline_ms: AtomicU64::new(0),
+            epoch: AtomicU32::new(0),
+            withdrawals: AtomicU32::new(0),
+            paths: Default::default(),
+            free: AtomicBool::new(false),
+        }
+    }
+
+    /// The state, for one turn. Whoever takes it calls [`Self::write`] after letting go of it.
+    pub(super) fn lock(&self) -> MutexGuard<'_, PeerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note_ready(&self, readable: bool, writable: bool) {
+        if readable {
+            self.readable.store(true, Ordering::Release);
+        }
+        if writable {
+            self.writable.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether there may be something to read; asked once, then it has to become readable again or
+    /// [`Self::note_ready`] has to be called.
+    pub(super) fn take_readable(&self) -> bool {
+        self.readable.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes how many routes of it a shard has, and had.
+    pub(super) fn count_paths(&self, family: Family, before: usize, after: usize) {
+        if before != after {
+            self.paths[family.index()].fetch_add(after as i64 - before as i64, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.free.load(Ordering::Acquire)
+    }
+
+    pub(super) fn withdrawals_begin(&self, count: usize) {
+        self.withdrawals.fetch_add(count as u32, Ordering::AcqRel);
+    }
+
+    pub(super) fn withdrawal_finished(&self) {
+        self.withdrawals.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether routes of an ended session are still being withdrawn. A new session waits for it.
+    pub(super) fn is_withdrawing(&self) -> bool {
+        self.withdrawals.load(Ordering::Acquire) > 0
+    }
+
+    /// Asks for a write, and does it unless another thread is at it: then that one does. Whether the group has
+    /// something to do for it: a dump that it wants, or that waited for it.
+    pub(super) fn write(&self, now: Millis) -> bool {
+        let mut group_wanted = false;
+        self.want_write.store(true, Ordering::Release);
+        while self.want_write.load(Ordering::Acquire) {
+            let mut state = match self.state.try_lock() {
+                Ok(state) => state,
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(std::sync::TryLockError::WouldBlock) => return group_wanted,
+            };
+            while self.want_write.swap(false, Ordering::AcqRel) {
+                if self.writable.swap(false, Ordering::AcqRel) {
+                    state.links.iter_mut().flatten().for_each(|link| link.full = false);
+                }
+                group_wanted |= state.write(now);
+            }
+            self.deadline_ms.store(state.next_deadline_ms(), Ordering::Release);
+        }
+        group_wanted
+    }
+}
+
+impl PeerState {
+    pub(super) fn take_config(&mut self, config: &Arc<NeighborConfig>) {
+        self.config = config.clone();
+        self.session.set_config(config.clone());
+        if self.negotiated.is_some() {
+            self.importer.set_config(config);
+        }
+    }
+
+    pub(super) fn next_deadline_ms(&self) -> u64 {
+        self.session.next_deadline().map_or(u64::MAX, |deadline| deadline.0)
+    }
+
+    /// Gives the neighbour the NOTIFICATION before the connection goes, unless it is in the middle of a message.
+    pub(super) fn last_words(&mut self, connection: Connection) {
+        let sending = self.sending.as_ref().filter(|sending| sending.connection == connection);
+        let within = sending.is_some_and(|sending| sending.member.inside_message());
+        if let (Some(link), false) = (&mut self.links[connection as usize], within) {
+            self.session.poll_output(connection, &mut link.control);
+            link.flush_control();
+        }
+    }
+
+    /// Writes what the sockets take; whether the group has something to do for it.
+    fn write(&mut self, now: Millis) -> bool {
+        let mut progress = false;
+        for connection in Connection::ALL {
+            let Some(link) = &mut self.links[connection as usize] else { continue };
+            if link.connecting {
+                continue;
+            }
+            self.session.poll_output(connection, &mut link.control);
+            let sending = self.sending.as_mut().filter(|sending| sending.connection == connection);
+            let moves = sending.as_ref().is_some_and(|sending| sending.moves);
+            match link.write(sending.map(|sending| &mut sending.member), moves) {
+                Ok(written) => {
+                    self.written_octets += written as u64;
+                    progress |= written > 0;
+                    if written > 0 {
+                        self.session.handle_written(connection, now);
+                    }
+                    self.session.note_pending_output(connection, link.full, now);
+                }
+                // Reading will say the same, and with it the session learns of it.
+                Err(_) => link.full = true,
+            }
+        }
+        let Some(Sending { group, member, wants, moves, .. }) = &self.sending else { return false };
+        if *moves {
+            return !member.inside_message();
+        }
+        if wants.is_none() && member.needs().is_some() {
+            log::lagging(&self.config.name);
+            group.wants.store(true, Ordering::Release);
+            return true;
+        }
+        if progress && member.has_dump() {
+            group.dumps_can_go_on.store(true, Ordering::Release);
+            return true;
+        }
+        false
+    }
+}
+
+impl Link {
+    /// Writes messages of the session and of its group until there is nothing more, the socket is full, or the
+    /// turn is over. A message that was begun is always finished before anything else.
+    fn write(&mut self, mut member: Option<&mut Member>, moves: bool) -> io::Result<usize> {
+        let mut total = 0;
+        while !self.full && total < WRITE_TURN_BYTES {
+            let within = member.as_ref().is_some_and(|member| member.inside_message());
+            let ready = match &mut member {
+                Some(member) if within || !moves => member.gather(GATHER_BYTES_MAX),
+                _ => 0,
+            };
+            let control = if within { &[][..] } else { &self.control[self.control_written..] };
+            if control.len() + ready == 0 {
+                break;
+            }
+            let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(64);
+            if !control.is_empty() {
+                slices.push(IoSlice::new(control));
+            }
+            slices.extend(member.iter().flat_map(|member| member.slices()).take(SLICES_MAX - 1));
+            let asked: usize = slices.iter().map(|slice| slice.len()).sum();
+            let written = match self.stream.write_vectored(&slices) {
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.full = true;
+                    break;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            total += written;
+            let of_control = written.min(control.len());
+            self.control_written += of_control;
+            if self.control_written == self.control.len() {
+                self.control.clear();
+                self.control_written = 0;
+            }
+            if let Some(member) = member.as_deref_mut() {
+                member.advance(written - of_control);
+            }
+            // A short write of a non-blocking socket means that it is full; the next one would only say so.
+            self.full = written < asked;
+        }
+        Ok(total)
+    }
+
+    /// Writes what is left of the session's own messages, as far as the socket takes it now.
+    fn flush_control(&mut self) {
+        // A socket that is full or broken takes no last words.
+        if self.stream.write_vectored(&[IoSlice::new(&self.control[self.control_written..])]).is_ok() {
+            self.control.clear();
+            self.control_written = 0;
+        }
+    }
+}

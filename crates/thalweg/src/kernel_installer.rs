@@ -1,0 +1,191 @@
+//! Best routes into the kernel: what the node wants installed, in the words of the kernel's port.
+//!
+//! A next hop that moves has its prefixes installed again. With next-hop objects the kernel would move them by
+//! itself, and take routes twice as fast (docs/kernel-routes.md); that is not wired yet.
+
+use std::collections::HashMap;
+
+use thalweg_base::{Address, IpPrefix, Prefix};
+use thalweg_node::fib::{HopNumber, Install, Outlet, RouteInstaller, Underlay, UnderlayTarget, Way};
+use thalweg_ports::kernel::{
+    ApplyReport, KernelError, KernelRoute, KernelRoutes, NetworkView, RepairReport, RouteChange, RouteTarget,
+};
+
+/// Installs what an outlet wants into one of the kernel's tables.
+#[derive(Debug)]
+pub(crate) struct KernelInstaller {
+    kernel: KernelRoutes,
+    targets: HashMap<HopNumber, RouteTarget>,
+    changes: Vec<RouteChange>,
+    report: ApplyReport,
+    error: Option<KernelError>,
+}
+
+impl KernelInstaller {
+    /// An installer into this table.
+    pub(crate) fn new(kernel: KernelRoutes) -> Self {
+        let (targets, changes, report) = (HashMap::new(), Vec::new(), ApplyReport::default());
+        Self { kernel, targets, changes, report, error: None }
+    }
+
+    /// What became of the changes since the last call, and why the kernel could not be reached, if it could not.
+    /// Routes that were lost so are found again by [`Self::repair`].
+    pub(crate) fn take_report(&mut self) -> (ApplyReport, Option<KernelError>) {
+        (std::mem::take(&mut self.report), self.error.take())
+    }
+
+    /// Removes what a predecessor left.
+    pub(crate) fn remove_stale(&mut self) -> Result<ApplyReport, KernelError> {
+        self.kernel.remove_all()
+    }
+
+    /// Finds and mends drift.
+    pub(crate) fn repair(&mut self, outlet: &Outlet) -> Result<RepairReport, KernelError> {
+        let desired = outlet.desired().map(|(prefix, way)| KernelRoute { prefix, target: target(way) });
+        self.kernel.repair(desired)
+    }
+
+    fn collect<A: Address>(&mut self, items: &[Install<A>])
+    where
+        IpPrefix: From<Prefix<A>>,
+    {
+        for item in items {
+            let prefix = IpPrefix::from(item.prefix);
+            let target = item.hop.map(|hop| self.targets.get(&hop).copied());
+            match target {
+                Some(Some(target)) => self.changes.push(RouteChange::Replace(KernelRoute { prefix, target })),
+                // The outlet says what a hop means before it uses it; nothing is installed without.
+                Some(None) => {}
+                None => self.changes.push(RouteChange::Delete(prefix)),
+            }
+        }
+    }
+}
+
+impl RouteInstaller for KernelInstaller {
+    fn moves_prefixes(&self) -> bool {
+        false
+    }
+
+    fn set_hop(&mut self, hop: HopNumber, way: Way) {
+        self.targets.insert(hop, target(way));
+    }
+
+    fn install_v4(&mut self, items: &[Install<u32>]) {
+        self.collect(items);
+    }
+
+    fn install_v6(&mut self, items: &[Install<u128>]) {
+        self.collect(items);
+    }
+
+    fn finish(&mut self) {
+        match self.kernel.apply(&self.changes) {
+            Ok(report) => self.report.add(report),
+            Err(error) => self.error = Some(error),
+        }
+        self.changes.clear();
+    }
+}
+
+fn target(way: Way) -> RouteTarget {
+    match way {
+        Way::Neighbor { address, link } => RouteTarget::Gateway { address, interface: Some(link) },
+        Way::Discard => RouteTarget::Blackhole,
+    }
+}
+
+/// What next hops resolve to in the kernel's eyes: links are its interfaces. Routes through links that are down lead
+/// nowhere.
+pub(crate) fn underlay(view: &NetworkView) -> Underlay {
+    let is_up = |index: u32| view.link(index).is_some_and(|link| link.is_up);
+    let others = view.routes.iter().filter_map(|route| {
+        let target = match route.target? {
+            RouteTarget::Interface(link) => is_up(link).then_some(UnderlayTarget::Connected { link }),
+            RouteTarget::Gateway { interface: Some(link), .. } if !is_up(link) => None,
+            RouteTarget::Gateway { address, interface } => {
+                Some(UnderlayTarget::Gateway { address, link: interface })
+            }
+            RouteTarget::Blackhole | RouteTarget::Unreachable => Some(UnderlayTarget::Discard),
+            RouteTarget::Object(_) => None,
+        };
+        Some((route.prefix, target?))
+    });
+    let own = view.addresses.iter().filter_map(|own| {
+        let prefix = match own.address {
+            std::net::IpAddr::V4(address) => Prefix::new(u32::from(address), 32).ok()?.into(),
+            std::net::IpAddr::V6(address) => Prefix::new(u128::from(address), 128).ok()?.into(),
+        };
+        Some((prefix, UnderlayTarget::Local))
+    });
+    Underlay::new(others.chain(own))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use crate::test_namespace::{in_namespace, ip};
+    use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop};
+    use thalweg_bgp::peer::PeerId;
+    use thalweg_bgp::route::{Change, Changes, Chosen};
+    use thalweg_node::fib::OutletConfig;
+    use thalweg_ports::kernel::KernelOptions;
+
+    /// Best routes `20.0.n.0/24`, all by one next hop.
+    fn changes(next_hop: [u8; 4], count: u32) -> Changes {
+        let mut builder = AttrsBuilder::default();
+        builder.next_hop = NextHop::V4(next_hop.into());
+        let attrs = Interner::new(7).intern(&mut builder);
+        let change = |n: u32| Change {
+            prefix: Prefix::new(0x1400_0000 + (n << 8), 24).expect("24 is a length"),
+            old: None,
+            new: Some(Chosen { attrs: attrs.clone(), peer: PeerId(1), local_id: 1 }),
+            further: None,
+        };
+        Changes { v4: (0..count).map(change).collect(), ..Changes::default() }
+    }
+
+    #[test]
+    fn best_routes_reach_the_kernel_and_follow_their_next_hop() {
+        in_namespace(
+            "kernel_installer::tests::best_routes_reach_the_kernel_and_follow_their_next_hop",
+            || {
+                for command in [
+                    "link add v0 type veth peer name v1",
+                    "link set v0 up",
+                    "link set v1 up",
+                    "address add 198.18.0.1/24 dev v0",
+                    "route add 20.0.0.0/16 via 198.18.0.9 proto 116 metric 116",
+                ] {
+                    ip(command);
+                }
+                let now = || underlay(&NetworkView::read(116).unwrap());
+                let kernel = KernelRoutes::open(KernelOptions::default()).unwrap();
+                let mut installer = KernelInstaller::new(kernel);
+                assert_eq!(installer.remove_stale().unwrap().deleted, 1);
+                let mut outlet = Outlet::new(OutletConfig::default(), now());
+
+                // By a router behind a gateway, for which there is no route at first.
+                outlet.handle_changes(&changes([192, 0, 2, 1], 300), &mut installer);
+                assert_eq!(installer.take_report().0.replaced, 0);
+                ip("route add 192.0.2.0/24 via 198.18.0.2");
+                outlet.set_underlay(now(), &mut installer);
+                assert_eq!(installer.take_report().0.replaced, 300);
+                assert!(ip("route show 20.0.7.0/24").contains("via 198.18.0.2 dev v0 proto 116"));
+                ip("route change 192.0.2.0/24 via 198.18.0.3");
+                outlet.set_underlay(now(), &mut installer);
+                assert!(ip("route show 20.0.7.0/24").contains("via 198.18.0.3"));
+
+                ip("route del 20.0.7.0/24");
+                let report = installer.repair(&outlet).unwrap();
+                assert_eq!((report.good, report.missing, report.failed), (299, 1, 0), "{report}");
+
+                // The next hop becomes our own address: everything is taken out.
+                outlet.handle_changes(&changes([198, 18, 0, 1], 300), &mut installer);
+                let (report, error) = installer.take_report();
+                assert!(report.deleted == 300 && error.is_none(), "{report:?} {error:?}");
+                assert!(installer.repair(&outlet).unwrap().is_clean());
+            },
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! Neighbours over TCP: the speaker's idea of a network on real sockets.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use thalweg_bgp::peer::PeerKind;
+use thalweg_bgp::session::NeighborConfig;
+use thalweg_bgp::session::config::RemoteAs;
+use thalweg_node::speaker::{ByteStream, Incoming, Network};
+use thalweg_ports::tcp::{
+    HopLimit, ListenOptions, Listener, Md5Key, Progress, SocketOptions, Stream, TcpError, connect,
+};
+
+/// Listening sockets, and how neighbours are connected to.
+pub(super) struct TcpNetwork {
+    listeners: Vec<Listener>,
+}
+
+impl TcpNetwork {
+    /// Listens on all of the addresses.
+    pub(super) fn listen(addresses: &[SocketAddr]) -> Result<Self, TcpError> {
+        let options = ListenOptions::default();
+        let listeners = addresses.iter().map(|address| Listener::bind(*address, &options));
+        Ok(Self { listeners: listeners.collect::<Result<_, _>>()? })
+    }
+}
+
+impl Network for TcpNetwork {
+    fn register_listeners(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.listeners.iter().try_for_each(|listener| {
+            registry.register(&mut SourceFd(&listener.as_fd().as_raw_fd()), token, Interest::READABLE)
+        })
+    }
+
+    fn accept(&self) -> io::Result<Option<Incoming>> {
+        for listener in &self.listeners {
+            if let Some((stream, remote)) = listener.accept().map_err(io::Error::other)? {
+                return Ok(Some(Incoming { stream: Box::new(TcpStream(stream)), remote }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn connect(&self, neighbor: &NeighborConfig) -> io::Result<Box<dyn ByteStream>> {
+        let remote = SocketAddr::new(neighbor.address, neighbor.transport.port);
+        let key = key(neighbor)?;
+        let local = neighbor.transport.local_address;
+        let stream = connect(local, remote, &options(neighbor), key.as_ref()).map_err(io::Error::other)?;
+        Ok(Box::new(TcpStream(stream)))
+    }
+
+    fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()> {
+        let key = if expected { key(neighbor)? } else { None };
+        if neighbor.transport.password.is_none() {
+            return Ok(());
+        }
+        let length = if neighbor.address.is_ipv4() { 32 } else { 128 };
+        for listener in &self.listeners {
+            if listener.address().is_ipv4() == neighbor.address.is_ipv4() {
+                listener.set_md5_key(neighbor.address, length, key.as_ref()).map_err(io::Error::other)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn key(neighbor: &NeighborConfig) -> io::Result<Option<Md5Key>> {
+    let password = neighbor.transport.password.as_ref();
+    password.map(|secret| Md5Key::new(secret.reveal().as_bytes())).transpose().map_err(io::Error::other)
+}
+
+fn options(neighbor: &NeighborConfig) -> SocketOptions {
+    let transport = &neighbor.transport;
+    let hop_limit = match (transport.ttl_security_hops, transport.multihop_ttl) {
+        (Some(hops), _) => HopLimit::Gtsm(hops),
+        (None, Some(ttl)) => HopLimit::Send(ttl),
+        (None, None) if is_external(neighbor) && !neighbor.address.is_loopback() => HopLimit::Send(1),
+        (None, None) => HopLimit::Any,
+    };
+    SocketOptions { hop_limit, ..SocketOptions::default() }
+}
+
+/// A neighbour of another AS is next door unless its configuration says otherwise.
+fn is_external(neighbor: &NeighborConfig) -> bool {
+    match neighbor.remote_as {
+        RemoteAs::One(asn) => neighbor.kind(asn) == PeerKind::External,
+        RemoteAs::AnyOf(_) | RemoteAs::Any => false,
+    }
+}
+
+/// A connection.
+struct TcpStream(Stream);
+
+impl ByteStream for TcpStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        progress(self.0.read(buffer))
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        progress(self.0.write_vectored(slices))
+    }
+
+    fn connected(&mut self) -> Option<io::Result<()>> {
+        match self.0.connected() {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(error) => Some(Err(io::Error::other(error))),
+        }
+    }
+
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((self.0.local_address().map_err(io::Error::other)?, self.0.remote_address()))
+    }
+
+    fn apply(&mut self, neighbor: &NeighborConfig) -> io::Result<()> {
+        self.0.apply(&options(neighbor)).map_err(io::Error::other)
+    }
+
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut SourceFd(&self.0.as_fd().as_raw_fd()), token, interest)
+    }
+}
+
+fn progress(result: Result<Progress, TcpError>) -> io::Result<usize> {
+    match result {
+        Ok(Progress::Bytes(octets)) => Ok(octets),
+        Ok(Progress::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        Ok(Progress::Closed) => Ok(0),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}

@@ -1,0 +1,256 @@
+//! `thalweg show`, `reload`, `neighbor`: questions and commands to a router that runs, over its control socket.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use serde_json::Value;
+use thalweg_node::control::{
+    Line, MemoryView, NeighborView, Request, RibView, RouteFilter, RouteView, UpdateGroupView,
+};
+
+use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
+use crate::tables::{byte_size, count, table};
+use crate::{Failure, print};
+
+pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
+    let request = match &args.thing {
+        ShowThing::Neighbors => Request::Neighbors,
+        ShowThing::Neighbor { neighbor } => Request::Neighbor { neighbor: neighbor.clone() },
+        ShowThing::Routes(filter) => Request::Routes(RouteFilter {
+            inside: filter.inside.clone(),
+            neighbor: filter.neighbor.clone(),
+            through_as: filter.through_as,
+            origin_as: filter.origin_as,
+            community: filter.community.clone(),
+            family: filter.family.clone(),
+            best: filter.best,
+            limit: filter.limit,
+        }),
+        ShowThing::Route { destination, exact, why } => {
+            Request::Route { destination: destination.clone(), exact: *exact, why: *why }
+        }
+        ShowThing::Rib => Request::Rib,
+        ShowThing::UpdateGroups => Request::UpdateGroups,
+        ShowThing::Memory => Request::Memory,
+        ShowThing::Functions => Request::Functions,
+    };
+    match format {
+        Format::Json => ask(&args.socket, &request, |item| print(&format!("{item}\n"))),
+        Format::Human => {
+            let mut items = Vec::new();
+            // Tables need all rows; routes come in thousands and are printed as they come.
+            let streams = matches!(request, Request::Routes(_));
+            if streams {
+                print(&format!("{}\n", ROUTE_COLUMNS))?;
+            }
+            ask(&args.socket, &request, |item| {
+                if streams {
+                    return print(&route_line(parse(item)?));
+                }
+                items.push(item);
+                Ok(())
+            })?;
+            print(&render(&request, items)?)
+        }
+    }
+}
+
+pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
+    let mut changes = 0;
+    ask(&args.socket, &Request::Reload, |item| {
+        changes += 1;
+        match (format, item) {
+            (Format::Human, Value::String(text)) => print(&format!("{text}\n")),
+            (_, item) => print(&format!("{item}\n")),
+        }
+    })?;
+    match (format, changes) {
+        (Format::Human, 0) => print("nothing changed\n"),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {
+    let neighbor = args.neighbor.clone();
+    let request = match &args.command {
+        NeighborCommand::Refresh => Request::Refresh { neighbor },
+        NeighborCommand::Reset { text } => {
+            Request::Reset { neighbor, text: text.clone().unwrap_or_default() }
+        }
+        NeighborCommand::Shutdown { text } => {
+            Request::Shutdown { neighbor, text: text.clone().unwrap_or_default() }
+        }
+        NeighborCommand::Start => Request::Start { neighbor },
+    };
+    ask(&args.socket, &request, |_| Ok(()))
+}
+
+/// Sends a request and hands out the items of the answer.
+fn ask(
+    socket: &Path,
+    request: &Request,
+    mut item: impl FnMut(Value) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let lost = |error: std::io::Error| {
+        let name = socket.display();
+        Failure::Control(match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
+                format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
+            }
+            std::io::ErrorKind::PermissionDenied => format!("{name} may not be opened: try as root"),
+            _ => format!("{name}: {error}"),
+        })
+    };
+    let mut stream = UnixStream::connect(socket).map_err(lost)?;
+    let text = serde_json::to_string(request).map_err(|error| Failure::Control(error.to_string()))?;
+    stream.write_all(format!("{text}\n").as_bytes()).map_err(lost)?;
+    for line in BufReader::new(stream).lines() {
+        let line = serde_json::from_str(&line.map_err(lost)?)
+            .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))?;
+        match line {
+            Line::Item(value) => item(value)?,
+            Line::Done { .. } => return Ok(()),
+            Line::Error(error) => return Err(Failure::Control(error)),
+        }
+    }
+    Err(Failure::Control("the router ended in the middle of its answer".to_owned()))
+}
+
+fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
+    serde_json::from_value(item)
+        .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))
+}
+
+fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>, Failure> {
+    items.into_iter().map(parse).collect()
+}
+
+fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
+    Ok(match request {
+        Request::Neighbors => neighbors(&parse_all(items)?),
+        Request::Neighbor { .. } => items.iter().map(|item| format!("{item:#}\n")).collect(),
+        Request::Route { .. } => route(&parse_all(items)?),
+        Request::Rib => parse_all::<RibView>(items)?.iter().map(rib).collect(),
+        Request::UpdateGroups => groups(&parse_all(items)?),
+        Request::Memory => parse_all::<MemoryView>(items)?.iter().map(memory).collect(),
+        _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
+    })
+}
+
+fn neighbors(neighbors: &[NeighborView]) -> String {
+    let rows = neighbors.iter().map(|each| {
+        vec![
+            each.name.clone(),
+            each.address.to_string(),
+            each.remote_as.clone(),
+            each.state.clone(),
+            each.uptime_s.map_or_else(String::new, uptime),
+            count(each.accepted),
+            count(each.updates_received),
+            each.last_error.clone().unwrap_or_default(),
+        ]
+    });
+    let header = ["Neighbour", "Address", "AS", "State", "Up", "Routes", "UPDATEs in", "Last error"];
+    table(&header, &[5, 6], rows)
+}
+
+fn uptime(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours) {
+        (0, 0) => format!("{minutes}:{:02}", seconds % 60),
+        (0, _) => format!("{hours}:{minutes:02}:{:02}", seconds % 60),
+        _ => format!("{days}d {hours:02}h{minutes:02}"),
+    }
+}
+
+const ROUTE_COLUMNS: &str = "   prefix             next hop         neighbour        pref  med   AS path";
+
+fn route_line(route: RouteView) -> String {
+    let mark = match (route.best, route.stale) {
+        (true, false) => "* ",
+        (true, true) => "*S",
+        (false, true) => " S",
+        (false, false) => "  ",
+    };
+    let origin = route
+        .origin
+        .chars()
+        .next()
+        .map_or('?', |c| if c == 'i' && route.origin == "incomplete" { '?' } else { c });
+    format!(
+        "{mark} {:<18} {:<16} {:<16} {:<5} {:<5} {} {origin}\n",
+        route.prefix,
+        route.next_hop,
+        route.neighbor,
+        route.local_pref,
+        route.med.map_or_else(String::new, |med| med.to_string()),
+        route.as_path,
+    )
+}
+
+/// A route in full.
+fn route(routes: &[RouteView]) -> String {
+    if routes.is_empty() {
+        return "no route\n".to_owned();
+    }
+    let mut text = String::new();
+    for route in routes {
+        let best = if route.best { ", best" } else { "" };
+        let stale = if route.stale { ", stale" } else { "" };
+        text += &format!("{} from {}{best}{stale}\n", route.prefix, route.neighbor);
+        text +=
+            &format!("    next hop {}, AS path {}, origin {}\n", route.next_hop, route.as_path, route.origin);
+        let med = route.med.map_or_else(String::new, |med| format!(", MED {med}"));
+        text += &format!("    local preference {}{med}, {} s old\n", route.local_pref, route.age_s);
+        if !route.communities.is_empty() {
+            text += &format!("    communities {}\n", route.communities.join(" "));
+        }
+        if let Some(why) = &route.why {
+            text += &format!("    {why}\n");
+        }
+    }
+    text
+}
+
+fn rib(view: &RibView) -> String {
+    let rows = ["IPv4", "IPv6"].iter().enumerate().map(|(family, name)| {
+        vec![(*name).to_owned(), count(view.prefixes[family]), count(view.paths[family])]
+    });
+    let attributes = count(view.attribute_sets);
+    format!(
+        "{}{attributes} attribute sets in {} shards, scheduling {}\n",
+        table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
+        view.shards,
+        view.scheduling
+    )
+}
+
+fn groups(groups: &[UpdateGroupView]) -> String {
+    let rows = groups.iter().map(|group| {
+        vec![
+            group.group.to_string(),
+            group.members.to_string(),
+            byte_size(group.log_bytes),
+            count(group.messages),
+            count(group.lagging),
+            group.view.clone(),
+        ]
+    });
+    table(
+        &["Group", "Members", "Waiting", "UPDATEs", "Fell behind", "What its members share"],
+        &[0, 1, 2, 3, 4],
+        rows,
+    )
+}
+
+fn memory(view: &MemoryView) -> String {
+    let rows = [
+        ("Prefixes and routes", view.rib),
+        ("Attribute sets", view.attributes),
+        ("Encoded, not yet taken", view.update_groups),
+        ("Resident in all", view.resident),
+        ("Resident at most", view.resident_peak),
+    ];
+    table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), byte_size(octets)]))
+}

@@ -1,0 +1,425 @@
+//! What the two ends of a session can do (RFC 5492), one optional parameter of OPEN.
+//!
+//! Those that this router understands are fields; the others are kept as they came, for display. Repeated
+//! capabilities add up where they are lists, and the last one counts where they are single values (RFC 5492 4
+//! leaves it open), except a role: two different ones are an error (RFC 9234 4.2).
+
+use std::fmt;
+
+use super::notification::{Notification, error, open_error};
+use super::{AfiSafi, Family};
+
+/// Capability codes.
+pub mod capability {
+    /// Multiprotocol extensions (RFC 4760).
+    pub const MULTIPROTOCOL: u8 = 1;
+    /// Route refresh (RFC 2918).
+    pub const ROUTE_REFRESH: u8 = 2;
+    /// IPv6 next hops of IPv4 routes (RFC 8950).
+    pub const EXTENDED_NEXT_HOP: u8 = 5;
+    /// Messages of more than 4096 octets (RFC 8654).
+    pub const EXTENDED_MESSAGE: u8 = 6;
+    /// Roles (RFC 9234).
+    pub const ROLE: u8 = 9;
+    /// Graceful restart (RFC 4724, 8538).
+    pub const GRACEFUL_RESTART: u8 = 64;
+    /// AS numbers of four octets (RFC 6793).
+    pub const FOUR_OCTET_AS: u8 = 65;
+    /// Several paths of a prefix (RFC 7911).
+    pub const ADD_PATH: u8 = 69;
+    /// Enhanced route refresh (RFC 7313).
+    pub const ENHANCED_REFRESH: u8 = 70;
+    /// Long-lived graceful restart (RFC 9494).
+    pub const LONG_LIVED_GRACEFUL_RESTART: u8 = 71;
+    /// Name of the host (draft-walton-bgp-hostname-capability).
+    pub const FQDN: u8 = 73;
+    /// Name and version of the program (draft-ietf-idr-version-capability).
+    pub const SOFTWARE_VERSION: u8 = 75;
+}
+
+/// Which of two ways several paths of a prefix may go (RFC 7911), from the view of who says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddPath {
+    /// Of which routes.
+    pub family: AfiSafi,
+    /// It can receive them.
+    pub receive: bool,
+    /// It wants to send them.
+    pub send: bool,
+}
+
+/// A kind of next hop that routes of a family may have (RFC 8950).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExtendedNextHop {
+    /// The routes. The subsequent identifier takes two octets here.
+    pub afi: u16,
+    /// The routes' subsequent identifier.
+    pub safi: u16,
+    /// The next hop.
+    pub next_hop_afi: u16,
+}
+
+/// A family whose routes a restarting router wants to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RestartFamily {
+    /// Which.
+    pub family: AfiSafi,
+    /// It kept forwarding by them over its restart.
+    pub forwarding: bool,
+}
+
+/// Graceful restart (RFC 4724 3, RFC 8538 2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GracefulRestart {
+    /// It has just restarted.
+    pub restarting: bool,
+    /// It keeps routes over NOTIFICATIONs too (RFC 8538).
+    pub notification: bool,
+    /// How long its restart may take; 12 bits.
+    pub time_s: u16,
+    /// The families it can do this for; none: it only helps others.
+    pub families: Vec<RestartFamily>,
+}
+
+/// A family whose routes may stay stale for long (RFC 9494). Only shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LongLivedFamily {
+    /// Which.
+    pub family: AfiSafi,
+    /// It kept forwarding by them over its restart.
+    pub forwarding: bool,
+    /// How long stale routes may stay; 24 bits.
+    pub time_s: u32,
+}
+
+/// Name of the host. Only shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HostName {
+    /// Its name.
+    pub host: Vec<u8>,
+    /// The domain it is in.
+    pub domain: Vec<u8>,
+}
+
+/// A capability that is not understood here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct UnknownCapability {
+    /// Its code.
+    pub code: u8,
+    /// Its value, at most 255 octets.
+    pub value: Vec<u8>,
+}
+
+/// What one end says it can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Capabilities {
+    /// Whose routes it takes. Without any it is IPv4 unicast (RFC 4760 8, see [`Self::supports`]).
+    pub families: Vec<AfiSafi>,
+    /// It can be asked to send everything again.
+    pub route_refresh: bool,
+    /// It marks beginning and end of that.
+    pub enhanced_refresh: bool,
+    /// It takes messages of up to 65,535 octets.
+    pub extended_message: bool,
+    /// Its AS number, if it knows those of four octets.
+    pub four_octet_as: Option<u32>,
+    /// Several paths of a prefix.
+    pub add_path: Vec<AddPath>,
+    /// Next hops of another family than the routes.
+    pub extended_next_hop: Vec<ExtendedNextHop>,
+    /// Graceful restart.
+    pub graceful_restart: Option<GracefulRestart>,
+    /// Its role, as the number on the wire (RFC 9234 4.1: 0 provider, 1 route server, 2 its client, 3 customer,
+    /// 4 peer).
+    pub role: Option<u8>,
+    /// Long-lived graceful restart.
+    pub long_lived: Vec<LongLivedFamily>,
+    /// Name of the host.
+    pub host_name: Option<HostName>,
+    /// Name and version of the program.
+    pub software_version: Option<Vec<u8>>,
+    /// Everything else, in the order it came.
+    pub unknown: Vec<UnknownCapability>,
+}
+
+impl Capabilities {
+    /// Whether routes of the family are taken.
+    pub fn supports(&self, family: Family) -> bool {
+        self.families.contains(&family.into()) || (self.families.is_empty() && family == Family::Ipv4)
+    }
+
+    /// What was said about several paths of a prefix, if anything.
+    pub fn add_path(&self, family: Family) -> Option<AddPath> {
+        self.add_path.iter().copied().find(|each| each.family == family.into())
+    }
+
+    /// Whether IPv4 unicast routes may have IPv6 next hops.
+    pub fn ipv4_with_ipv6_next_hop(&self) -> bool {
+        self.extended_next_hop.contains(&ExtendedNextHop { afi: 1, safi: 1, next_hop_afi: 2 })
+    }
+
+    /// Adds the capabilities of one optional parameter.
+    pub(super) fn parse(&mut self, mut rest: &[u8]) -> Result<(), Notification> {
+        while !rest.is_empty() {
+            let Some((&[code, length], after)) = rest.split_first_chunk::<2>() else {
+                return Err(malformed());
+            };
+            let Some((value, after)) = after.split_at_checked(usize::from(length)) else {
+                return Err(malformed());
+            };
+            rest = after;
+            self.add(code, value)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, code: u8, value: &[u8]) -> Result<(), Notification> {
+        match code {
+            capability::MULTIPROTOCOL => {
+                let &[high, low, _, safi] = sized::<4>(value)?;
+                add_once(&mut self.families, AfiSafi { afi: u16::from_be_bytes([high, low]), safi });
+            }
+            capability::ROUTE_REFRESH => {
+                sized::<0>(value)?;
+                self.route_refresh = true;
+            }
+            capability::ENHANCED_REFRESH => {
+                sized::<0>(value)?;
+                self.enhanced_refresh = true;
+            }
+            capability::EXTENDED_MESSAGE => {
+                sized::<0>(value)?;
+                self.extended_message = true;
+            }
+            capability::FOUR_OCTET_AS => self.four_octet_as = Some(u32::from_be_bytes(*sized(value)?)),
+            capability::EXTENDED_NEXT_HOP => {
+                for &[a, b, c, d, e, f] in records::<6>(value)? {
+                    let next = ExtendedNextHop {
+                        afi: u16::from_be_bytes([a, b]),
+                        safi: u16::from_be_bytes([c, d]),
+                        next_hop_afi: u16::from_be_bytes([e, f]),
+                    };
+                    add_once(&mut self.extended_next_hop, next);
+                }
+            }
+            capability::ADD_PATH => self.add_paths(value)?,
+            capability::GRACEFUL_RESTART => self.graceful_restart = Some(graceful_restart(value)?),
+            capability::ROLE => {
+                let &[role] = sized::<1>(value)?;
+                if self.role.is_some_and(|before| before != role) {
+                    return Err(Notification::new(error::OPEN, open_error::ROLE_MISMATCH));
+                }
+                self.role = Some(role);
+            }
+            capability::LONG_LIVED_GRACEFUL_RESTART if value.len().is_multiple_of(7) => {
+                self.long_lived.extend(value.as_chunks::<7>().0.iter().map(long_lived_family));
+            }
+            capability::FQDN if self.host_name.is_none() && host_name(value).is_some() => {
+                self.host_name = host_name(value);
+            }
+            capability::SOFTWARE_VERSION if self.software_version.is_none() && counted(value).is_some() => {
+                self.software_version = counted(value).map(|(text, _)| text.to_vec());
+            }
+            _ => self.unknown.push(UnknownCapability { code, value: value.to_vec() }),
+        }
+        Ok(())
+    }
+
+    /// The last word about a family counts; a way that does not exist says nothing (RFC 7911 4).
+    fn add_paths(&mut self, value: &[u8]) -> Result<(), Notification> {
+        for &[high, low, safi, ways] in records::<4>(value)? {
+            let family = AfiSafi { afi: u16::from_be_bytes([high, low]), safi };
+            if !(1..=3).contains(&ways) {
+                continue;
+            }
+            self.add_path.retain(|each| each.family != family);
+            self.add_path.push(AddPath { family, receive: ways & 1 != 0, send: ways & 2 != 0 });
+        }
+        Ok(())
+    }
+
+    /// Appends all of them. A value beyond 255 octets is cut at a whole record: it has no longer form.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        for family in &self.families {
+            let [high, low] = family.afi.to_be_bytes();
+            write_one(out, capability::MULTIPROTOCOL, &[high, low, 0, family.safi]);
+        }
+        for (said, code) in [
+            (self.route_refresh, capability::ROUTE_REFRESH),
+            (self.enhanced_refresh, capability::ENHANCED_REFRESH),
+            (self.extended_message, capability::EXTENDED_MESSAGE),
+        ] {
+            if said {
+                write_one(out, code, &[]);
+            }
+        }
+        let next_hops = self.extended_next_hop.iter().map(|each| {
+            let ([a, b], [c, d]) = (each.afi.to_be_bytes(), each.safi.to_be_bytes());
+            let [e, f] = each.next_hop_afi.to_be_bytes();
+            [a, b, c, d, e, f]
+        });
+        write_records(out, capability::EXTENDED_NEXT_HOP, next_hops);
+        if let Some(asn) = self.four_octet_as {
+            write_one(out, capability::FOUR_OCTET_AS, &asn.to_be_bytes());
+        }
+        if let Some(role) = self.role {
+            write_one(out, capability::ROLE, &[role]);
+        }
+        if let Some(restart) = &self.graceful_restart {
+            write_one(out, capability::GRACEFUL_RESTART, &restart_value(restart));
+        }
+        let add_path = self.add_path.iter().map(|each| {
+            let [high, low] = each.family.afi.to_be_bytes();
+            [high, low, each.family.safi, u8::from(each.receive) | u8::from(each.send) << 1]
+        });
+        write_records(out, capability::ADD_PATH, add_path);
+        let long_lived = self.long_lived.iter().map(|each| {
+            let ([high, low], [_, a, b, c]) = (each.family.afi.to_be_bytes(), each.time_s.to_be_bytes());
+            [high, low, each.family.safi, u8::from(each.forwarding) << 7, a, b, c]
+        });
+        write_records(out, capability::LONG_LIVED_GRACEFUL_RESTART, long_lived);
+        if let Some(HostName { host, domain }) = &self.host_name {
+            let mut value = Vec::new();
+            push_counted(&mut value, host, VALUE_OCTETS_MAX - 2);
+            let room = VALUE_OCTETS_MAX - 1 - value.len();
+            push_counted(&mut value, domain, room);
+            write_one(out, capability::FQDN, &value);
+        }
+        if let Some(version) = &self.software_version {
+            let mut value = Vec::new();
+            push_counted(&mut value, version, VALUE_OCTETS_MAX - 1);
+            write_one(out, capability::SOFTWARE_VERSION, &value);
+        }
+        for each in &self.unknown {
+            write_one(out, each.code, &each.value);
+        }
+    }
+}
+
+/// Octets of one value at most.
+const VALUE_OCTETS_MAX: usize = 255;
+
+fn write_one(out: &mut Vec<u8>, code: u8, value: &[u8]) {
+    let value = value.get(..VALUE_OCTETS_MAX).unwrap_or(value);
+    out.extend_from_slice(&[code, value.len() as u8]);
+    out.extend_from_slice(value);
+}
+
+/// As many capabilities of the code as the records need; none for no record.
+fn write_records<const N: usize>(out: &mut Vec<u8>, code: u8, records: impl Iterator<Item = [u8; N]>) {
+    let records: Vec<[u8; N]> = records.collect();
+    for some in records.chunks(VALUE_OCTETS_MAX / N) {
+        write_one(out, code, some.as_flattened());
+    }
+}
+
+fn restart_value(restart: &GracefulRestart) -> Vec<u8> {
+    let bits = u16::from(restart.restarting) << 15 | u16::from(restart.notification) << 14;
+    let mut value = (bits | restart.time_s & 0x0fff).to_be_bytes().to_vec();
+    // 63 families are all that fit.
+    for each in restart.families.iter().take((VALUE_OCTETS_MAX - 2) / 4) {
+        value.extend_from_slice(&each.family.afi.to_be_bytes());
+        value.extend_from_slice(&[each.family.safi, u8::from(each.forwarding) << 7]);
+    }
+    value
+}
+
+fn graceful_restart(value: &[u8]) -> Result<GracefulRestart, Notification> {
+    let Some((first, families)) = value.split_first_chunk::<2>() else { return Err(malformed()) };
+    let first = u16::from_be_bytes(*first);
+    let families = records::<4>(families)?.iter().map(|&[high, low, safi, flags]| RestartFamily {
+        family: AfiSafi { afi: u16::from_be_bytes([high, low]), safi },
+        forwarding: flags & 0x80 != 0,
+    });
+    Ok(GracefulRestart {
+        restarting: first & 0x8000 != 0,
+        notification: first & 0x4000 != 0,
+        time_s: first & 0x0fff,
+        families: families.collect(),
+    })
+}
+
+fn long_lived_family(&[high, low, safi, flags, a, b, c]: &[u8; 7]) -> LongLivedFamily {
+    LongLivedFamily {
+        family: AfiSafi { afi: u16::from_be_bytes([high, low]), safi },
+        forwarding: flags & 0x80 != 0,
+        time_s: u32::from_be_bytes([0, a, b, c]),
+    }
+}
+
+fn host_name(value: &[u8]) -> Option<HostName> {
+    let (host, rest) = counted(value)?;
+    let (domain, _) = counted(rest)?;
+    Some(HostName { host: host.to_vec(), domain: domain.to_vec() })
+}
+
+/// A text behind an octet with its length, and what follows.
+fn counted(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&length, rest) = value.split_first()?;
+    rest.split_at_checked(usize::from(length))
+}
+
+/// Appends a text behind its length, cut to what the value has room for.
+fn push_counted(value: &mut Vec<u8>, text: &[u8], room: usize) {
+    let text = text.get(..room).unwrap_or(text);
+    value.push(text.len() as u8);
+    value.extend_from_slice(text);
+}
+
+fn sized<const N: usize>(value: &[u8]) -> Result<&[u8; N], Notification> {
+    value.try_into().map_err(|_| malformed())
+}
+
+fn records<const N: usize>(value: &[u8]) -> Result<&[[u8; N]], Notification> {
+    match value.as_chunks::<N>() {
+        (records, []) => Ok(records),
+        _ => Err(malformed()),
+    }
+}
+
+fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+/// RFC 5492 names no error for this.
+fn malformed() -> Notification {
+    Notification::new(error::OPEN, open_error::UNSPECIFIC)
+}
+
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words: Vec<String> = self.families.iter().map(|each| each.to_string()).collect();
+        for (said, word) in [
+            (self.route_refresh, "route-refresh"),
+            (self.enhanced_refresh, "enhanced-refresh"),
+            (self.extended_message, "extended-message"),
+            (self.ipv4_with_ipv6_next_hop(), "extended-next-hop"),
+        ] {
+            words.extend(said.then(|| word.to_owned()));
+        }
+        words.extend(self.four_octet_as.map(|asn| format!("as4 {asn}")));
+        words.extend(self.role.map(|role| format!("role {role}")));
+        for each in &self.add_path {
+            let ways = match (each.receive, each.send) {
+                (true, true) => "both",
+                (true, false) => "receive",
+                _ => "send",
+            };
+            words.push(format!("add-path {} {ways}", each.family));
+        }
+        if let Some(restart) = &self.graceful_restart {
+            words.push(format!("graceful-restart {} s", restart.time_s));
+        }
+        words.extend((!self.long_lived.is_empty()).then(|| "long-lived-graceful-restart".to_owned()));
+        if let Some(HostName { host, .. }) = &self.host_name {
+            words.push(format!("host {}", String::from_utf8_lossy(host)));
+        }
+        if let Some(version) = &self.software_version {
+            words.push(format!("version {}", String::from_utf8_lossy(version)));
+        }
+        words.extend(self.unknown.iter().map(|each| format!("unknown {}", each.code)));
+        f.write_str(&words.join(", "))
+    }
+}

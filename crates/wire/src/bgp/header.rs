@@ -1,0 +1,202 @@
+//! The header that every message begins with, and cutting a stream of bytes into messages.
+//!
+//! ```text
+//! marker: 16 octets of ones | length: 2 octets, header included | type: 1 octet | body
+//! ```
+//!
+//! RFC 4271 4.1 and 6.1, RFC 8654 (longer messages once both ends said so; OPEN and KEEPALIVE stay short).
+
+use std::fmt;
+
+use super::notification::{Notification, error, header_error};
+
+/// Octets of the header.
+pub const HEADER_LENGTH: usize = 19;
+/// The longest message without RFC 8654.
+pub const MESSAGE_LENGTH_MAX: usize = 4096;
+/// The longest message with RFC 8654.
+pub const EXTENDED_MESSAGE_LENGTH_MAX: usize = 65_535;
+
+const MARKER: [u8; 16] = [0xff; 16];
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MessageKind {
+    /// OPEN
+    Open = 1,
+    /// UPDATE
+    Update = 2,
+    /// NOTIFICATION
+    Notification = 3,
+    /// KEEPALIVE
+    Keepalive = 4,
+    /// ROUTE-REFRESH (RFC 2918)
+    RouteRefresh = 5,
+}
+
+impl MessageKind {
+    /// The kind of this type octet.
+    pub const fn from_octet(octet: u8) -> Option<Self> {
+        match octet {
+            1 => Some(Self::Open),
+            2 => Some(Self::Update),
+            3 => Some(Self::Notification),
+            4 => Some(Self::Keepalive),
+            5 => Some(Self::RouteRefresh),
+            _ => None,
+        }
+    }
+
+    /// Octets a message of the kind has at least, header included. That of ROUTE-REFRESH is left to
+    /// [`RouteRefresh::parse`](super::RouteRefresh::parse), because RFC 7313 gives it an error of its own.
+    const fn length_min(self) -> usize {
+        match self {
+            Self::Open => 29,
+            Self::Update => 23,
+            Self::Notification => 21,
+            Self::Keepalive | Self::RouteRefresh => HEADER_LENGTH,
+        }
+    }
+
+    /// Octets it has at most where messages of up to `max` were agreed on.
+    const fn length_max(self, max: usize) -> usize {
+        match self {
+            Self::Keepalive => HEADER_LENGTH,
+            Self::Open => MESSAGE_LENGTH_MAX,
+            _ => max,
+        }
+    }
+}
+
+impl fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "OPEN",
+            Self::Update => "UPDATE",
+            Self::Notification => "NOTIFICATION",
+            Self::Keepalive => "KEEPALIVE",
+            Self::RouteRefresh => "ROUTE-REFRESH",
+        })
+    }
+}
+
+/// A whole message at the beginning of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// What it is.
+    pub kind: MessageKind,
+    /// What follows the header.
+    pub body: &'a [u8],
+    /// Octets of the message, header included: the next one begins there.
+    pub length: usize,
+}
+
+/// Why bytes cannot be a message. Nothing that follows on the connection can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// The marker is not all ones.
+    NotSynchronized,
+    /// No message of the kind has this length.
+    Length {
+        /// What the header says.
+        length: u16,
+    },
+    /// There is no such kind of message.
+    Kind {
+        /// The type octet.
+        octet: u8,
+    },
+}
+
+impl HeaderError {
+    /// What the neighbour is told.
+    pub fn notification(self) -> Notification {
+        let (subcode, data) = match self {
+            Self::NotSynchronized => (header_error::NOT_SYNCHRONIZED, Vec::new()),
+            Self::Length { length } => (header_error::BAD_LENGTH, length.to_be_bytes().to_vec()),
+            Self::Kind { octet } => (header_error::BAD_TYPE, vec![octet]),
+        };
+        Notification { code: error::HEADER, subcode, data }
+    }
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSynchronized => f.write_str("expected a marker of ones"),
+            Self::Length { length } => write!(f, "no message of its kind has length {length}"),
+            Self::Kind { octet } => write!(f, "there is no message of type {octet}"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+/// The first message of a stream; `None` if it is not whole yet. A bad header is found as soon as the header
+/// is there, whatever its length claims.
+#[inline]
+pub fn frame(bytes: &[u8], length_max: usize) -> Result<Option<Frame<'_>>, HeaderError> {
+    let Some((header, _)) = bytes.split_first_chunk::<HEADER_LENGTH>() else { return Ok(None) };
+    if header[..16] != MARKER {
+        return Err(HeaderError::NotSynchronized);
+    }
+    let claimed = u16::from_be_bytes([header[16], header[17]]);
+    let length = usize::from(claimed);
+    let Some(kind) = MessageKind::from_octet(header[18]) else {
+        // The length is looked at first (RFC 4271 6.1).
+        return Err(match length {
+            HEADER_LENGTH.. if length <= length_max => HeaderError::Kind { octet: header[18] },
+            _ => HeaderError::Length { length: claimed },
+        });
+    };
+    if length < kind.length_min() || length > kind.length_max(length_max) {
+        return Err(HeaderError::Length { length: claimed });
+    }
+    Ok(bytes.get(HEADER_LENGTH..length).map(|body| Frame { kind, body, length }))
+}
+
+/// Appends the header of a message whose body follows; [`finish_message`] puts the length in.
+pub fn begin_message(out: &mut Vec<u8>, kind: MessageKind) -> usize {
+    let start = out.len();
+    out.extend_from_slice(&MARKER);
+    out.extend_from_slice(&[0, 0, kind as u8]);
+    start
+}
+
+/// Ends the message that began at `start` and says its length. The caller keeps to the bound that was agreed
+/// on; a message beyond what the field can say is refused and taken back.
+pub fn finish_message(out: &mut Vec<u8>, start: usize) -> Result<usize, MessageTooLong> {
+    let length = out.len() - start;
+    match (u16::try_from(length), out.get_mut(start + 16..start + 18)) {
+        (Ok(number), Some(field)) => {
+            field.copy_from_slice(&number.to_be_bytes());
+            Ok(length)
+        }
+        _ => {
+            out.truncate(start);
+            Err(MessageTooLong { length })
+        }
+    }
+}
+
+/// A message was put together that is longer than any may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageTooLong {
+    /// Octets it would have.
+    pub length: usize,
+}
+
+impl fmt::Display for MessageTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a message of {} octets; the most is {EXTENDED_MESSAGE_LENGTH_MAX}", self.length)
+    }
+}
+
+impl std::error::Error for MessageTooLong {}
+
+/// Appends a KEEPALIVE.
+pub fn write_keepalive(out: &mut Vec<u8>) {
+    out.extend_from_slice(&MARKER);
+    out.extend_from_slice(&[0, HEADER_LENGTH as u8, MessageKind::Keepalive as u8]);
+}

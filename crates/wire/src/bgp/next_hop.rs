@@ -1,0 +1,49 @@
+//! Next hops as they stand in messages: 4, 16 or 32 octets.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A next hop. An IPv6 one may come with its link-local address (RFC 2545).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NextHop {
+    /// An IPv4 address.
+    V4(Ipv4Addr),
+    /// An IPv6 address, of an IPv6 route or (RFC 8950) of an IPv4 one.
+    V6 {
+        /// The global address.
+        global: Ipv6Addr,
+        /// The link-local address, where the neighbour sent one.
+        link_local: Option<Ipv6Addr>,
+    },
+}
+
+impl NextHop {
+    /// The address that is compared, resolved and printed.
+    pub fn address(self) -> IpAddr {
+        match self {
+            Self::V4(address) => address.into(),
+            Self::V6 { global, .. } => global.into(),
+        }
+    }
+
+    /// Of 4, 16 or 32 octets; there is no other. A second address that is not link-local says nothing and is
+    /// left out (RFC 2545 3).
+    pub fn from_octets(octets: &[u8]) -> Option<Self> {
+        if let Ok(four) = <[u8; 4]>::try_from(octets) {
+            return Some(Self::V4(four.into()));
+        }
+        let (global, rest) = octets.split_first_chunk::<16>()?;
+        let global = Ipv6Addr::from(*global);
+        if rest.is_empty() {
+            return Some(Self::V6 { global, link_local: None });
+        }
+        let second = Ipv6Addr::from(<[u8; 16]>::try_from(rest).ok()?);
+        Some(Self::V6 { global, link_local: second.is_unicast_link_local().then_some(second) })
+    }
+}
+
+impl fmt::Display for NextHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address().fmt(f)
+    }
+}

@@ -1,0 +1,89 @@
+//! ROUTE-REFRESH: asking for all routes again (RFC 2918), and the marks around the answer (RFC 7313).
+
+use std::fmt;
+
+use super::header::{MessageKind, begin_message, finish_message};
+use super::notification::{Notification, error, header_error};
+use super::{AfiSafi, HEADER_LENGTH};
+
+/// What a ROUTE-REFRESH says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RefreshKind {
+    /// Send everything again.
+    Request = 0,
+    /// Everything comes again from here.
+    Begin = 1,
+    /// Everything came; what did not is gone.
+    End = 2,
+}
+
+impl fmt::Display for RefreshKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "request",
+            Self::Begin => "begin",
+            Self::End => "end",
+        })
+    }
+}
+
+/// A ROUTE-REFRESH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RouteRefresh {
+    /// Of which routes.
+    pub family: AfiSafi,
+    /// What it says.
+    pub kind: RefreshKind,
+}
+
+impl RouteRefresh {
+    /// Reads the body of a message; `None` for a kind that is not known, which is ignored (RFC 7313 5). Filters
+    /// that follow a request (RFC 5291) were never agreed on and are ignored too.
+    pub fn parse(body: &[u8]) -> Result<Option<Self>, Notification> {
+        let Some((&[afi_high, afi_low, subtype, safi], rest)) = body.split_first_chunk::<4>() else {
+            return Err(bad_length(body));
+        };
+        let kind = match subtype {
+            0 => RefreshKind::Request,
+            1 => RefreshKind::Begin,
+            2 => RefreshKind::End,
+            _ => return Ok(None),
+        };
+        if kind != RefreshKind::Request && !rest.is_empty() {
+            return Err(marks_length(body));
+        }
+        Ok(Some(Self { family: AfiSafi { afi: u16::from_be_bytes([afi_high, afi_low]), safi }, kind }))
+    }
+
+    /// Appends the message.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let start = begin_message(out, MessageKind::RouteRefresh);
+        out.extend_from_slice(&self.family.afi.to_be_bytes());
+        out.extend_from_slice(&[self.kind as u8, self.family.safi]);
+        // 23 octets are not too long.
+        let _ = finish_message(out, start);
+    }
+}
+
+impl fmt::Display for RouteRefresh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ROUTE-REFRESH {} {}", self.kind, self.family)
+    }
+}
+
+/// A message too short to say what it is.
+fn bad_length(body: &[u8]) -> Notification {
+    let length = (body.len() + HEADER_LENGTH) as u16;
+    Notification::with_data(error::HEADER, header_error::BAD_LENGTH, &length.to_be_bytes())
+}
+
+/// A mark with a wrong length; the data is the whole message (RFC 7313 5).
+fn marks_length(body: &[u8]) -> Notification {
+    let mut data = Vec::with_capacity(HEADER_LENGTH + body.len());
+    let start = begin_message(&mut data, MessageKind::RouteRefresh);
+    data.extend_from_slice(body);
+    // What was received fits.
+    let _ = finish_message(&mut data, start);
+    Notification { code: error::ROUTE_REFRESH, subcode: 1, data }
+}

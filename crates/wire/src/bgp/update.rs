@@ -1,0 +1,304 @@
+//! UPDATE: routes withdrawn and announced, and the path attributes of the latter.
+//!
+//! ```text
+//! length | withdrawn prefixes | length | path attributes | announced prefixes
+//! ```
+//!
+//! [`Update::parse`] looks at everything once and decides (RFC 7606): the session ends (`Err`), the announced
+//! routes are withdrawn ([`Verdict::TreatAsWithdraw`]), or they count, perhaps without some attributes
+//! ([`Update::discards`]). What it returns borrows the message; nothing is copied or allocated, and nothing that
+//! is read from it later can fail.
+
+mod print;
+mod problem;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::net::Ipv4Addr;
+
+pub use problem::{AttributeProblem, Discards, Fault};
+
+use super::attribute as a;
+use super::notification::{Notification, error, update_error};
+use super::view::{Attribute, Attributes};
+use super::{AfiSafi, Codec, Family, NextHop, Nlri, Origin, as_path};
+
+/// Where a neighbour is, as far as it decides what its attributes may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PeerSide {
+    /// In another AS, and not in our confederation.
+    #[default]
+    External,
+    /// In another member AS of our confederation (RFC 5065).
+    Confederation,
+    /// In our (member) AS.
+    Internal,
+}
+
+/// A set of attribute type codes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CodeSet([u64; 4]);
+
+impl CodeSet {
+    /// No code.
+    pub const EMPTY: Self = Self([0; 4]);
+
+    /// The set with one more.
+    #[must_use]
+    pub const fn with(mut self, code: u8) -> Self {
+        self.0[(code >> 6) as usize] |= 1 << (code & 63);
+        self
+    }
+
+    /// Whether it is in the set.
+    #[inline]
+    pub const fn contains(&self, code: u8) -> bool {
+        self.0[(code >> 6) as usize] >> (code & 63) & 1 != 0
+    }
+
+    /// Adds a code; says whether it was not there.
+    #[inline]
+    pub fn insert(&mut self, code: u8) -> bool {
+        let new = !self.contains(code);
+        *self = self.with(code);
+        new
+    }
+}
+
+/// What is known of a neighbour when its messages are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PeerFacts {
+    /// Where it is.
+    pub side: PeerSide,
+    /// This router is a member of a confederation.
+    pub in_confederation: bool,
+    /// Attributes that the operator wants left out, whatever they say: a way out where a network is hurt by
+    /// something that travels in an attribute nobody here needs. Those that carry prefixes, and ORIGIN, AS_PATH
+    /// and NEXT_HOP, are never left out.
+    pub discard: CodeSet,
+}
+
+/// What counts of the routes that a message announces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// They count.
+    #[default]
+    Good,
+    /// All of them are withdrawn instead. The attributes mean nothing.
+    TreatAsWithdraw(AttributeProblem),
+}
+
+/// Prefixes of one of the families that routes are kept of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MpNlri<'a> {
+    /// IPv4 unicast.
+    Ipv4(Nlri<'a, u32>),
+    /// IPv6 unicast.
+    Ipv6(Nlri<'a, u128>),
+}
+
+impl MpNlri<'_> {
+    /// The family.
+    pub fn family(&self) -> Family {
+        match self {
+            Self::Ipv4(_) => Family::Ipv4,
+            Self::Ipv6(_) => Family::Ipv6,
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Ipv4(routes) => routes.len(),
+            Self::Ipv6(routes) => routes.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// MP_REACH_NLRI of a family that routes are kept of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MpReach<'a> {
+    /// Where the routes lead.
+    pub next_hop: NextHop,
+    /// The prefixes.
+    pub routes: MpNlri<'a>,
+}
+
+/// AGGREGATOR with an AS number of four octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Aggregator {
+    /// The AS that made the aggregate.
+    pub asn: u32,
+    /// The router that did.
+    pub address: Ipv4Addr,
+}
+
+impl Aggregator {
+    /// The value of the attribute with four octets.
+    pub fn to_octets(self) -> [u8; 8] {
+        let ([a, b, c, d], [e, f, g, h]) = (self.asn.to_be_bytes(), self.address.octets());
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// An UPDATE, checked.
+#[derive(Clone, Debug)]
+pub struct Update<'a> {
+    /// IPv4 prefixes withdrawn. They come before whatever is announced.
+    pub withdrawn: Nlri<'a, u32>,
+    /// IPv4 prefixes announced with NEXT_HOP.
+    pub reach_v4: Nlri<'a, u32>,
+    /// Prefixes withdrawn by MP_UNREACH_NLRI.
+    pub mp_unreach: Option<MpNlri<'a>>,
+    /// Prefixes announced by MP_REACH_NLRI.
+    pub mp_reach: Option<MpReach<'a>>,
+    /// What counts of the announced routes.
+    pub verdict: Verdict,
+    /// ORIGIN.
+    pub origin: Origin,
+    /// NEXT_HOP; there whenever `reach_v4` is not empty and the verdict is good.
+    pub next_hop: Option<Ipv4Addr>,
+    /// MULTI_EXIT_DISC.
+    pub med: Option<u32>,
+    /// LOCAL_PREF; never from outside.
+    pub local_pref: Option<u32>,
+    /// Attributes that were left out, and why.
+    pub discards: Discards,
+    /// Families of MP_REACH_NLRI and MP_UNREACH_NLRI that no routes are kept of; their prefixes were not
+    /// looked at.
+    pub foreign_reach: Option<AfiSafi>,
+    /// See `foreign_reach`.
+    pub foreign_unreach: Option<AfiSafi>,
+    /// The field of attributes, as far as it can be read.
+    field: &'a [u8],
+    /// Codes that [`Self::attributes`] leaves out.
+    left_out: CodeSet,
+    four_octet_as: bool,
+    as_path: &'a [u8],
+    as4_path: Option<&'a [u8]>,
+    aggregator: Option<Aggregator>,
+}
+
+impl<'a> Update<'a> {
+    /// Reads the body of a message. An error ends the session.
+    #[inline]
+    pub fn parse(body: &'a [u8], codec: &Codec, peer: &PeerFacts) -> Result<Self, Notification> {
+        let Some((withdrawn, attributes, reach)) = split(body) else {
+            return Err(Notification::new(error::UPDATE, update_error::MALFORMED_ATTRIBUTE_LIST));
+        };
+        reader::read(withdrawn, attributes, reach, codec, peer)
+    }
+
+    /// Reads the three fields of an UPDATE that were kept apart, as MRT files do for the attributes of a route.
+    pub fn from_parts(
+        withdrawn: &'a [u8],
+        attributes: &'a [u8],
+        reach: &'a [u8],
+        codec: &Codec,
+        peer: &PeerFacts,
+    ) -> Result<Self, Notification> {
+        reader::read(withdrawn, attributes, reach, codec, peer)
+    }
+
+    /// The attributes in the order of the message, checked, each code once, without those that were left out
+    /// and without MP_REACH_NLRI, MP_UNREACH_NLRI, AS4_PATH and AS4_AGGREGATOR, which other fields of this view
+    /// speak for. Values are as they stand: AS_PATH and AGGREGATOR have two-octet AS numbers where the codec
+    /// says so, see [`Self::as_path`] and [`Self::aggregator`]. Flags are as they should be: without
+    /// FLAG_EXTENDED and unused bits, and FLAG_PARTIAL only where there may be one.
+    #[inline]
+    pub fn attributes(&self) -> RawAttributes<'a> {
+        RawAttributes { inner: Attributes::new(self.field), seen: self.left_out }
+    }
+
+    /// The path with four-octet AS numbers: that of the message, or put together in `scratch`.
+    #[inline]
+    pub fn as_path<'s>(&self, scratch: &'s mut Vec<u8>) -> &'s [u8]
+    where
+        'a: 's,
+    {
+        if self.four_octet_as {
+            return self.as_path;
+        }
+        scratch.clear();
+        match self.as4_path {
+            Some(as4_path) => as_path::merge(self.as_path, as4_path, scratch),
+            None => as_path::widen(self.as_path, scratch),
+        }
+        scratch
+    }
+
+    /// The field of attributes as it stands.
+    pub fn field(&self) -> &'a [u8] {
+        self.field
+    }
+
+    /// AGGREGATOR, or AS4_AGGREGATOR in its place (RFC 6793 4.2.3).
+    pub fn aggregator(&self) -> Option<Aggregator> {
+        self.aggregator
+    }
+
+    /// The family whose initial routes have all been sent (RFC 4724 2).
+    pub fn end_of_rib(&self) -> Option<Family> {
+        let plain = self.withdrawn.is_empty() && self.reach_v4.is_empty();
+        if !plain || self.verdict != Verdict::Good || self.mp_reach.is_some() {
+            return None;
+        }
+        if self.field.is_empty() {
+            return Some(Family::Ipv4);
+        }
+        // Nothing but an empty MP_UNREACH_NLRI.
+        let mut attributes = Attributes::new(self.field);
+        let only = attributes.next()?.code == a::MP_UNREACH_NLRI && attributes.next().is_none();
+        self.mp_unreach.filter(|routes| only && routes.is_empty()).map(|routes| routes.family())
+    }
+
+    /// Whether any route of a kept family is announced.
+    #[inline]
+    pub fn announces(&self) -> bool {
+        !self.reach_v4.is_empty() || self.mp_reach.is_some_and(|reach| !reach.routes.is_empty())
+    }
+}
+
+/// The three fields of a body.
+#[inline]
+fn split(body: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (length, rest) = body.split_first_chunk::<2>()?;
+    let (withdrawn, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    let (length, rest) = rest.split_first_chunk::<2>()?;
+    let (attributes, reach) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    Some((withdrawn, attributes, reach))
+}
+
+/// Goes through the attributes of an UPDATE, see [`Update::attributes`].
+#[derive(Clone, Debug)]
+pub struct RawAttributes<'a> {
+    inner: Attributes<'a>,
+    seen: CodeSet,
+}
+
+impl<'a> Iterator for RawAttributes<'a> {
+    type Item = Attribute<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Attribute<'a>> {
+        loop {
+            let attribute = self.inner.next()?;
+            if self.seen.insert(attribute.code) {
+                return Some(Attribute { flags: clean_flags(attribute.flags), ..attribute });
+            }
+        }
+    }
+}
+
+/// The flags that mean something: PARTIAL only does for optional transitive attributes.
+#[inline]
+const fn clean_flags(flags: u8) -> u8 {
+    const BOTH: u8 = a::FLAG_OPTIONAL | a::FLAG_TRANSITIVE;
+    if flags & BOTH == BOTH { flags & (BOTH | a::FLAG_PARTIAL) } else { flags & BOTH }
+}
