@@ -39,12 +39,12 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(net: &'a Net, change: impl FnOnce(Spec) -> Spec) -> Option<Stage<'a>> {
+    fn new(net: &'a Net, change: impl FnOnce(Spec) -> Spec) -> Stage<'a> {
         net.add_addresses(End::Right, [STEADY, MONITOR, TROUBLE].into_iter());
         let mut spec = Spec::new(End::Left);
         spec.families = Vec::new();
         spec.others = vec![(STEADY, STEADY_AS), (MONITOR, MONITOR_AS), (TROUBLE, TROUBLE_AS)];
-        Some(Stage { net, thalweg: Thalweg::start_in(net, change(spec))? })
+        Stage { net, thalweg: Thalweg::start_in(net, change(spec)) }
     }
 
     fn config(&self, speakers: &[(Ipv4Addr, u32)], monitored: bool) -> ClientConfig {
@@ -115,7 +115,7 @@ fn table(prefixes: usize, seed: u64) -> Table {
 #[test]
 fn a_connection_that_is_half_open() {
     let Some(net) = Net::new() else { return };
-    let Some(mut stage) = Stage::new(&net, |spec| Spec { hold_time_s: 3, ..spec }) else { return };
+    let mut stage = Stage::new(&net, |spec| Spec { hold_time_s: 3, ..spec });
     let steady = stage.steady();
     let mut config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
     config.hold_time_s = 3;
@@ -137,7 +137,7 @@ fn a_connection_that_is_half_open() {
 fn a_neighbour_that_stops_reading() {
     let Some(net) = Net::new() else { return };
     let with_bird = |spec: Spec| Spec { families: vec![Family::V4], ..spec };
-    let Some(mut stage) = Stage::new(&net, with_bird) else { return };
+    let mut stage = Stage::new(&net, with_bird);
     let spec = Spec { families: vec![Family::V4], ..Spec::new(End::Right) };
     let make: Make = crate::bird::make;
     let Some(mut bird) = make(&net, spec) else { return };
@@ -165,7 +165,7 @@ fn a_neighbour_that_stops_reading() {
 #[test]
 fn a_neighbour_that_sends_garbage() {
     let Some(net) = Net::new() else { return };
-    let Some(mut stage) = Stage::new(&net, |spec| spec) else { return };
+    let mut stage = Stage::new(&net, |spec| spec);
     let steady = stage.steady();
     let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
     let daemon = config.daemon;
@@ -210,7 +210,7 @@ fn a_neighbour_that_flaps() {
     const SECONDS: u64 = 8;
     const PER_SECOND: usize = 100_000 / 60;
     let Some(net) = Net::new() else { return };
-    let Some(mut stage) = Stage::new(&net, |spec| spec) else { return };
+    let mut stage = Stage::new(&net, |spec| spec);
     let steady = stage.steady();
     let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
     let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
@@ -263,7 +263,7 @@ fn a_neighbour_that_flaps() {
 #[test]
 fn a_neighbour_that_is_killed() {
     let Some(net) = Net::new() else { return };
-    let Some(mut stage) = Stage::new(&net, |spec| spec) else { return };
+    let mut stage = Stage::new(&net, |spec| spec);
     let steady = stage.steady();
     let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
     let doomed = Table::made(30_000, Packing::Real, neighbours(TROUBLE, TROUBLE_AS), 8);

@@ -3,13 +3,17 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use crate::net::{Net, Process, address, until};
 use crate::router::{Family, Route, Router, Routes, Spec, numbers};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_thalweg");
+/// The binary under test: the one that cargo built for these tests, or the one named, such as an optimized one.
+static BINARY: LazyLock<String> = LazyLock::new(|| {
+    std::env::var("THALWEG_INTEROP_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_thalweg").to_owned())
+});
 
 pub(crate) struct Thalweg<'a> {
     net: &'a Net,
@@ -19,7 +23,7 @@ pub(crate) struct Thalweg<'a> {
 }
 
 pub(crate) fn make<'a>(net: &'a Net, spec: Spec) -> Option<Box<dyn Router + 'a>> {
-    Some(Box::new(Thalweg::start_in(net, spec)?))
+    Some(Box::new(Thalweg::start_in(net, spec)))
 }
 
 fn names(family: Family) -> &'static str {
@@ -30,17 +34,11 @@ fn names(family: Family) -> &'static str {
 }
 
 impl<'a> Thalweg<'a> {
-    /// A daemon that runs; `None`, said loudly, if this build has none.
-    pub(crate) fn start_in(net: &'a Net, spec: Spec) -> Option<Thalweg<'a>> {
-        let help =
-            std::process::Command::new(BINARY).args(["run", "--help"]).output().expect("the binary runs");
-        if !help.status.success() {
-            thalweg_testdata::skipped("this build has no `thalweg run`: its interoperation was not tested");
-            return None;
-        }
+    /// A daemon that runs.
+    pub(crate) fn start_in(net: &'a Net, spec: Spec) -> Thalweg<'a> {
         let mut thalweg = Thalweg { net, spec, folder: net.folder("thalweg"), process: None };
         thalweg.start();
-        Some(thalweg)
+        thalweg
     }
 }
 
@@ -97,7 +95,7 @@ impl Thalweg<'_> {
     fn ask(&self, arguments: &[&str]) -> Result<String, String> {
         let socket = self.path("control.sock");
         let arguments = [arguments, &["--socket", &socket]].concat();
-        let output = self.net.output(self.spec.end, BINARY, &arguments);
+        let output = self.net.output(self.spec.end, &BINARY, &arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let wrong = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { Ok(text) } else { Err(text + &wrong) }
@@ -156,7 +154,7 @@ impl Router for Thalweg<'_> {
         for route in self.json(&["show", "routes"])? {
             let prefix = route["prefix"].as_str().unwrap_or_default();
             // What it originates itself has no neighbour.
-            let is_local = route["peer"].as_str().is_none_or(|peer| peer.is_empty() || peer == "local");
+            let is_local = route["neighbor"].as_str().is_none_or(|neighbor| neighbor == "local");
             if !family.has(prefix) || is_local {
                 continue;
             }
@@ -179,7 +177,7 @@ impl Router for Thalweg<'_> {
     }
 
     fn refresh(&mut self, family: Family) {
-        self.ask(&["refresh", &self.spec.neighbor(family).to_string()]).expect("it asks");
+        self.ask(&["neighbor", &self.spec.neighbor(family).to_string(), "refresh"]).expect("it asks");
     }
 
     fn kill(&mut self) {
@@ -194,7 +192,8 @@ impl Router for Thalweg<'_> {
         let config = self.path("thalweg.toml");
         fs::write(&config, self.configuration()).expect("writing");
         let log = self.folder.join("log");
-        self.process = Some(self.net.start(self.spec.end, BINARY, &["run", &config], &log));
+        self.process =
+            Some(self.net.start(self.spec.end, &BINARY, &["run", &config, "--log", "debug"], &log));
         until("Thalweg starts", 10, || {
             self.check()?;
             self.ask(&["show", "neighbors"]).map(drop)
