@@ -73,7 +73,7 @@ pub struct ClientConfig {
     pub monitored: bool,
     /// Families of every session.
     pub families: Vec<Family>,
-    /// Hold time of every session.
+    /// Hold time that every session proposes.
     pub hold_time_s: u16,
     /// All sessions must be up after this long.
     pub connect_timeout: Duration,
@@ -196,7 +196,8 @@ impl Client {
         let opened = open_all(config, begun + config.connect_timeout)?;
         let established_in = begun.elapsed();
         let (mut sessions, mut carried) = (Vec::new(), Vec::new());
-        for (stream, rest) in opened {
+        let hold_time = opened.iter().map(|opened| opened.hold_time).min().unwrap_or_default();
+        for Opened { stream, rest, .. } in opened {
             sessions.push(Session { stream, writing: Mutex::new(()), counters: SessionCounters::default() });
             carried.push(rest);
         }
@@ -208,7 +209,7 @@ impl Client {
             heard: Condvar::new(),
             down: Mutex::new(None),
             stop: AtomicBool::new(false),
-            hold_time: Duration::from_secs(u64::from(config.hold_time_s)),
+            hold_time,
             monitored: config.monitored,
         });
         let reader = Reader { shared: Arc::clone(&shared), poll, carried, buffer: vec![0; READ_BUFFER] };
@@ -326,8 +327,14 @@ fn messages(stream: &Stream, first: usize, count: usize) -> &[u8] {
     stream.bytes.get(start..end.unwrap_or(start)).unwrap_or(&[])
 }
 
-/// A session that is up, and what came after the last message of opening it.
-type Opened = (TcpStream, Vec<u8>);
+/// A session that is up.
+struct Opened {
+    stream: TcpStream,
+    /// What came after the last message of opening it.
+    rest: Vec<u8>,
+    /// The smaller one of what both ends proposed (RFC 4271 4.2).
+    hold_time: Duration,
+}
 
 fn open_all(config: &ClientConfig, deadline: Instant) -> Result<Vec<Opened>, ClientError> {
     let mut opened: Vec<Option<Opened>> = config.speakers.iter().map(|_| None).collect();
@@ -353,7 +360,7 @@ fn open_all(config: &ClientConfig, deadline: Instant) -> Result<Vec<Opened>, Cli
             }
         }
         for (at, stream) in connected {
-            match establish(stream) {
+            match establish(stream, config.hold_time_s) {
                 Ok(session) => opened[at] = Some(session),
                 Err(error) => last = format!("{}: {error}", config.speakers[at].source),
             }
@@ -392,7 +399,7 @@ fn begin(config: &ClientConfig, speaker: &Speaker) -> io::Result<TcpStream> {
 }
 
 /// Reads OPEN and KEEPALIVE and answers the first.
-fn establish(mut stream: TcpStream) -> io::Result<Opened> {
+fn establish(mut stream: TcpStream, mut hold_time_s: u16) -> io::Result<Opened> {
     stream.set_read_timeout(Some(CONNECT_WAIT))?;
     let (mut bytes, mut buffer) = (Vec::new(), [0; MESSAGE_MAX]);
     let mut open = false;
@@ -404,6 +411,9 @@ fn establish(mut stream: TcpStream) -> io::Result<Opened> {
             match kind {
                 kind::OPEN if !open => {
                     open = true;
+                    // Version, AS, hold time.
+                    let theirs = body.get(3..5).map_or(0, |two| u16::from_be_bytes([two[0], two[1]]));
+                    hold_time_s = hold_time_s.min(theirs);
                     let mut answer = Vec::new();
                     message::keepalive(&mut answer);
                     stream.write_all(&answer)?;
@@ -411,7 +421,8 @@ fn establish(mut stream: TcpStream) -> io::Result<Opened> {
                 kind::KEEPALIVE if open => {
                     stream.set_read_timeout(None)?;
                     stream.set_nonblocking(true)?;
-                    return Ok((stream, bytes[length..].to_vec()));
+                    let hold_time = Duration::from_secs(u64::from(hold_time_s));
+                    return Ok(Opened { stream, rest: bytes[length..].to_vec(), hold_time });
                 }
                 kind::NOTIFICATION => return Err(wrong(notification(body))),
                 other => return Err(wrong(format!("message of type {other} while opening"))),

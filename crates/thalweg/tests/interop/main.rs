@@ -78,7 +78,7 @@ mod with {
 
     #[test]
     fn exabgp() {
-        cases::exchange(thalweg::make, exabgp::make, 500, &FAMILIES);
+        cases::exchange(thalweg::make, exabgp::make, 100, &FAMILIES);
     }
 
     #[test]

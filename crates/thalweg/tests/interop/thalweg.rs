@@ -68,7 +68,7 @@ impl Thalweg<'_> {
             let _ = writeln!(
                 text,
                 "\n[[bgp.neighbor]]\naddress = \"{}\"\nlocal_address = \"{}\"\nas = {}\nfamilies = [\"{}\"]\n\
-                 import = \"accept\"\nexport = \"accept\"\npassive = {}",
+                 import = \"accept\"\nexport = \"accept\"\nas_set = \"accept\"\npassive = {}",
                 spec.neighbor(*family),
                 spec.local(*family),
                 spec.neighbor_as,
@@ -86,7 +86,7 @@ impl Thalweg<'_> {
             let _ = writeln!(
                 text,
                 "\n[[bgp.neighbor]]\naddress = \"{neighbor}\"\nas = {number}\nfamilies = [\"ipv4\"]\n\
-                 import = \"accept\"\nexport = \"accept\"\npassive = true"
+                 import = \"accept\"\nexport = \"accept\"\nas_set = \"accept\"\npassive = true"
             );
         }
         text
