@@ -505,10 +505,10 @@ pub(crate) struct LabBgpArgs {
     /// Neighbours that announce
     #[arg(long, value_name = "N", default_value = "12")]
     pub(crate) neighbours: NonZeroUsize,
-    /// Prefixes that each neighbour announces [default: 50000, 100000 in Wu's loads; a tenth with --quick]
+    /// Prefixes that each neighbour announces [default: 50000, 100000 in Wu's loads; 20000, 50000 with --quick]
     #[arg(long, value_name = "N")]
     pub(crate) prefixes: Option<NonZeroUsize>,
-    /// Runs of each cell that count, in shuffled order [default: 5; 1 with --quick]
+    /// Runs of each cell that count, in shuffled order [default: 5; 3 with --quick]
     #[arg(long, value_name = "N")]
     pub(crate) runs: Option<NonZeroUsize>,
     /// Folder for report.html, results.json and the daemon's files

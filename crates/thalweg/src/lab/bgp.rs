@@ -28,18 +28,18 @@ use crate::progress::Steps;
 
 /// Prefixes that every neighbour announces, and those of Wu's loads.
 const PREFIXES: usize = 50_000;
-const PREFIXES_QUICK: usize = 4_000;
+const PREFIXES_QUICK: usize = 20_000;
 const WU_PREFIXES: usize = 100_000;
-const WU_PREFIXES_QUICK: usize = 10_000;
+const WU_PREFIXES_QUICK: usize = 50_000;
 const RUNS: usize = 5;
-const RUNS_QUICK: usize = 1;
+const RUNS_QUICK: usize = 3;
 /// UPDATEs of a block along a trace, as in the thesis.
 const BLOCK: usize = 500;
 /// The way with turns of several messages.
 const TURN: usize = 16;
 /// A load that takes longer than this has failed.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Messages of a file at most: 32 bits of them would not fit into memory.
+/// Messages of a file at most: a gigabyte of them, as a rule.
 const REPLAY_MESSAGES_MAX: usize = 4_000_000;
 
 /// Why the experiment came to nothing.
@@ -162,12 +162,12 @@ fn cells(setting: &Setting) -> Vec<Cell> {
     let most = setting.ways.iter().map(|(_, threads)| *threads).max().unwrap_or(1);
     let mut cells = Vec::new();
     for &part in &setting.parts {
-        for (scheduling, threads) in &setting.ways {
-            if part != Part::SpeedUp && scheduling != SERIAL && *threads != most {
-                continue;
-            }
-            for load in loads_of(setting, part) {
-                cells.push(Cell { part, scheduling: scheduling.clone(), threads: *threads, load });
+        for load in loads_of(setting, part) {
+            for (scheduling, threads) in &setting.ways {
+                if part == Part::SpeedUp || scheduling == SERIAL || *threads == most {
+                    let (scheduling, threads, load) = (scheduling.clone(), *threads, load.clone());
+                    cells.push(Cell { part, scheduling, threads, load });
+                }
             }
         }
     }

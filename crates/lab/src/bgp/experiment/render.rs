@@ -146,7 +146,7 @@ fn functions(outcome: &Outcome, cells: &[&CellResult]) -> Option<Table> {
 
 fn blocks(outcome: &Outcome, cells: &[&CellResult]) -> Table {
     let caption = format!(
-        "Time of every {} UPDATEs along the trace; drift: last quarter's median over the first quarter's",
+        "Time of every {} UPDATEs along the trace; drift: mean of the last quarter of blocks over that of the first",
         outcome.block_updates
     );
     let mut table = Table::new(
@@ -155,7 +155,7 @@ fn blocks(outcome: &Outcome, cells: &[&CellResult]) -> Table {
             ("scheduling", Align::Left),
             ("threads", Align::Right),
             ("blocks", Align::Right),
-            ("median", Align::Right),
+            ("mean", Align::Right),
             ("largest", Align::Right),
             ("drift", Align::Right),
         ],
@@ -166,7 +166,7 @@ fn blocks(outcome: &Outcome, cells: &[&CellResult]) -> Table {
             cell.cell.scheduling.clone(),
             cell.cell.threads.to_string(),
             cell.blocks_s.len().to_string(),
-            or_dash(all.map(|s| seconds(s.median))),
+            seconds(mean(&cell.blocks_s)),
             or_dash(all.map(|s| seconds(s.max))),
             or_dash(drift(&cell.blocks_s).map(|d| format!("{d:.2}"))),
         ]);
@@ -174,11 +174,14 @@ fn blocks(outcome: &Outcome, cells: &[&CellResult]) -> Table {
     table
 }
 
+fn mean(part: &[f64]) -> f64 {
+    part.iter().sum::<f64>() / part.len().max(1) as f64
+}
+
 /// Mean of the last quarter over that of the first: medians of blocks are often zero, when a daemon hands
 /// several on together.
 fn drift(blocks: &[f64]) -> Option<f64> {
     let quarter = blocks.len() / 4;
-    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let (first, last) = (blocks.get(..quarter)?, blocks.get(blocks.len() - quarter..)?);
     (quarter > 0 && mean(first) > 0.0).then(|| mean(last) / mean(first))
 }
