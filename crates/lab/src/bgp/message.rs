@@ -255,8 +255,11 @@ impl Stream {
     }
 }
 
-/// The first message of `bytes`: its type, its body and its length with header. `None` if it is not complete.
-pub fn frame(bytes: &[u8], length_max: usize) -> Result<Option<(u8, &[u8], usize)>, Malformed> {
+/// A message's type, its body, and its length with header; `None` if it is not complete.
+pub type Framed<'a> = Option<(u8, &'a [u8], usize)>;
+
+/// The first message of `bytes`.
+pub fn frame(bytes: &[u8], length_max: usize) -> Result<Framed<'_>, Malformed> {
     let Some(header) = bytes.get(..HEADER_LEN) else { return Ok(None) };
     if header[..16] != [0xff; 16] {
         return Err(Malformed::Marker);

@@ -41,7 +41,7 @@ impl Bird<'_> {
             format!("log stderr all;\nrouter id {};\nprotocol device {{ scan time 1; }}\n", spec.router_id());
         for family in &spec.families {
             let channel = if *family == Family::V4 { "ipv4" } else { "ipv6" };
-            let _ = write!(text, "protocol static {{ {channel} {{}};\n");
+            let _ = writeln!(text, "protocol static {{ {channel} {{}};");
             for network in spec.networks_of(*family) {
                 let _ = writeln!(text, "  route {network} blackhole;");
             }
