@@ -13,6 +13,7 @@ use thalweg_wire::bgp::Family;
 use super::profile::{Function, Profile};
 use super::shards::Work;
 use super::slot::{PeerSlot, PeerState, READ_BYTES};
+use super::tap::SessionTap;
 use super::{Speaker, SpeakerWorker, log};
 
 /// What one look at a connection showed.
@@ -73,7 +74,7 @@ impl Speaker {
         }
         ended |= self.drive(slot, state, now, &mut after);
         for connection in Connection::ALL {
-            match read_link(worker, state, connection, now, &self.profile) {
+            match read_link(worker, state, connection, now, &self.profile, self.tap.as_deref()) {
                 Look::Nothing => {}
                 Look::Some => more = true,
                 Look::Ended => {
@@ -113,6 +114,7 @@ fn read_link(
     connection: Connection,
     now: Millis,
     profile: &Profile,
+    tap: Option<&dyn SessionTap>,
 ) -> Look {
     let Some(link) = &mut state.links[connection as usize] else { return Look::Nothing };
     if link.connecting {
@@ -138,6 +140,12 @@ fn read_link(
         state.session.handle_bytes(connection, all, now, &mut state.importer, &mut worker.builder)
     });
     let rest = &all[used.min(all.len())..];
+    if let (Some(tap), Some(negotiated)) = (tap, &state.negotiated)
+        && negotiated.connection == connection
+        && used > 0
+    {
+        tap.received(negotiated, &all[..used.min(all.len())]);
+    }
     let Some(link) = &mut state.links[connection as usize] else { return look };
     link.unread.extend_from_slice(rest);
     state.session.note_pending_input(connection, matches!(look, Look::Some));
