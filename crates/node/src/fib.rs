@@ -176,10 +176,7 @@ impl Outlet {
         keep_v6: impl Fn(Prefix<u128>) -> bool,
         installer: &mut dyn RouteInstaller,
     ) {
-        fn gone<A: RouteAddress>(
-            table: &PrefixTable<A>,
-            keep: impl Fn(Prefix<A>) -> bool,
-        ) -> Vec<Change<A>> {
+        fn gone<A: RouteAddress>(table: &PrefixTable<A>, keep: impl Fn(Prefix<A>) -> bool) -> Vec<Change<A>> {
             let gone = table.iter().map(|(prefix, _)| prefix).filter(|prefix| !keep(*prefix));
             gone.map(|prefix| Change { prefix, old: None, new: None, further: None }).collect()
         }

@@ -118,7 +118,8 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
 impl Server {
     fn forwarding(&self) -> Result<&dyn Forwarding, String> {
         self.forwarding.as_deref().ok_or_else(|| {
-            "best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)".to_owned()
+            "best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)"
+                .to_owned()
         })
     }
 
