@@ -24,7 +24,8 @@ fn prepare(directory: &std::path::Path) {
     }
     let near = (0..20u8).map(|n| Route::v4(&format!("20.0.{n}.0/24"), "198.18.0.9", &[64510, 64511]));
     let far = (0..10u8).map(|n| Route::v4(&format!("20.1.{n}.0/24"), "192.0.2.99", &[64510, 64512]));
-    std::fs::write(directory.join("seed.mrt"), table(&near.chain(far).collect::<Vec<_>>())).unwrap();
+    let table = table(&near.chain(far).collect::<Vec<_>>());
+    std::fs::write(directory.join("seed.mrt"), table).expect("the directory is writable");
 }
 
 fn ours() -> String {

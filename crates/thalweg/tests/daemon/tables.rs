@@ -26,19 +26,19 @@ pub(crate) struct Route {
 impl Route {
     /// Of the first peer.
     pub(crate) fn v4(prefix: &str, next_hop: &str, path: &[u32]) -> Self {
-        let next_hop: Ipv4Addr = next_hop.parse().unwrap();
+        let next_hop: Ipv4Addr = next_hop.parse().expect("an address");
         let mut attributes = origin_and_path(path);
         attributes.extend([attribute::FLAG_TRANSITIVE, attribute::NEXT_HOP, 4]);
         attributes.extend(next_hop.octets());
-        Self { prefix: prefix.parse().unwrap(), peer: 0, attributes }
+        Self { prefix: prefix.parse().expect("a prefix"), peer: 0, attributes }
     }
 
     fn v6(prefix: &str, next_hop: &str, path: &[u32]) -> Self {
-        let next_hop: Ipv6Addr = next_hop.parse().unwrap();
+        let next_hop: Ipv6Addr = next_hop.parse().expect("an address");
         let mut attributes = origin_and_path(path);
         attributes.extend([attribute::FLAG_OPTIONAL, attribute::MP_REACH_NLRI, 17, 16]);
         attributes.extend(next_hop.octets());
-        Self { prefix: prefix.parse().unwrap(), peer: 0, attributes }
+        Self { prefix: prefix.parse().expect("a prefix"), peer: 0, attributes }
     }
 
     fn of(self, peer: u16) -> Self {
@@ -64,11 +64,12 @@ pub(crate) fn table(routes: &[Route]) -> Vec<u8> {
     let collector = Ipv4Addr::new(192, 0, 2, 200);
     let peers = vec![peer(10, 64510), peer(20, 64520)];
     let mut out = Vec::new();
-    write_peer_index_table(&mut out, TIME_S, &PeerIndex { collector, view: String::new(), peers }).unwrap();
+    write_peer_index_table(&mut out, TIME_S, &PeerIndex { collector, view: String::new(), peers })
+        .expect("two peers fit");
     for (sequence, routes) in routes.chunk_by(|a, b| a.prefix == b.prefix).enumerate() {
         let mut record = RibRecord::begin(&mut out, TIME_S, sequence as u32, routes[0].prefix, false);
         for route in routes {
-            record.push(route.peer, TIME_S, 0, &route.attributes).unwrap();
+            record.push(route.peer, TIME_S, 0, &route.attributes).expect("it fits");
         }
         record.finish();
     }
@@ -77,9 +78,10 @@ pub(crate) fn table(routes: &[Route]) -> Vec<u8> {
 
 /// Lines of `thalweg mrt`, without the fields that hold times.
 fn mrt(files: &[PathBuf]) -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_thalweg")).arg("mrt").args(files).output().unwrap();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_thalweg")).arg("mrt").args(files).output().expect("the binary runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8(output.stdout).expect("text");
     let without_time = |line: &str| {
         let mut fields: Vec<_> = line.split('|').collect();
         fields.remove(1);
@@ -90,7 +92,7 @@ fn mrt(files: &[PathBuf]) -> Vec<String> {
 
 /// Complete files whose names begin so, in order.
 fn files(directory: &Path, prefix: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("readable").path());
     let wanted =
         |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
     let mut files: Vec<_> = entries.filter(wanted).collect();
