@@ -25,8 +25,10 @@ mod profile;
 mod query;
 mod read;
 mod reload;
+mod scan;
 mod shards;
 mod slot;
+mod tap;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -45,7 +47,9 @@ use crate::config::BgpConfig;
 
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
+pub use scan::StaticSource;
 pub use shards::Work;
+pub use tap::SessionTap;
 
 use lanes::{GroupSlot, Lane};
 use profile::{Function, Profile};
@@ -74,6 +78,7 @@ pub struct Speaker {
     groups: Mutex<Vec<Arc<GroupSlot>>>,
     /// Given to the first lane when there is one.
     readers: Mutex<Vec<Box<dyn RouteReader>>>,
+    tap: Option<Arc<dyn SessionTap>>,
     notices: Mutex<VecDeque<Notice>>,
     wakers: OnceLock<Wakers>,
     now_ms: AtomicU64,
@@ -101,6 +106,8 @@ pub struct SpeakerOptions {
     pub network: Box<dyn Network>,
     /// Who wants to know what changes.
     pub readers: Vec<Box<dyn RouteReader>>,
+    /// Who wants to see what neighbours send.
+    pub tap: Option<Arc<dyn SessionTap>>,
     /// Against collisions that strangers choose, and for jitter.
     pub seed: u64,
     /// What `show rib` says about threads.
@@ -132,6 +139,7 @@ impl Speaker {
             lanes: OnceLock::new(),
             groups: Mutex::default(),
             readers: Mutex::new(options.readers),
+            tap: options.tap,
             notices: Mutex::default(),
             wakers: OnceLock::new(),
             now_ms: AtomicU64::new(0),

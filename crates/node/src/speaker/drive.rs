@@ -149,6 +149,9 @@ impl Speaker {
         self.change_peers(|peers| peers.insert(info.clone()));
         self.set_import_policy(state, negotiated);
         state.negotiated = Some(negotiated.clone());
+        if let Some(tap) = &self.tap {
+            tap.state_changed(negotiated, true);
+        }
         state.sending = Some(self.join_group(slot, &state.config, negotiated, &info));
         self.wake();
     }
@@ -165,6 +168,9 @@ impl Speaker {
             self.leave_group(slot, sending);
         }
         let Some(negotiated) = state.negotiated.take() else { return };
+        if let Some(tap) = &self.tap {
+            tap.state_changed(&negotiated, false);
+        }
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
             let op = match retained[family.index()] {
                 true => ShardOp::MarkStale(slot.id, family),

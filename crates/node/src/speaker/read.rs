@@ -122,7 +122,14 @@ impl Speaker {
                 let PeerState { session, importer, .. } = &mut *state;
                 session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
             });
-            done += used.min(rest.len());
+            let used = used.min(rest.len());
+            if let (Some(tap), Some(negotiated)) = (&self.tap, &state.negotiated)
+                && negotiated.connection == connection
+                && used > 0
+            {
+                tap.received(negotiated, &rest[..used]);
+            }
+            done += used;
             turn.ended |= self.drive(slot, state, now, &mut turn.after);
             if used == 0 || turn.ended {
                 break;
