@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use thalweg_bgp::attrs::Interner;
+use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::ShardConfig;
 use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
@@ -79,6 +80,7 @@ pub struct Speaker {
     /// Dumps have written something.
     grew: AtomicBool,
     seed: u64,
+    limits: ExportLimits,
     scheduling: String,
     profile: Profile,
     /// One reload at a time.
@@ -99,6 +101,8 @@ pub struct SpeakerOptions {
     pub readers: Vec<Box<dyn RouteReader>>,
     /// Against collisions that strangers choose, and for jitter.
     pub seed: u64,
+    /// How much is kept for neighbours that read slowly.
+    pub limits: ExportLimits,
     /// What `show rib` says about threads.
     pub scheduling: String,
     /// Measure the time spent in each function.
@@ -132,6 +136,7 @@ impl Speaker {
             depth: AtomicUsize::new(1),
             grew: AtomicBool::new(false),
             seed: options.seed,
+            limits: options.limits,
             scheduling: options.scheduling,
             profile: Profile::new(options.profile_functions),
             reloading: Mutex::new(()),

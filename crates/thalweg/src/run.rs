@@ -12,6 +12,7 @@ use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{Reload, serve};
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             network: Box::new(network),
             readers: Vec::new(),
             seed: seed(),
+            limits: ExportLimits::default(),
             scheduling: format!("{}, {} threads", options.kind, options.threads),
             profile_functions: args.profile_functions,
         },

@@ -53,6 +53,8 @@ pub enum DumpKind {
     Replace {
         /// Up to where the members had everything.
         since: Arc<Versions>,
+        /// They had not got the whole table of their session yet: ends with End-of-RIB.
+        initial: bool,
     },
 }
 
@@ -61,13 +63,23 @@ impl DumpKind {
     pub fn since(&self) -> Option<Arc<Versions>> {
         match self {
             Self::Initial | Self::Refresh { .. } => None,
-            Self::CatchUp { since } | Self::Replace { since } => Some(since.clone()),
+            Self::CatchUp { since } | Self::Replace { since, .. } => Some(since.clone()),
         }
     }
 
-    /// What a member needs that was left out of such a dump.
-    pub(super) fn again(&self) -> Self {
-        self.clone()
+    /// What a member needs that was left out of such a dump and, before it, had everything in the log up to
+    /// these versions. It has a part of the dump, and what of that was withdrawn meanwhile is in the log that a
+    /// second dump would skip: so a table that was begun is replaced, not begun anew.
+    pub(super) fn again(&self, since: Arc<Versions>) -> Self {
+        match self {
+            Self::Initial => Self::Replace { since, initial: true },
+            other => other.clone(),
+        }
+    }
+
+    /// Whether End-of-RIB is at its end.
+    pub fn is_initial(&self) -> bool {
+        matches!(self, Self::Initial | Self::Replace { initial: true, .. })
     }
 
     /// Whether routes of the family are in it.
@@ -198,7 +210,7 @@ impl Dump {
                 }
                 true
             }
-            DumpKind::Replace { since: versions } => {
+            DumpKind::Replace { since: versions, .. } => {
                 if paths.is_empty() && !is_later(version, since(versions)) {
                     return;
                 }
@@ -258,7 +270,7 @@ impl Dump {
 
     fn write_end(&mut self) {
         match self.kind {
-            DumpKind::Initial => {
+            DumpKind::Initial | DumpKind::Replace { initial: true, .. } => {
                 for family in Family::ALL {
                     if self.rules.view.families[family.index()] {
                         self.encoder.end_of_rib(family, &Audience::All);

@@ -252,6 +252,22 @@ impl GroupLog {
         }
     }
 
+    /// Versions up to which the follower has everything.
+    pub(super) fn since(&self, peer: PeerId) -> Arc<Versions> {
+        let inner = self.lock();
+        match inner.followers.get(&peer) {
+            Some(Place::Lagging(since)) => since.clone(),
+            Some(Place::At(place)) => match place.checked_sub(inner.base + 1) {
+                None => inner.base_versions.clone(),
+                Some(before) => {
+                    let kept = inner.chunks.get(before as usize);
+                    kept.map_or_else(|| inner.versions.clone(), |kept| kept.chunk.versions.clone())
+                }
+            },
+            None => Arc::default(),
+        }
+    }
+
     /// The follower has everything up to these versions only, whatever it read.
     pub(super) fn fall_behind(&self, peer: PeerId, since: Arc<Versions>) {
         let mut inner = self.lock();

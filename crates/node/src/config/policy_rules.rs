@@ -19,9 +19,10 @@ use std::sync::Arc;
 
 use thalweg_base::IpPrefix;
 use thalweg_bgp::peer::{PeerKind, Role};
-use thalweg_bgp::policy::{Policy, PolicyError, 
+use thalweg_bgp::policy::{
     ACCEPT, Action, Amount, Between, Community, CommunityList, CommunitySet, Condition, NumberSet,
-    PREPEND_MAX, PeerPattern, PrependAs, REJECT, RULES_MAX, Rule, RuleLibrary, RuleSet, Verdict,
+    PREPEND_MAX, PeerPattern, Policy, PolicyError, PrependAs, REJECT, RULES_MAX, Rule, RuleLibrary, RuleSet,
+    Verdict,
 };
 use thalweg_wire::bgp::{Family, Origin};
 use toml::de::DeValue;

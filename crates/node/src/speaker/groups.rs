@@ -4,11 +4,12 @@
 //! group's lane finds together share one. A dump is fed from the shards and encoded in small steps between
 //! other work, and waits when its readers do.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thalweg_bgp::export::{
-    Dump, DumpKind, DumpProgress, ExportLimits, ExportView, NextHopRule, RouteServerRules,
+    Dump, DumpKind, DumpProgress, ExportView, NextHopRule, RouteServerRules, Versions, earliest,
 };
 use thalweg_bgp::peer::{PeerInfo, PeerKind};
 use thalweg_bgp::policy::Policy;
@@ -51,28 +52,28 @@ impl Speaker {
         let view = Arc::new(view_of(config, negotiated, info, policy));
         let group = self.group_for(view, info);
         let member = group.lock().group.join(slot.id, info.remote_as);
-        group.members.fetch_add(1, Ordering::AcqRel);
-        group.wants.store(true, Ordering::Release);
-        Sending {
-            connection: negotiated.connection,
-            group,
-            member,
-            wants: Some(DumpKind::Initial),
-            moves: false,
-        }
+        Sending { connection: negotiated.connection, group, member, wants: VecDeque::new(), moves: false }
     }
 
-    /// Moves a neighbour that is to be sent something else to its new group, unless it is in the middle of a
-    /// message; then it is moved later.
+    /// Moves a neighbour that is to be sent something else to its new group, unless something is gathered for it
+    /// and not written yet; then it is moved later. What it had been promised it still gets.
     pub(super) fn regroup(&self, slot: &Arc<PeerSlot>, state: &mut PeerState) {
         let Some(negotiated) = state.negotiated.clone() else { return };
-        let ready = |sending: &mut Sending| sending.moves && !sending.member.inside_message();
-        let Some(sending) = state.sending.take_if(ready) else { return };
-        let since = sending.group.log.versions();
+        let ready = |sending: &mut Sending| sending.moves && !sending.member.has_gathered();
+        let Some(mut sending) = state.sending.take_if(ready) else { return };
+        let mut since = sending.member.since();
+        let mut promised = std::mem::take(&mut sending.wants);
+        promised.extend(sending.member.unfinished().cloned());
+        for each in promised.iter().filter_map(DumpKind::since) {
+            since = Arc::new(earliest(&since, &each));
+        }
+        let initial = promised.iter().any(DumpKind::is_initial);
         self.leave_group(slot, sending);
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
         let mut sending = self.join_group(slot, &state.config, &negotiated, &info);
-        sending.wants = Some(DumpKind::Replace { since });
+        sending.want(DumpKind::Replace { since, initial });
+        promised.retain(|kind| matches!(kind, DumpKind::Refresh { .. }));
+        promised.into_iter().for_each(|kind| sending.want(kind));
         state.sending = Some(sending);
     }
 
@@ -84,6 +85,7 @@ impl Speaker {
         group.members.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// The group with this view, a member more in it: who counts keeps it.
     fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>) -> Arc<GroupSlot> {
         let mut groups = lock(&self.groups);
         groups.retain(|slot| {
@@ -94,6 +96,7 @@ impl Speaker {
             used
         });
         if let Some(found) = groups.iter().find(|slot| *slot.lock().group.view() == view) {
+            found.members.fetch_add(1, Ordering::AcqRel);
             return found.clone();
         }
         let depth = Family::ALL.iter().map(|family| view.depth(*family)).max().unwrap_or(1);
@@ -102,7 +105,8 @@ impl Speaker {
         }
         let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
         let lane = index % self.lanes().len().max(1);
-        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), ExportLimits::default()));
+        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits));
+        slot.members.fetch_add(1, Ordering::AcqRel);
         groups.push(slot.clone());
         self.lanes()[lane].work().groups.push(slot.clone());
         slot
@@ -132,7 +136,8 @@ impl Speaker {
             .filter_map(|state| state.sending.as_mut())
             .filter(|sending| Arc::ptr_eq(&sending.group, group))
             .filter_map(|sending| {
-                let kind = sending.wants.take().or_else(|| sending.member.needs())?;
+                // What else it wants is begun when this is done; its next write sees to that.
+                let kind = sending.next_dump()?;
                 Some((kind, &mut sending.member))
             })
             .collect();
@@ -213,25 +218,47 @@ impl Speaker {
 
     /// Tells the shards which prefixes that went away somebody may still have to be told of.
     pub(super) fn update_tombstone_floors(&self) {
-        use thalweg_bgp::export::earliest;
+        let mut floor = self.rib_versions();
+        let mut lower = |versions: Versions| floor = earliest(&floor, &versions);
         let groups = lock(&self.groups).clone();
-        let mut floor = None;
-        let mut lower = |versions| {
-            floor = Some(floor.map_or(versions, |floor| earliest(&floor, &versions)));
-        };
+        // A member's need moves from its log to its wants to a dump and back to a log. In this order it is seen
+        // at one place or the other, whatever moves meanwhile.
         for group in &groups {
             group.log.floor().into_iter().for_each(&mut lower);
+        }
+        for slot in self.slots_in_use() {
+            let state = slot.lock();
+            let wants = state.sending.iter().flat_map(|sending| &sending.wants);
+            wants.filter_map(DumpKind::since).for_each(|since| lower(*since));
+        }
+        for group in &groups {
             if group.has_dumps.load(Ordering::Acquire) {
                 let since = |running: &RunningDump| running.dump.kind().since();
                 group.lock().dumps.iter().filter_map(since).for_each(|since| lower(*since));
             }
         }
+        for group in &groups {
+            group.log.floor().into_iter().for_each(&mut lower);
+        }
         for (index, shard) in self.shards.iter().enumerate() {
             let mut rib = shard.rib();
             for family in Family::ALL {
-                rib.set_tombstone_floor(family, floor.map(|floor| floor[family.index()][index]));
+                rib.set_tombstone_floor(family, Some(floor[family.index()][index]));
             }
         }
+    }
+
+    /// What the shards have come to. The floor where nobody is behind: who joins before the next one is set can
+    /// fall behind too.
+    fn rib_versions(&self) -> Versions {
+        let mut versions = Versions::default();
+        for (index, shard) in self.shards.iter().enumerate() {
+            let rib = shard.rib();
+            for family in Family::ALL {
+                versions[family.index()][index] = rib.version(family);
+            }
+        }
+        versions
     }
 
     pub(super) fn group_views(&self) -> Vec<UpdateGroupView> {

@@ -35,6 +35,11 @@ impl Speaker {
         if !slot.take_readable() {
             return Reading { batch: None, more: false };
         }
+        if slot.is_withdrawing() {
+            // A new session begins when the routes of the last one are gone, or they would take its own along.
+            slot.note_ready(true, false);
+            return Reading { batch: None, more: true };
+        }
         let mut state = slot.lock();
         let worked = catch_unwind(AssertUnwindSafe(|| self.read_links(worker, slot, &mut state, now)));
         let (more, ended, after) = worked.unwrap_or_else(|panic| {
