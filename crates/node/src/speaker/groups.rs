@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thalweg_bgp::export::{
-    Dump, DumpKind, DumpProgress, ExportView, NextHopRule, RouteServerRules, Versions, earliest,
+    Dump, DumpKind, DumpProgress, ExportView, NextHopRule, PeerSet, RouteServerRules, Versions, earliest,
+    is_later,
 };
-use thalweg_bgp::peer::{PeerInfo, PeerKind};
+use thalweg_bgp::peer::{Millis, PeerInfo, PeerKind};
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::{Chosen, RouteAddress, SHARDS};
-use thalweg_bgp::session::{Negotiated, NeighborConfig};
+use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
 use thalweg_exec::control::Share;
 use thalweg_wire::bgp::Family;
 
@@ -37,6 +38,8 @@ pub(super) struct RunningDump {
     shard: usize,
     family: usize,
     cursor: ScanCursor,
+    /// Prefixes that went away and that it would have to withdraw are forgotten: there were too many.
+    incomplete: bool,
 }
 
 impl Speaker {
@@ -147,7 +150,8 @@ impl Speaker {
             let (mut same, others): (Vec<_>, Vec<_>) = wanting.into_iter().partition(|each| each.0 == kind);
             let mut members: Vec<_> = same.iter_mut().map(|(_, member)| &mut **member).collect();
             let dump = state.group.dump(kind, &mut members);
-            state.dumps.push(RunningDump { dump, shard: 0, family: 0, cursor: ScanCursor::START });
+            let (cursor, incomplete) = (ScanCursor::START, false);
+            state.dumps.push(RunningDump { dump, shard: 0, family: 0, cursor, incomplete });
             wanting = others;
         }
         group.has_dumps.store(!state.dumps.is_empty(), Ordering::Release);
@@ -159,6 +163,7 @@ impl Speaker {
         let mut state = group.lock();
         let GroupState { dumps, .. } = &mut *state;
         let (mut more, mut encoded) = (false, false);
+        let mut abandoned = PeerSet::default();
         dumps.retain_mut(|running| {
             for _ in 0..STEPS_PER_TURN {
                 match running.dump.poll_chunk() {
@@ -166,6 +171,10 @@ impl Speaker {
                     DumpProgress::NeedsRoutes => self.feed(running),
                     DumpProgress::WaitsForReaders => return true,
                     DumpProgress::Done => return false,
+                }
+                if running.incomplete {
+                    abandoned = abandoned.or(running.dump.members());
+                    return false;
                 }
             }
             more = true;
@@ -176,11 +185,30 @@ impl Speaker {
             group.dumps_can_go_on.store(true, Ordering::Release);
         }
         drop(state);
+        self.begin_anew(group, &abandoned);
         if encoded {
             self.grew.store(true, Ordering::Release);
             self.wake();
         }
         more || encoded
+    }
+
+    /// Ends sessions of neighbours that fell so far behind that nobody knows any more what they would have to
+    /// be told to forget. They come back and get the whole table.
+    fn begin_anew(&self, group: &GroupSlot, abandoned: &PeerSet) {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        for slot in abandoned.iter().filter_map(|peer| self.slot(peer.index())) {
+            {
+                let mut state = slot.lock();
+                let sending = state.sending.as_ref();
+                if !sending.is_some_and(|each| std::ptr::eq(&*each.group, group) && each.member.has_dump()) {
+                    continue;
+                }
+                state.session.handle_stop(StopReason::OutOfResources, now);
+                self.drive_alone(&slot, &mut state, now);
+            }
+            self.write_slot(&slot, now);
+        }
     }
 
     /// Hands a dump the next slice of the RIB.
@@ -208,12 +236,17 @@ impl Speaker {
     fn feed_family<A: RouteAddress>(&self, running: &mut RunningDump) -> bool {
         let peers = self.peers();
         let mut ranked: Vec<Chosen> = Vec::new();
-        let RunningDump { dump, shard, cursor, .. } = running;
-        self.shards[*shard].rib().scan::<A>(cursor, STEP_PREFIXES, &mut |route| {
+        let RunningDump { dump, shard, cursor, incomplete, .. } = running;
+        let rib = self.shards[*shard].rib();
+        let done = rib.scan::<A>(cursor, STEP_PREFIXES, &mut |route| {
             ranked.clear();
             ranked.extend(route.ranked().map(|path| path.chosen()));
             dump.handle_route(*shard, route.prefix, route.version, &ranked, &peers);
-        })
+        });
+        if let (Some(since), Some(lost)) = (dump.kind().since(), rib.complete_since(A::FAMILY)) {
+            *incomplete |= is_later(lost, since[A::FAMILY.index()][*shard]);
+        }
+        done
     }
 
     /// Tells the shards which prefixes that went away somebody may still have to be told of.
