@@ -49,10 +49,10 @@ fn updates(sets: u32) -> Vec<Vec<u8>> {
         write_attribute(&mut out, 0xc0, 32, &large);
         finish_attributes(&mut out, attributes);
         for each in 0..PREFIXES {
-            let prefix = Prefix::new((n * PREFIXES + each + 0x10_0000) << 8, 24).unwrap();
+            let prefix = Prefix::new((n * PREFIXES + each + 0x10_0000) << 8, 24).expect("made here");
             write_nlri(&mut out, None, prefix);
         }
-        finish_message(&mut out, message).unwrap();
+        finish_message(&mut out, message).expect("made here");
         out
     };
     (0..UPDATES as u32).map(update).collect()
@@ -91,17 +91,17 @@ fn up() -> Up {
 }
 
 fn body(message: &[u8]) -> &[u8] {
-    frame(message, 4096).unwrap().unwrap().body
+    frame(message, 4096).expect("made here").expect("made here").body
 }
 
 #[divan::bench]
 fn parse(bencher: Bencher<'_, '_>) {
     let (updates, up) = (updates(UPDATES as u32), up());
-    let codec = up.session.negotiated().unwrap().codec;
+    let codec = up.session.negotiated().expect("made here").codec;
     bencher.counter(ItemsCount::new(UPDATES)).bench_local(|| {
         for update in &updates {
             let facts: &PeerFacts = up.import.facts();
-            black_box(Update::parse(black_box(body(update)), &codec, facts).unwrap());
+            black_box(Update::parse(black_box(body(update)), &codec, facts).expect("made here"));
         }
     });
 }
@@ -109,12 +109,12 @@ fn parse(bencher: Bencher<'_, '_>) {
 #[divan::bench(args = [1, UPDATES as u32])]
 fn parse_and_import(bencher: Bencher<'_, '_>, sets: u32) {
     let (updates, mut up) = (updates(sets), up());
-    let codec = up.session.negotiated().unwrap().codec;
+    let codec = up.session.negotiated().expect("made here").codec;
     let mut keep = Vec::new();
     bencher.counter(ItemsCount::new(UPDATES)).bench_local(|| {
         for update in &updates {
             let body = body(update);
-            let update = Update::parse(black_box(body), &codec, up.import.facts()).unwrap();
+            let update = Update::parse(black_box(body), &codec, up.import.facts()).expect("made here");
             up.import.import(&update, body, &mut up.out);
         }
         // Somebody holds the sets, as a RIB does; splitting by shard is not the import's work.

@@ -14,7 +14,9 @@
 //! Export is a pure function of (view, prefix, attributes, source). What members had is therefore told from the
 //! old path of a change, and no copy of what was sent is kept. Everything in the log is the whole new state of a
 //! prefix for its audience, an announcement or a withdrawal. So reading older changes after newer ones, as
-//! happens after a [`Dump`], ends in the right state as long as the last change of each prefix comes last.
+//! happens after a [`Dump`], ends in the right state as long as the last change of each prefix comes last. A dump
+//! may show any state a prefix ever had; so when several changes of a prefix become one, whoever was meant by any
+//! of them and gets nothing in the end is sent a withdrawal.
 //!
 //! When the best path of a prefix moves from A's to B's, everybody but B is sent B's, and B, which had A's, gets
 //! a withdrawal. A route server gives B the next path it may have instead (RFC 7947 2.3), from the further ranks
@@ -42,8 +44,8 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
 
 use thalweg_base::{IpPrefix, Prefix};
 
@@ -99,6 +101,8 @@ pub struct UpdateGroup {
     handled: Versions,
     flushed: Arc<Versions>,
     path_ids: Arc<PathIds>,
+    /// Logs of dumps that may go on, to abandon them when the view is replaced.
+    dumps: Vec<Weak<GroupLog>>,
     changes: u64,
     had: Vec<Exported>,
     gets: Vec<Exported>,
@@ -132,6 +136,7 @@ impl UpdateGroup {
             handled: Versions::default(),
             flushed: Arc::default(),
             path_ids: Arc::default(),
+            dumps: Vec::new(),
             changes: 0,
             had: Vec::new(),
             gets: Vec::new(),
@@ -257,12 +262,12 @@ impl UpdateGroup {
         }
         if pack.is_none() && rules.audiences.tidy(had) == AudienceCode::NOBODY {
             // Nobody had it and nobody gets it, unless something older waits.
-            if let Some(path_id) = queue.find(change.prefix, 0).map(|_| 0) {
-                queue.enter(change.prefix, path_id, had);
+            if queue.find(change.prefix, 0).is_some() {
+                queue.enter(change.prefix, 0, had, &mut rules.audiences);
             }
             return;
         }
-        let entry = queue.enter(change.prefix, 0, had);
+        let entry = queue.enter(change.prefix, 0, had, &mut rules.audiences);
         if let Some(pack) = pack {
             queue.assign(entry, pack);
         }
@@ -341,8 +346,7 @@ impl UpdateGroup {
             if !waits && before == AudienceCode::NOBODY && packs.peek().is_none() {
                 continue;
             }
-            let entry = queue.enter(prefix, path_id, before);
-            queue.add_had(entry, before, audiences);
+            let entry = queue.enter(prefix, path_id, before, audiences);
             for out in packs {
                 let pack = queue.pack(&out.offer.attrs, out.offer.origins, out.offer.audience);
                 queue.assign(entry, pack);
@@ -378,8 +382,11 @@ impl UpdateGroup {
         let rules = self.rules.for_members(&peers);
         let (routes_max, bytes_max) = (self.limits.dump_routes_max, self.limits.dump_bytes_max);
         let dump = Dump::new(kind.clone(), rules, routes_max, bytes_max, self.path_ids.clone());
+        self.dumps.retain(|log| log.strong_count() > 0);
+        self.dumps.push(Arc::downgrade(dump.log()));
         for member in members {
-            if !matches!(kind, DumpKind::Refresh { .. }) {
+            // An initial dump may be the second try: what the first one sent is corrected by the log only.
+            if matches!(kind, DumpKind::CatchUp { .. } | DumpKind::Replace { .. }) {
                 member.skip_to_end();
             }
             member.attach(dump.log().clone(), kind.clone());
@@ -388,7 +395,9 @@ impl UpdateGroup {
     }
 
     /// Replaces the view (another policy, say) without touching sessions. Afterwards the driver passes every
-    /// prefix of every shard to [`Self::reevaluate`] and calls [`Self::finish_view`]; only differences go out.
+    /// prefix of every shard to [`Self::reevaluate`], then the changes that were on the way, and calls
+    /// [`Self::finish_view`] before it sets another; only differences go out. Dumps that are under way end, and
+    /// their members need them again.
     pub fn set_view(&mut self, view: Arc<ExportView>) -> Result<(), DifferentEncoding> {
         let old = &self.rules.view;
         if old.codec != view.codec
@@ -399,9 +408,11 @@ impl UpdateGroup {
         }
         self.flush();
         let new = self.rules.with_view(view);
-        // A view replaced while one is being replaced: members may have what either said, so the first stays too
-        // only as an "everything may have been sent" of the one before; see `reevaluate`.
         self.old_rules = Some(std::mem::replace(&mut self.rules, new));
+        self.log.begin_view();
+        for log in self.dumps.drain(..).filter_map(|log| log.upgrade()) {
+            log.abandon();
+        }
         Ok(())
     }
 
@@ -458,7 +469,9 @@ impl UpdateGroup {
     /// Every prefix was re-evaluated: the old view is forgotten.
     pub fn finish_view(&mut self) -> bool {
         self.old_rules = None;
-        self.flush()
+        let grew = self.flush();
+        self.log.end_view();
+        grew
     }
 }
 

@@ -16,7 +16,7 @@ fn seeds() -> Vec<String> {
             .collect::<Vec<_>>()
     };
     let mut paths = toml(here.join("tests/config-errors"));
-    for name in ["small-office", "article", "full-table"] {
+    for name in ["small-office", "article", "full-table", "route-server", "transit"] {
         paths.extend(toml(here.join("../../examples").join(name)));
     }
     paths.sort();

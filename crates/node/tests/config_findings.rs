@@ -77,6 +77,7 @@ fn every_mistake_is_reported_where_it_stands() {
         ErrorKind::NotConnected,
         ErrorKind::Conflict,
         ErrorKind::TooMany,
+        ErrorKind::TestFailed,
     ];
     for kind in all {
         assert!(kinds.contains(&kind), "no case for {kind:?}");

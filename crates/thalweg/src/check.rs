@@ -1,5 +1,7 @@
 //! `thalweg check`: the router that a configuration describes.
 
+mod bgp;
+
 use std::fmt::Write;
 use std::net::IpAddr;
 
@@ -37,6 +39,13 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
 /// The plan as tables.
 fn render(config: &RouterConfig) -> String {
     let mut text = String::new();
+    if let Some(bgp) = &config.bgp {
+        bgp::render(&mut text, bgp);
+        // Without ports nothing is forwarded, and the rest has nothing to say.
+        if config.ports.is_empty() {
+            return text;
+        }
+    }
     ports(&mut text, config);
     neighbours(&mut text, config);
     routes(&mut text, config);
@@ -333,6 +342,7 @@ fn to_json(config: &RouterConfig) -> Value {
         "nat": config.nat.as_ref().map(|nat| nat_json(config, nat)),
         "classes": classes,
         "validate": { "martians": config.validate.martians },
+        "bgp": config.bgp.as_ref().map(bgp::to_json),
         "warnings": config.warnings,
     })
 }

@@ -1,6 +1,19 @@
 //! BGP-4 as bytes (RFC 4271 and what has been added since): messages, path attributes, capabilities.
 //!
-//! Pure: nothing here keeps state of a session beyond the [`Codec`] that the two ends agreed on.
+//! ```text
+//! bytes ──frame──> Frame ──Open::parse, Notification::parse, RouteRefresh::parse──> owned values ──write──> bytes
+//!                    └────Update::parse──> a view of the message     begin_update .. finish_message ──> bytes
+//! ```
+//!
+//! Pure: nothing here keeps state of a session beyond the [`Codec`] that the two ends agreed on. What is wrong
+//! with a message is decided in one pass before anybody sees any of it (RFC 7606): an error ends the session and
+//! is the [`Notification`] to send; less than that is a [`Verdict`] or one of the [`Discards`]. Views cannot fail
+//! and reading an UPDATE allocates nothing. `docs/bgp-wire.md` lists what each fault costs and where others
+//! differ.
+//!
+//! RFC 4271, 1997, 2545, 2918, 4360, 4456, 4486, 4724, 4760, 5065, 5492, 5701, 6286, 6608, 6793, 7313, 7606, 7607,
+//! 7911, 8092, 8538, 8654, 8950, 9003, 9072, 9234, 9384, 9687.
+//! Missing: prefixes of other families than IPv4 and IPv6 unicast, outbound route filters (RFC 5291).
 
 mod as_path;
 mod capabilities;

@@ -230,6 +230,7 @@ impl Audiences {
             (Form::Only(peer), _) if self.includes(b, peer) => AudienceCode::NOBODY,
             (Form::Only(_), _) => a,
             (Form::All, Form::Only(peer)) => AudienceCode::all_except(peer),
+            (Form::Except(_), Form::Only(_)) if !self.includes(a, PeerId(b.0 as u16)) => a,
             (Form::All | Form::Except(_), Form::Except(peer)) => AudienceCode::only(peer),
             _ => {
                 let set = self.to_set(a).minus(&self.to_set(b));

@@ -67,13 +67,12 @@ impl DumpKind {
         }
     }
 
-    /// What a member needs that was left out of such a dump and, before it, had everything in the log up to
-    /// these versions. It has a part of the dump, and what of that was withdrawn meanwhile is in the log that a
-    /// second dump would skip: so a table that was begun is replaced, not begun anew.
-    pub(super) fn again(&self, since: Arc<Versions>) -> Self {
+    /// What a member needs that was left out of such a dump.
+    /// Perhaps because the view was replaced, so catching up has to cover every prefix now.
+    pub(super) fn again(&self) -> Self {
         match self {
-            Self::Initial => Self::Replace { since, initial: true },
-            other => other.clone(),
+            Self::CatchUp { since } => Self::Replace { since: since.clone(), initial: false },
+            _ => self.clone(),
         }
     }
 
@@ -291,12 +290,12 @@ impl Dump {
         };
         let had = if withdraws { AudienceCode::ALL } else { AudienceCode::NOBODY };
         let first_id = u16::from(self.rules.view.add_path(A::FAMILY));
-        let queue = A::queue(&mut self.queues);
+        let (queue, audiences) = (A::queue(&mut self.queues), &mut self.rules.audiences);
         if withdraws {
             // Which identifiers the members have is not known; those that this group ever used may be.
             for path_id in first_id..=last_id {
                 if outs.iter().all(|out| out.path_id != path_id) {
-                    queue.enter(prefix, path_id, had);
+                    queue.enter(prefix, path_id, had, audiences);
                 }
             }
         }
@@ -304,7 +303,7 @@ impl Dump {
         for out in outs {
             let at = match entry {
                 Some((path_id, at)) if path_id == out.path_id => at,
-                _ => queue.enter(prefix, out.path_id, had),
+                _ => queue.enter(prefix, out.path_id, had, audiences),
             };
             entry = Some((out.path_id, at));
             let pack = queue.pack(&out.offer.attrs, out.offer.origins, out.offer.audience);

@@ -49,6 +49,12 @@ impl Block {
         if self.next_hop_length == 0 { 0 } else { 4 + 5 + usize::from(self.next_hop_length) }
     }
 
+    /// The attributes but MP_REACH_NLRI.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Length of a message with one prefix.
     pub(super) fn message_length_min(&self, family: Family) -> usize {
         let prefix = if family == Family::Ipv4 { 9 } else { 21 };
@@ -437,6 +443,9 @@ impl NlriAddress for u128 {
 /// A prefix to announce or withdraw, with its path identifier.
 pub(super) type Nlri<A> = (Prefix<A>, u32);
 
+/// Messages and whom they are for.
+pub(super) type Written = (Box<[u8]>, Box<[Segment]>);
+
 /// Writes messages, one after the other, and remembers whom they are for.
 pub(super) struct Encoder {
     buffer: Box<[u8]>,
@@ -460,7 +469,7 @@ impl Encoder {
     }
 
     /// What was written, and an empty buffer again.
-    pub(super) fn take(&mut self) -> Option<(Box<[u8]>, Box<[Segment]>)> {
+    pub(super) fn take(&mut self) -> Option<Written> {
         if self.at == 0 {
             return None;
         }

@@ -102,8 +102,17 @@ pub struct LogCounters {
 enum Place {
     /// Before the chunk of this number.
     At(u64),
-    /// Behind the oldest chunk; it has everything up to these versions.
-    Lagging(Arc<Versions>),
+    /// Behind the oldest chunk.
+    Lagging(Lag),
+}
+
+/// What a follower that fell behind has.
+#[derive(Clone, Debug)]
+pub(super) struct Lag {
+    /// Everything up to these versions.
+    pub(super) since: Arc<Versions>,
+    /// But by a view that is no more, or partly.
+    pub(super) by_old_view: bool,
 }
 
 struct Kept {
@@ -116,6 +125,8 @@ struct Inner {
     base: u64,
     at_end: u32,
     closed: bool,
+    /// Who falls behind before this place may have routes by an old view.
+    view_until: u64,
     versions: Arc<Versions>,
     base_versions: Arc<Versions>,
     followers: HashMap<PeerId, Place, FixedState>,
@@ -151,6 +162,7 @@ impl GroupLog {
                 base: 0,
                 at_end: 0,
                 closed: false,
+                view_until: 0,
                 base_versions: versions.clone(),
                 versions,
                 followers: HashMap::with_hasher(FixedState::default()),
@@ -178,7 +190,7 @@ impl GroupLog {
             return None;
         }
         for place in inner.followers.values() {
-            if let Place::Lagging(since) = place {
+            if let Place::Lagging(Lag { since, .. }) = place {
                 floor = Some(floor.map_or(**since, |floor| earliest(&floor, since)));
             }
         }
@@ -244,11 +256,11 @@ impl GroupLog {
         self.lock().closed = true;
     }
 
-    /// Versions up to which the follower has everything; `None` unless it is lagging.
-    pub(super) fn lagging_since(&self, peer: PeerId) -> Option<Arc<Versions>> {
+    /// What the follower has; `None` unless it is lagging.
+    pub(super) fn lag(&self, peer: PeerId) -> Option<Lag> {
         match self.lock().followers.get(&peer)? {
             Place::At(_) => None,
-            Place::Lagging(since) => Some(since.clone()),
+            Place::Lagging(lag) => Some(lag.clone()),
         }
     }
 
@@ -256,7 +268,7 @@ impl GroupLog {
     pub(super) fn since(&self, peer: PeerId) -> Arc<Versions> {
         let inner = self.lock();
         match inner.followers.get(&peer) {
-            Some(Place::Lagging(since)) => since.clone(),
+            Some(Place::Lagging(lag)) => lag.since.clone(),
             Some(Place::At(place)) => match place.checked_sub(inner.base + 1) {
                 None => inner.base_versions.clone(),
                 Some(before) => {
@@ -268,11 +280,31 @@ impl GroupLog {
         }
     }
 
+    /// The group's view is being replaced: what that adds is no matter of versions.
+    pub(super) fn begin_view(&self) {
+        self.lock().view_until = u64::MAX;
+    }
+
+    /// It was replaced, all of that is in the log.
+    pub(super) fn end_view(&self) {
+        let mut inner = self.lock();
+        inner.view_until = inner.end();
+    }
+
+    /// Leaves all followers behind.
+    pub(super) fn abandon(&self) {
+        let mut inner = self.lock();
+        inner.followers.clear();
+        inner.chunks.clear();
+        inner.at_end = 0;
+        inner.counters.bytes_held = 0;
+    }
+
     /// The follower has everything up to these versions only, whatever it read.
     pub(super) fn fall_behind(&self, peer: PeerId, since: Arc<Versions>) {
         let mut inner = self.lock();
         inner.leave(peer);
-        inner.followers.insert(peer, Place::Lagging(since));
+        inner.followers.insert(peer, Place::Lagging(Lag { since, by_old_view: true }));
         inner.counters.lagging += 1;
         inner.trim();
     }
@@ -352,9 +384,10 @@ impl Inner {
     /// Drops the oldest chunk; those that stand there are lagging from now on.
     fn drop_front(&mut self) {
         let (base, since) = (self.base, self.base_versions.clone());
+        let by_old_view = base < self.view_until;
         for place in self.followers.values_mut() {
             if matches!(place, Place::At(at) if *at == base) {
-                *place = Place::Lagging(since.clone());
+                *place = Place::Lagging(Lag { since: since.clone(), by_old_view });
                 self.counters.lagging += 1;
             }
         }

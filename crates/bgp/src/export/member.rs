@@ -100,7 +100,7 @@ impl Member {
                 {
                     cursor.log.unfollow(self.peer);
                     if matches!(found, Found::Lagging) {
-                        let kind = kind.again(self.log.log.since(self.peer));
+                        let kind = kind.again();
                         self.hold_floor(&kind);
                         self.needs = Some(kind);
                     }
@@ -109,8 +109,7 @@ impl Member {
             if self.dump.is_none() && self.needs.is_none() && self.gathered.is_empty() {
                 let found = self.log.gather(self.peer, bytes_max, &mut self.gathered);
                 if matches!(found, Found::Lagging) {
-                    let since = self.log.log.lagging_since(self.peer).unwrap_or_default();
-                    self.needs = Some(DumpKind::CatchUp { since });
+                    self.needs = self.lagging();
                 }
             }
         }
@@ -171,7 +170,7 @@ impl Member {
             return MemberState::Lagging;
         }
         if self.gathered.is_empty() && self.dump.is_none() && self.log.is_at_end() {
-            return match self.log.log.lagging_since(self.peer) {
+            return match self.lagging() {
                 Some(_) => MemberState::Lagging,
                 None => MemberState::UpToDate,
             };
@@ -179,10 +178,21 @@ impl Member {
         MemberState::Pending
     }
 
-    /// Which dump it needs, if it is lagging.
+    /// Which dump it needs, if it is lagging. While a dump is under way it needs no other: if it fell behind in the
+    /// log meanwhile, that is said when the dump is over.
     pub fn needs(&self) -> Option<DumpKind> {
-        let since = || self.log.log.lagging_since(self.peer).map(|since| DumpKind::CatchUp { since });
-        self.needs.clone().or_else(since)
+        if self.dump.is_some() {
+            return None;
+        }
+        self.needs.clone().or_else(|| self.lagging())
+    }
+
+    fn lagging(&self) -> Option<DumpKind> {
+        let lag = self.log.log.lag(self.peer)?;
+        Some(match lag.by_old_view {
+            true => DumpKind::Replace { since: lag.since, initial: false },
+            false => DumpKind::CatchUp { since: lag.since },
+        })
     }
 
     /// Whether a dump is under way to it.

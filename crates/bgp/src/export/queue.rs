@@ -118,9 +118,16 @@ impl<A: NlriAddress> Queue<A> {
         self.index.find(hash(prefix, path_id), is_it).copied()
     }
 
-    /// The entry of a prefix with no packs; what it had before is kept if it was there, else `had`.
+    /// The entry of a prefix, with no packs. Who had something before any of the changes of the prefix adds up: a
+    /// dump may have shown members any of the states between.
     #[inline]
-    pub(super) fn enter(&mut self, prefix: Prefix<A>, path_id: u16, had: AudienceCode) -> u32 {
+    pub(super) fn enter(
+        &mut self,
+        prefix: Prefix<A>,
+        path_id: u16,
+        had: AudienceCode,
+        audiences: &mut Audiences,
+    ) -> u32 {
         let new = Entry { prefix, path_id, had, pack: NONE, more: NONE };
         let at = self.entries.len() as u32;
         if self.coalesces {
@@ -140,6 +147,7 @@ impl<A: NlriAddress> Queue<A> {
                 hashbrown::hash_table::Entry::Occupied(found) => {
                     let at = *found.get();
                     let entry = &mut self.entries[at as usize];
+                    entry.had = audiences.or(entry.had, had);
                     (entry.pack, entry.more) = (NONE, NONE);
                     return at;
                 }
@@ -148,12 +156,6 @@ impl<A: NlriAddress> Queue<A> {
         }
         self.entries.push(new);
         at
-    }
-
-    /// More neighbours may have had it.
-    pub(super) fn add_had(&mut self, entry: u32, had: AudienceCode, audiences: &mut Audiences) {
-        let entry = &mut self.entries[entry as usize];
-        entry.had = audiences.or(entry.had, had);
     }
 
     /// The entry gets one more pack.

@@ -89,8 +89,11 @@ pub(super) struct Rules {
     edit: AttrsBuilder,
     interner: Interner,
     /// Offers by attributes and source, where they hold for every prefix.
-    memo: HashMap<(Family, usize, PeerId), (AttrRef, Option<Offer>), FixedState>,
+    memo: Memo,
 }
+
+/// Keys hold an address, so the set that has it is kept with the answer.
+type Memo = HashMap<(Family, usize, PeerId), (AttrRef, Option<Offer>), FixedState>;
 
 /// More offers are not remembered.
 const MEMO_MAX: usize = 16_384;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use thalweg_base::IpPrefix;
-use thalweg_bgp::attrs::Interner;
+use thalweg_bgp::attrs::{AttrRef, Interner};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::route::{RouteBatchBuilder, SHARDS, WITHDRAWN};
@@ -16,14 +16,14 @@ use thalweg_bgp::session::{
     Action, Admission, Connection, Event, Importer, NeighborConfig, Session, State, StopReason,
 };
 use thalweg_wire::bgp::{
-    Family, MessageKind, NextHop, begin_attributes, begin_update, finish_attributes, finish_message, frame,
+    Family, MessageKind, begin_attributes, begin_update, finish_attributes, finish_message, frame,
     write_attribute, write_nlri,
 };
 
 /// What an end knows of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    pub(crate) next_hop: NextHop,
+    pub(crate) attrs: AttrRef,
     pub(crate) stale: bool,
 }
 
@@ -80,8 +80,8 @@ impl End {
                 if attrs == WITHDRAWN {
                     self.routes.remove(&(prefix, path_id));
                 } else {
-                    let next_hop = batch.attrs[attrs as usize].next_hop();
-                    self.routes.insert((prefix, path_id), Route { next_hop, stale: false });
+                    let attrs = batch.attrs[attrs as usize].clone();
+                    self.routes.insert((prefix, path_id), Route { attrs, stale: false });
                 }
             }
         }
@@ -413,6 +413,14 @@ impl Net {
         self.links[link_of(end, conn)].to[1 - end].extend(octets);
     }
 
+    /// Octets out of nowhere for a session's own connection.
+    pub(crate) fn inject(&mut self, end: usize, octets: &[u8]) {
+        let here = &mut self.ends[end];
+        let conn = Connection::Outgoing;
+        here.session.handle_bytes(conn, octets, self.now, &mut here.import, &mut here.out);
+        self.settle();
+    }
+
     /// The same, and lets it arrive.
     pub(crate) fn deliver(&mut self, end: usize, octets: &[u8]) {
         self.send(end, octets);
@@ -441,7 +449,7 @@ pub(crate) fn announce_with(path: &[u32], prefixes: &[&str], more: impl FnOnce(&
     more(&mut out);
     finish_attributes(&mut out, attributes);
     write_prefixes(&mut out, prefixes);
-    finish_message(&mut out, message).unwrap();
+    finish_message(&mut out, message).expect("short");
     out
 }
 
@@ -452,13 +460,13 @@ pub(crate) fn withdraw(prefixes: &[&str]) -> Vec<u8> {
     write_prefixes(&mut out, prefixes);
     let attributes = begin_attributes(&mut out, message);
     finish_attributes(&mut out, attributes);
-    finish_message(&mut out, message).unwrap();
+    finish_message(&mut out, message).expect("short");
     out
 }
 
 fn write_prefixes(out: &mut Vec<u8>, prefixes: &[&str]) {
     for prefix in prefixes {
-        match prefix.parse().unwrap() {
+        match prefix.parse().expect("a prefix") {
             IpPrefix::V4(prefix) => write_nlri(out, None, prefix),
             IpPrefix::V6(prefix) => write_nlri(out, None, prefix),
         }

@@ -1,1 +1,230 @@
+//! What becomes of a neighbour's routes on their way in.
 
+use std::sync::Arc;
+
+use thalweg_bgp::peer::Role;
+use thalweg_bgp::policy::Policy;
+use thalweg_bgp::session::NeighborConfig;
+use thalweg_bgp::session::config::{Confederation, RemoteAs};
+use thalweg_bgp::session::import::{CACHE_SLOTS, Rejection};
+use thalweg_wire::bgp::{
+    begin_attributes, begin_mp_reach, begin_update, community, finish_attribute, finish_attributes,
+    finish_message, write_attribute, write_nlri,
+};
+
+use crate::net::{Net, announce, announce_with, config};
+
+/// A session whose end 0 is configured like this, and what it makes of these UPDATEs of end 1.
+fn received(change: impl Fn(&mut NeighborConfig), octets: &[Vec<u8>]) -> Net {
+    let (mut a, b) = (config(0), config(1));
+    change(&mut a);
+    let mut net = Net::up_with(a, b);
+    octets.iter().for_each(|each| net.deliver(1, each));
+    net
+}
+
+fn rejected(net: &Net, rejection: Rejection) -> u64 {
+    let counters = net.ends[0].import.counters();
+    assert_eq!(counters.rejected_total(), counters.rejected[rejection.index()], "{counters:?}");
+    counters.rejected[rejection.index()]
+}
+
+#[test]
+fn loops_and_the_first_as() {
+    let one = "10.1.0.0/16";
+    // The first announcement is good; what follows replaces it and is not.
+    let good = announce(&[64_601, 1], &[one]);
+    for (path, rejection) in [
+        (&[64_601, 64_600, 5][..], Rejection::AsLoop),
+        (&[5, 64_601], Rejection::FirstAs),
+        (&[], Rejection::FirstAs),
+    ] {
+        let net = received(|_| {}, &[good.clone(), announce(path, &[one])]);
+        assert!(net.ends[0].routes.is_empty());
+        assert_eq!(rejected(&net, rejection), 1);
+    }
+    let net = received(|config| config.import.allow_own_as = 1, &[announce(&[64_601, 64_600], &[one])]);
+    assert_eq!(net.ends[0].prefixes(), [one]);
+    let net = received(|config| config.import.first_as_check = false, &[announce(&[5, 64_601], &[one])]);
+    assert_eq!(net.ends[0].prefixes(), [one]);
+    let member = |config: &mut NeighborConfig| {
+        config.confederation = Some(Arc::new(Confederation { id: 64_600, members: vec![65_001] }));
+        config.local_as = 65_001;
+    };
+    let net = received(member, &[announce(&[64_601, 64_600], &[one])]);
+    assert_eq!(rejected(&net, Rejection::AsLoop), 1, "the confederation's AS");
+}
+
+#[test]
+fn sets_in_paths_and_our_own_next_hop() {
+    let mut out = Vec::new();
+    let message = begin_update(&mut out);
+    let attributes = begin_attributes(&mut out, message);
+    write_attribute(&mut out, 0x40, 1, &[0]);
+    write_attribute(&mut out, 0x40, 2, &[2, 1, 0, 0, 0xfc, 0x59, 1, 1, 0, 0, 0, 7]);
+    write_attribute(&mut out, 0x40, 3, &[192, 0, 2, 1]);
+    finish_attributes(&mut out, attributes);
+    write_nlri(&mut out, None, thalweg_base::Prefix::new(0x0a01_0000_u32, 16).unwrap());
+    finish_message(&mut out, message).unwrap();
+    assert_eq!(rejected(&received(|_| {}, std::slice::from_ref(&out)), Rejection::AsSet), 1);
+    let net = received(|config| config.import.reject_as_set = false, &[out.clone()]);
+    assert_eq!(net.ends[0].prefixes(), ["10.1.0.0/16"]);
+    let own = [198, 18, 0, 1];
+    let at = out.windows(4).position(|four| four == [192, 0, 2, 1]).unwrap();
+    out[at..at + 4].copy_from_slice(&own);
+    let net = received(|config| config.import.reject_as_set = false, &[out]);
+    assert_eq!(rejected(&net, Rejection::NextHop), 1);
+}
+
+#[test]
+fn reflected_routes_that_come_back() {
+    let internal = |end: usize| {
+        let mut config = config(end);
+        (config.remote_as, config.local_as) = (RemoteAs::One(64_600), 64_600);
+        config
+    };
+    for (code, value) in [(9, [198, 18, 0, 1]), (10, [198, 18, 0, 1])] {
+        let mut net = Net::up_with(internal(0), internal(1));
+        net.deliver(
+            1,
+            &announce_with(&[5], &["10.1.0.0/16"], |out| write_attribute(out, 0x80, code, &value)),
+        );
+        net.deliver(
+            1,
+            &announce_with(&[5], &["10.2.0.0/16"], |out| write_attribute(out, 0x80, code, &[9; 4])),
+        );
+        assert_eq!(net.ends[0].prefixes(), ["10.2.0.0/16"]);
+        assert_eq!(rejected(&net, Rejection::ReflectionLoop), 1);
+    }
+}
+
+#[test]
+fn only_to_customer() {
+    let with = |mark: Option<u32>| {
+        announce_with(&[64_601], &["10.1.0.0/16"], |out| {
+            if let Some(asn) = mark {
+                write_attribute(out, 0xc0, 35, &asn.to_be_bytes());
+            }
+        })
+    };
+    let cases = [
+        (Role::Customer, None, true),
+        (Role::Customer, Some(1), false),
+        (Role::RouteServerClient, Some(1), false),
+        (Role::Peer, Some(64_601), true),
+        (Role::Peer, Some(1), false),
+        (Role::Provider, Some(1), true),
+        (Role::RouteServer, Some(1), true),
+    ];
+    for (role, mark, accepted) in cases {
+        let net = received(|config| config.role = Some(role), &[with(mark)]);
+        assert_eq!(net.ends[0].routes.len() == 1, accepted, "{role:?} {mark:?}");
+        if !accepted {
+            assert_eq!(rejected(&net, Rejection::RouteLeak), 1);
+        }
+    }
+    for (role, mark, expected) in [
+        (Role::Provider, None, Some(64_601)),
+        (Role::Provider, Some(7), Some(7)),
+        (Role::Peer, None, Some(64_601)),
+        (Role::Customer, None, None),
+    ] {
+        let net = received(|config| config.role = Some(role), &[with(mark)]);
+        let route = net.ends[0].routes.values().next().unwrap();
+        assert_eq!(route.attrs.only_to_customer(), expected, "{role:?} {mark:?}");
+    }
+}
+
+#[test]
+fn no_policy_means_no_route_from_outside() {
+    let mut net = Net::up();
+    net.ends[0].import.set_policy(None);
+    net.deliver(1, &announce(&[64_601], &["10.1.0.0/16", "10.2.0.0/16"]));
+    assert!(net.ends[0].routes.is_empty());
+    assert_eq!(rejected(&net, Rejection::NoPolicy), 2);
+}
+
+#[test]
+fn a_changed_policy_forgets_what_was_remembered() {
+    let mut net = Net::up();
+    let one = announce(&[64_601], &["10.1.0.0/16"]);
+    net.deliver(1, &one);
+    net.deliver(1, &one);
+    assert_eq!(net.ends[0].import.counters().cache_hits, 1);
+    net.ends[0].import.set_policy(Some(Arc::new(Policy::reject_all())));
+    net.deliver(1, &one);
+    assert!(net.ends[0].routes.is_empty());
+    assert_eq!(rejected(&net, Rejection::Policy), 1);
+    net.ends[0].import.set_policy(Some(Arc::new(Policy::accept_all())));
+    net.deliver(1, &one);
+    assert_eq!(net.ends[0].prefixes(), ["10.1.0.0/16"]);
+    // So does a changed configuration.
+    let mut config = net.ends[0].session.config().as_ref().clone();
+    config.import.discard_attributes = vec![8];
+    net.ends[0].import.set_config(&config);
+    net.deliver(1, &one);
+    assert_eq!(net.ends[0].import.counters().cache_hits, 1);
+}
+
+#[test]
+fn remembered_attributes_come_to_the_same_as_new_ones() {
+    // More sets than are remembered, in an order with repetitions, against one that never remembers.
+    let mut net = Net::up();
+    let mut forgetful = Net::up();
+    for n in 0..400u32 {
+        let set = (n * n) % (2 * CACHE_SLOTS as u32);
+        let octets = announce_with(&[64_601, 100 + set], &[&format!("10.{}.0.0/16", n % 50)], |out| {
+            write_attribute(out, 0xc0, 8, &set.to_be_bytes());
+        });
+        net.deliver(1, &octets);
+        forgetful.ends[0].import.set_policy(Some(Arc::new(Policy::accept_all())));
+        forgetful.deliver(1, &octets);
+    }
+    assert!(net.ends[0].import.counters().cache_hits > 0);
+    assert_eq!(forgetful.ends[0].import.counters().cache_hits, 0);
+    let said = |net: &Net| -> Vec<String> {
+        net.ends[0].routes.iter().map(|((prefix, _), route)| format!("{prefix} {:?}", route.attrs)).collect()
+    };
+    assert_eq!(said(&net), said(&forgetful));
+}
+
+#[test]
+fn a_graceful_shutdown_is_the_last_choice() {
+    let net = received(
+        |_| {},
+        &[announce_with(&[64_601], &["10.1.0.0/16"], |out| {
+            write_attribute(out, 0xc0, 8, &community::GRACEFUL_SHUTDOWN.to_be_bytes());
+        })],
+    );
+    assert_eq!(net.ends[0].routes.values().next().unwrap().attrs.local_pref, 0);
+}
+
+#[test]
+fn both_families_and_next_hops_that_differ() {
+    let both = |config: &mut NeighborConfig| config.capabilities.families = [true, true];
+    let (mut a, mut b) = (config(0), config(1));
+    both(&mut a);
+    both(&mut b);
+    let mut net = Net::up_with(a, b);
+    let v6 = |next_hop: &str, prefix: u128| {
+        announce_with(&[64_601], &["10.1.0.0/16"], |out| {
+            let global = next_hop.parse().unwrap();
+            let hop = thalweg_wire::bgp::NextHop::V6 { global, link_local: None };
+            let start = begin_mp_reach(out, thalweg_wire::bgp::Family::Ipv6, hop);
+            write_nlri(out, None, thalweg_base::Prefix::new(prefix, 48).unwrap());
+            finish_attribute(out, start);
+        })
+    };
+    net.deliver(1, &v6("2001:db8::1", 0x2001_0db8_0001 << 80));
+    net.deliver(1, &v6("2001:db8::2", 0x2001_0db8_0002 << 80));
+    net.deliver(1, &v6("2001:db8::1", 0x2001_0db8_0003 << 80));
+    let hops: Vec<String> =
+        net.ends[0].routes.values().map(|route| route.attrs.next_hop().to_string()).collect();
+    assert_eq!(hops, ["192.0.2.1", "2001:db8::1", "2001:db8::2", "2001:db8::1"]);
+    assert!(net.ends[0].import.counters().cache_hits >= 1);
+    // A family that was not agreed on is ignored, not kept.
+    let mut net = Net::up();
+    net.deliver(1, &v6("2001:db8::1", 0x2001_0db8_0001 << 80));
+    assert_eq!(net.ends[0].prefixes(), ["10.1.0.0/16"]);
+    assert_eq!(net.ends[0].import.counters().other_family, 1);
+}

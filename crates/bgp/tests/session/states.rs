@@ -1,1 +1,237 @@
+//! Every event in every state: what state follows is written down here, and nothing else may follow.
+//!
+//! States are those of RFC 4271, `Idle` twice (stopped and resting) and `OpenSent` and `OpenConfirm` on our
+//! connection. A row is a state, a column an event.
 
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use thalweg_bgp::attrs::Interner;
+use thalweg_bgp::peer::{Millis, PeerId};
+use thalweg_bgp::route::RouteBatchBuilder;
+use thalweg_bgp::session::{
+    Action, Admission, Connection, Importer, NeighborConfig, Session, State, StopReason,
+};
+use thalweg_wire::bgp::{
+    AfiSafi, Capabilities, Family, Notification, Open, RefreshKind, RouteRefresh, cease, error, open_error,
+    write_end_of_rib, write_keepalive,
+};
+
+use crate::net::{address, config};
+
+/// One session and its driver's things.
+struct Lone {
+    session: Session,
+    import: Importer,
+    out: RouteBatchBuilder,
+    now: Millis,
+}
+
+fn open_message() -> Vec<u8> {
+    let capabilities = Capabilities {
+        families: vec![AfiSafi::from(Family::Ipv4)],
+        route_refresh: true,
+        enhanced_refresh: true,
+        ..Capabilities::default()
+    };
+    let mut out = Vec::new();
+    Open::new(64_601, 90, Ipv4Addr::new(198, 18, 0, 2), capabilities).write(&mut out);
+    out
+}
+
+fn keepalive() -> Vec<u8> {
+    let mut out = Vec::new();
+    write_keepalive(&mut out);
+    out
+}
+
+fn notification(code: u8, subcode: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    Notification::new(code, subcode).write(&mut out);
+    out
+}
+
+fn update() -> Vec<u8> {
+    let mut out = Vec::new();
+    write_end_of_rib(&mut out, Family::Ipv4);
+    out
+}
+
+fn refresh() -> Vec<u8> {
+    let mut out = Vec::new();
+    RouteRefresh { family: Family::Ipv4.into(), kind: RefreshKind::Request }.write(&mut out);
+    out
+}
+
+impl Lone {
+    fn new() -> Self {
+        let config: NeighborConfig = config(0);
+        Self {
+            session: Session::new(Arc::new(config), PeerId(1), 3),
+            import: Importer::new(Arc::new(Interner::new(1))),
+            out: RouteBatchBuilder::default(),
+            now: Millis(1000),
+        }
+    }
+
+    fn connected(&mut self, conn: Connection) -> Admission {
+        let (local, remote): (IpAddr, IpAddr) = (address(0), address(1));
+        self.session.handle_connected(conn, local, remote, self.now)
+    }
+
+    fn bytes(&mut self, conn: Connection, mut octets: &[u8]) {
+        while !octets.is_empty() {
+            self.drain();
+            let used = self.session.handle_bytes(conn, octets, self.now, &mut self.import, &mut self.out);
+            octets = &octets[used..];
+        }
+    }
+
+    fn drain(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.session.poll_action()).collect()
+    }
+
+    /// A session in this state.
+    fn reach(state: &str) -> Self {
+        let mut lone = Self::new();
+        if state == "Stopped" {
+            return lone;
+        }
+        lone.session.handle_start(lone.now);
+        match state {
+            "Connect" => {}
+            "Active" => lone.session.handle_connect_failed(lone.now),
+            _ => {
+                lone.connected(Connection::Outgoing);
+                let steps: &[Vec<u8>] = match state {
+                    "OpenSent" => &[],
+                    "OpenConfirm" => &[open_message()],
+                    "Established" => &[open_message(), keepalive()],
+                    "Resting" => &[notification(error::CEASE, cease::CONNECTION_REJECTED)],
+                    _ => panic!("{state}?"),
+                };
+                steps.iter().for_each(|octets| lone.bytes(Connection::Outgoing, octets));
+            }
+        }
+        assert_eq!(lone.name(), state);
+        lone.drain();
+        lone
+    }
+
+    fn name(&self) -> String {
+        match (self.session.state(), self.session.is_stopped()) {
+            (State::Idle, true) => "Stopped".into(),
+            (State::Idle, false) => "Resting".into(),
+            (state, _) => state.to_string(),
+        }
+    }
+
+    fn event(&mut self, event: &str) {
+        let (own, other) = (Connection::Outgoing, Connection::Incoming);
+        match event {
+            "start" => self.session.handle_start(self.now),
+            "shutdown" => self.session.handle_stop(StopReason::Shutdown { text: "so".into() }, self.now),
+            "reset" => self.session.handle_stop(StopReason::Reset { text: String::new() }, self.now),
+            "no-room" => self.session.handle_stop(StopReason::OutOfResources, self.now),
+            "tcp-out" => drop(self.connected(own)),
+            "tcp-in" => drop(self.connected(other)),
+            "tcp-fails" => self.session.handle_connect_failed(self.now),
+            "tcp-lost" => self.session.handle_disconnected(own, self.now),
+            "tcp-in-lost" => self.session.handle_disconnected(other, self.now),
+            "open" => self.bytes(own, &open_message()),
+            "keepalive" => self.bytes(own, &keepalive()),
+            "update" => self.bytes(own, &update()),
+            "refresh" => self.bytes(own, &refresh()),
+            "cease" => self.bytes(own, &notification(error::CEASE, cease::ADMINISTRATIVE_SHUTDOWN)),
+            "collision" => self.bytes(own, &notification(error::CEASE, cease::CONNECTION_COLLISION)),
+            "parameter" => self.bytes(own, &notification(error::OPEN, open_error::UNSUPPORTED_PARAMETER)),
+            "garbage" => self.bytes(own, &[7; 64]),
+            "silence" => {
+                // To the session's own next deadline but KEEPALIVEs: the hold time or the large one.
+                for _ in 0..100 {
+                    let before = self.name();
+                    let Some(at) = self.session.next_deadline() else { break };
+                    self.now = at.max(self.now);
+                    self.session.handle_timer(self.now);
+                    if self.name() != before {
+                        break;
+                    }
+                }
+            }
+            _ => panic!("{event}?"),
+        }
+    }
+}
+
+const TABLE: &str = "
+event        Stopped  Resting  Connect  Active   OpenSent OpenConfirm Established
+start        Connect  Connect  Connect  Active   OpenSent OpenConfirm Established
+shutdown     Stopped  Stopped  Stopped  Stopped  Stopped  Stopped     Stopped
+reset        Stopped  Connect  Connect  Connect  Connect  Connect     Connect
+no-room      Stopped  Resting  Resting  Resting  Resting  Resting     Resting
+tcp-out      Stopped  Resting  OpenSent OpenSent OpenSent OpenSent    Established
+tcp-in       Stopped  Resting  OpenSent OpenSent OpenSent OpenConfirm Established
+tcp-fails    Stopped  Resting  Active   Active   OpenSent OpenConfirm Established
+tcp-lost     Stopped  Resting  Connect  Active   Active   Active      Connect
+tcp-in-lost  Stopped  Resting  Connect  Active   OpenSent OpenConfirm Established
+open         Stopped  Resting  Connect  Active   OpenConfirm Resting  Resting
+keepalive    Stopped  Resting  Connect  Active   Resting  Established Established
+update       Stopped  Resting  Connect  Active   Resting  Resting     Established
+refresh      Stopped  Resting  Connect  Active   Resting  Resting     Established
+cease        Stopped  Resting  Connect  Active   Resting  Resting     Resting
+collision    Stopped  Resting  Connect  Active   Active   Active      Resting
+parameter    Stopped  Resting  Connect  Active   Connect  Connect     Resting
+garbage      Stopped  Resting  Connect  Active   Resting  Resting     Resting
+silence      Stopped  Connect  Connect  Connect  Resting  Resting     Resting
+";
+
+#[test]
+fn every_event_in_every_state() {
+    let mut rows = TABLE.trim().lines().map(|line| line.split_whitespace());
+    let states: Vec<&str> = rows.next().unwrap().skip(1).collect();
+    let mut wrong = Vec::new();
+    for mut row in rows {
+        let event = row.next().unwrap();
+        let expected: Vec<&str> = row.collect();
+        assert_eq!(expected.len(), states.len(), "{event}");
+        for (state, expected) in states.iter().zip(expected) {
+            let mut lone = Lone::reach(state);
+            lone.event(event);
+            let got = lone.name();
+            if got != expected {
+                wrong.push(format!("{state} + {event}: {got}, expected {expected}"));
+            }
+            check_actions(&lone.drain(), state, &got);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Up and down are told exactly when they happen, and each loss has one event with its reason.
+fn check_actions(actions: &[Action], before: &str, after: &str) {
+    let downs = actions.iter().filter(|action| matches!(action, Action::Down { .. })).count();
+    let expected = usize::from(before == "Established" && after != "Established");
+    assert_eq!(downs, expected, "{before} to {after}: {actions:?}");
+}
+
+#[test]
+fn all_pairs_of_events_end_somewhere() {
+    let events: Vec<&str> =
+        TABLE.trim().lines().skip(1).filter_map(|l| l.split_whitespace().next()).collect();
+    for first in &events {
+        for second in &events {
+            for state in ["Stopped", "Resting", "Connect", "Active", "OpenSent", "OpenConfirm", "Established"]
+            {
+                let mut lone = Lone::reach(state);
+                lone.event(first);
+                lone.drain();
+                lone.event(second);
+                // Silence is up to a hundred expiries of timers.
+                assert!(lone.drain().len() < 300, "{state} {first} {second}");
+                // Unless somebody stopped it, the session has something to wait for or a connection to come.
+                let waits = lone.session.next_deadline().is_some();
+                assert!(waits || lone.session.is_stopped(), "{state} {first} {second}: {}", lone.name());
+            }
+        }
+    }
+}

@@ -249,7 +249,7 @@ fn as_path(reader: &mut Reader, item: &Item<'_>) -> Option<AsPathPattern> {
         Ok(pattern) => Some(pattern),
         Err(error) => {
             let span = inside(reader, item, text, &error.at);
-            let finding = reader.error(ErrorKind::BadValue, &span, error.to_string(), EXPECTED);
+            let finding = reader.error(ErrorKind::BadValue, &span, error.problem.to_string(), EXPECTED);
             finding.help = error.problem.help().map(str::to_owned);
             None
         }

@@ -93,7 +93,7 @@ fn test(
         (Outcome::Reject { rule }, Verdict::Accept) => {
             fail(
                 &expect.verdict.span,
-                format!("the route is rejected by {}", policy.describe(rule)),
+                format!("the route is rejected: {}", policy.describe(rule)),
                 ACCEPT.into(),
             );
         }

@@ -53,7 +53,7 @@ impl Speaker {
     ) -> Sending {
         let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
         let view = Arc::new(view_of(config, negotiated, info, policy));
-        let group = self.group_for(view, info);
+        let group = self.group_for(view, info, u64::from(config.timers.mrai_ms));
         let member = group.lock().group.join(slot.id, info.remote_as);
         Sending { connection: negotiated.connection, group, member, wants: VecDeque::new(), moves: false }
     }
@@ -89,7 +89,7 @@ impl Speaker {
     }
 
     /// The group with this view, a member more in it: who counts keeps it.
-    fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>) -> Arc<GroupSlot> {
+    fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>, mrai_ms: u64) -> Arc<GroupSlot> {
         let mut groups = lock(&self.groups);
         groups.retain(|slot| {
             let used = slot.members.load(Ordering::Acquire) > 0 || slot.has_dumps.load(Ordering::Acquire);
@@ -98,7 +98,9 @@ impl Speaker {
             }
             used
         });
-        if let Some(found) = groups.iter().find(|slot| *slot.lock().group.view() == view) {
+        if let Some(found) =
+            groups.iter().find(|slot| slot.mrai_ms == mrai_ms && *slot.lock().group.view() == view)
+        {
             found.members.fetch_add(1, Ordering::AcqRel);
             return found.clone();
         }
@@ -108,7 +110,7 @@ impl Speaker {
         }
         let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
         let lane = index % self.lanes().len().max(1);
-        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits));
+        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits, mrai_ms));
         slot.members.fetch_add(1, Ordering::AcqRel);
         groups.push(slot.clone());
         self.lanes()[lane].work().groups.push(slot.clone());

@@ -103,6 +103,7 @@ impl World {
             readers: Vec::new(),
             seed: self.random.next(),
             limits: self.limits,
+            restarting: false,
             scheduling: "simulated".to_owned(),
             profile_functions: false,
         };

@@ -70,6 +70,11 @@ impl<'a> Key<'a> {
     fn is(&self, stored: &[u8]) -> bool {
         let mut rest = stored;
         for part in [self.parts[0], self.parts[1], self.parts[2], self.tail.octets()] {
+            // Empty parts are the rule. Comparing two of them took 90 ns (Zen with AVX-512, glibc 2.36): most
+            // likely a masked load from the address of nothing, whose fault the processor suppresses slowly.
+            if part.is_empty() {
+                continue;
+            }
             match rest.split_at_checked(part.len()) {
                 Some((first, after)) if first == part => rest = after,
                 _ => return false,
