@@ -37,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use thalweg_bgp::attrs::Interner;
+use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::ShardConfig;
 use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
@@ -87,6 +88,7 @@ pub struct Speaker {
     /// Dumps have written something.
     grew: AtomicBool,
     seed: u64,
+    limits: ExportLimits,
     scheduling: String,
     profile: Profile,
     restarting: bool,
@@ -110,6 +112,8 @@ pub struct SpeakerOptions {
     pub tap: Option<Arc<dyn SessionTap>>,
     /// Against collisions that strangers choose, and for jitter.
     pub seed: u64,
+    /// How much is kept for neighbours that read slowly.
+    pub limits: ExportLimits,
     /// What `show rib` says about threads.
     pub scheduling: String,
     /// Measure the time spent in each function.
@@ -146,6 +150,7 @@ impl Speaker {
             depth: AtomicUsize::new(1),
             grew: AtomicBool::new(false),
             seed: options.seed,
+            limits: options.limits,
             scheduling: options.scheduling,
             profile: Profile::new(options.profile_functions),
             restarting: options.restarting,

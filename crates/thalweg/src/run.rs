@@ -24,6 +24,7 @@ use std::thread::{self, JoinHandle};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, Install, RouterConfig};
 use thalweg_node::control::{Reload, Server, serve};
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             readers: helpers.readers(),
             tap: helpers.tap(),
             seed: seed_number(),
+            limits: ExportLimits::default(),
             scheduling: format!("{}, {} threads", options.kind, options.threads),
             profile_functions: args.profile_functions,
             restarting: args.restarting,

@@ -53,6 +53,8 @@ pub enum DumpKind {
     Replace {
         /// Up to where the members had everything.
         since: Arc<Versions>,
+        /// They had not got the whole table of their session yet: ends with End-of-RIB.
+        initial: bool,
     },
 }
 
@@ -61,7 +63,7 @@ impl DumpKind {
     pub fn since(&self) -> Option<Arc<Versions>> {
         match self {
             Self::Initial | Self::Refresh { .. } => None,
-            Self::CatchUp { since } | Self::Replace { since } => Some(since.clone()),
+            Self::CatchUp { since } | Self::Replace { since, .. } => Some(since.clone()),
         }
     }
 
@@ -69,9 +71,14 @@ impl DumpKind {
     /// Perhaps because the view was replaced, so catching up has to cover every prefix now.
     pub(super) fn again(&self) -> Self {
         match self {
-            Self::CatchUp { since } => Self::Replace { since: since.clone() },
+            Self::CatchUp { since } => Self::Replace { since: since.clone(), initial: false },
             _ => self.clone(),
         }
+    }
+
+    /// Whether End-of-RIB is at its end.
+    pub fn is_initial(&self) -> bool {
+        matches!(self, Self::Initial | Self::Replace { initial: true, .. })
     }
 
     /// Whether routes of the family are in it.
@@ -202,7 +209,7 @@ impl Dump {
                 }
                 true
             }
-            DumpKind::Replace { since: versions } => {
+            DumpKind::Replace { since: versions, .. } => {
                 if paths.is_empty() && !is_later(version, since(versions)) {
                     return;
                 }
@@ -262,7 +269,7 @@ impl Dump {
 
     fn write_end(&mut self) {
         match self.kind {
-            DumpKind::Initial => {
+            DumpKind::Initial | DumpKind::Replace { initial: true, .. } => {
                 for family in Family::ALL {
                     if self.rules.view.families[family.index()] {
                         self.encoder.end_of_rib(family, &Audience::All);

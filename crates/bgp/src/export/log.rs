@@ -264,6 +264,22 @@ impl GroupLog {
         }
     }
 
+    /// Versions up to which the follower has everything.
+    pub(super) fn since(&self, peer: PeerId) -> Arc<Versions> {
+        let inner = self.lock();
+        match inner.followers.get(&peer) {
+            Some(Place::Lagging(lag)) => lag.since.clone(),
+            Some(Place::At(place)) => match place.checked_sub(inner.base + 1) {
+                None => inner.base_versions.clone(),
+                Some(before) => {
+                    let kept = inner.chunks.get(before as usize);
+                    kept.map_or_else(|| inner.versions.clone(), |kept| kept.chunk.versions.clone())
+                }
+            },
+            None => Arc::default(),
+        }
+    }
+
     /// The group's view is being replaced: what that adds is no matter of versions.
     pub(super) fn begin_view(&self) {
         self.lock().view_until = u64::MAX;

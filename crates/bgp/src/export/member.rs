@@ -15,7 +15,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::dump::DumpKind;
-use super::log::{Chunk, Found, GroupLog};
+use super::log::{Chunk, Found, GroupLog, Versions, earliest};
 use crate::peer::PeerId;
 
 /// The most that is gathered at once; more would only keep chunks from being dropped.
@@ -100,8 +100,9 @@ impl Member {
                 {
                     cursor.log.unfollow(self.peer);
                     if matches!(found, Found::Lagging) {
+                        let kind = kind.again();
                         self.hold_floor(&kind);
-                        self.needs = Some(kind.again());
+                        self.needs = Some(kind);
                     }
                 }
             }
@@ -144,6 +145,25 @@ impl Member {
         start != piece.start
     }
 
+    /// Whether something was gathered that is not written yet.
+    pub fn has_gathered(&self) -> bool {
+        !self.gathered.is_empty()
+    }
+
+    /// Up to which versions it has everything, once what was gathered is written.
+    pub fn since(&self) -> Arc<Versions> {
+        let log = self.log.log.since(self.peer);
+        let dumped = self.dump.as_ref().and_then(|(_, kind)| kind.since());
+        let needed = self.needs.as_ref().and_then(DumpKind::since);
+        let others = [dumped, needed].into_iter().flatten();
+        others.fold(log, |since, other| Arc::new(earliest(&since, &other)))
+    }
+
+    /// The dump that is under way to it or that it needs instead.
+    pub fn unfinished(&self) -> Option<&DumpKind> {
+        self.dump.as_ref().map(|(_, kind)| kind).or(self.needs.as_ref())
+    }
+
     /// How it is doing.
     pub fn state(&self) -> MemberState {
         if self.needs.is_some() {
@@ -170,7 +190,7 @@ impl Member {
     fn lagging(&self) -> Option<DumpKind> {
         let lag = self.log.log.lag(self.peer)?;
         Some(match lag.by_old_view {
-            true => DumpKind::Replace { since: lag.since },
+            true => DumpKind::Replace { since: lag.since, initial: false },
             false => DumpKind::CatchUp { since: lag.since },
         })
     }
