@@ -57,8 +57,8 @@ impl Graph {
                         .iter()
                         .filter(|via| near(via).is_some())
                         .min_by_key(near)
-                        .unwrap();
-                    let rest = paths[via].as_ref().unwrap();
+                        .expect("a neighbour that is nearer");
+                    let rest = paths[via].as_ref().expect("nearer ones are known");
                     paths[next] = Some([&[via], rest.as_slice()].concat());
                     queue.push_back(next);
                 }
