@@ -354,9 +354,8 @@ impl Control for Speaker {
     }
 
     fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, _: u64) {
-        let peers = self.peers();
         self.profile.time(Function::TableUpdate, || {
-            self.shards[shard].apply(shard, work, &peers, |changes| self.deliver(changes));
+            self.shards[shard].apply(shard, work, || self.peers(), |changes| self.deliver(changes));
         });
     }
 
@@ -365,7 +364,7 @@ impl Control for Speaker {
     fn export(&self, _: &mut SpeakerWorker, lane: usize, now: bool, now_ms: u64) -> Exported {
         let lane = self.lanes().get(lane);
         let mut exported = lane.map_or_else(Exported::default, |lane| {
-            self.profile.time(Function::Export, || lane.export(&self.peers(), now, now_ms))
+            self.profile.time(Function::Export, || lane.export(|| self.peers(), now, now_ms))
         });
         exported.grew |= self.grew.swap(false, Ordering::AcqRel);
         exported
@@ -448,10 +447,15 @@ impl Speaker {
         }
         let mut next = u64::MAX;
         for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
-            let deadline = shard.handle_timer(index, now, &self.peers(), |changes| {
-                self.deliver(changes);
-                self.wake();
-            });
+            let deadline = shard.handle_timer(
+                index,
+                now,
+                || self.peers(),
+                |changes| {
+                    self.deliver(changes);
+                    self.wake();
+                },
+            );
             next = next.min(deadline.map_or(u64::MAX, |deadline| deadline.0));
         }
         next
@@ -461,10 +465,14 @@ impl Speaker {
         let mut more = false;
         for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
             if shard.has_work() {
-                more |= shard.slice(index, &self.peers(), |changes| {
-                    self.deliver(changes);
-                    self.wake();
-                });
+                more |= shard.slice(
+                    index,
+                    || self.peers(),
+                    |changes| {
+                        self.deliver(changes);
+                        self.wake();
+                    },
+                );
             }
         }
         more

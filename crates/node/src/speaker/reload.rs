@@ -42,10 +42,9 @@ impl Speaker {
             routes: routes.finish(PeerId::LOCAL, now.seconds()),
             after: Vec::new(),
         };
-        let peers = self.peers();
         for (index, shard) in self.shards.iter().enumerate() {
             if work.routes.touches(index) {
-                shard.apply(index, &work, &peers, |changes| self.deliver(changes));
+                shard.apply(index, &work, || self.peers(), |changes| self.deliver(changes));
             }
         }
         self.wake();
