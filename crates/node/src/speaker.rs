@@ -362,9 +362,8 @@ impl Control for Speaker {
     }
 
     fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, _: u64) {
-        let peers = self.peers();
         self.profile.time(Function::TableUpdate, || {
-            self.shards[shard].apply(shard, work, &peers, |changes| self.deliver(changes));
+            self.shards[shard].apply(shard, work, || self.peers(), |changes| self.deliver(changes));
         });
     }
 
@@ -373,7 +372,7 @@ impl Control for Speaker {
     fn export(&self, _: &mut SpeakerWorker, lane: usize, now: bool, now_ms: u64) -> Exported {
         let lane = self.lanes().get(lane);
         let mut exported = lane.map_or_else(Exported::default, |lane| {
-            self.profile.time(Function::Export, || lane.export(&self.peers(), now, now_ms))
+            self.profile.time(Function::Export, || lane.export(|| self.peers(), now, now_ms))
         });
         exported.grew |= self.grew.swap(false, Ordering::AcqRel);
         exported
@@ -456,10 +455,15 @@ impl Speaker {
         }
         let mut next = u64::MAX;
         for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
-            let deadline = shard.handle_timer(index, now, &self.peers(), |changes| {
-                self.deliver(changes);
-                self.wake();
-            });
+            let deadline = shard.handle_timer(
+                index,
+                now,
+                || self.peers(),
+                |changes| {
+                    self.deliver(changes);
+                    self.wake();
+                },
+            );
             next = next.min(deadline.map_or(u64::MAX, |deadline| deadline.0));
         }
         next
@@ -469,10 +473,14 @@ impl Speaker {
         let mut more = false;
         for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
             if shard.has_work() {
-                more |= shard.slice(index, &self.peers(), |changes| {
-                    self.deliver(changes);
-                    self.wake();
-                });
+                more |= shard.slice(
+                    index,
+                    || self.peers(),
+                    |changes| {
+                        self.deliver(changes);
+                        self.wake();
+                    },
+                );
             }
         }
         more

@@ -12,7 +12,7 @@ use thalweg_wire::bgp::Family;
 use super::network::{ByteStream, Incoming};
 use super::shards::ShardOp;
 use super::slot::{Link, PeerSlot, PeerState};
-use super::{Speaker, log};
+use super::{Speaker, lock, log};
 
 impl Speaker {
     /// Does everything the session wants. `after` collects what has to happen after routes that were just
@@ -47,7 +47,18 @@ impl Speaker {
             }
         }
         slot.deadline_ms.store(state.next_deadline_ms(), Ordering::Release);
+        self.release_dynamic(slot, state);
         ended
+    }
+
+    /// Frees the place of a dynamic neighbour that is gone, with its connections and with what a restart keeps.
+    fn release_dynamic(&self, slot: &PeerSlot, state: &PeerState) {
+        let is_gone = state.links.iter().all(Option::is_none)
+            && state.negotiated.is_none()
+            && state.session.stale_families() == [false; 2];
+        if state.dynamic && is_gone && !slot.free.swap(true, Ordering::AcqRel) {
+            lock(&self.by_address).remove(&state.config.address);
+        }
     }
 
     /// The same when there are no decoded routes around.

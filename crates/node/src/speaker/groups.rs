@@ -236,10 +236,10 @@ impl Speaker {
     }
 
     fn feed_family<A: RouteAddress>(&self, running: &mut RunningDump) -> bool {
-        let peers = self.peers();
         let mut ranked: Vec<Chosen> = Vec::new();
         let RunningDump { dump, shard, cursor, incomplete, .. } = running;
         let rib = self.shards[*shard].rib();
+        let peers = self.peers();
         let done = rib.scan::<A>(cursor, STEP_PREFIXES, &mut |route| {
             ranked.clear();
             ranked.extend(route.ranked().map(|path| path.chosen()));

@@ -98,7 +98,7 @@ impl Lane {
     }
 
     /// Works off what waits. If another thread is at it, that one does it.
-    pub(super) fn export(&self, peers: &PeerTable, now: bool, now_ms: u64) -> Exported {
+    pub(super) fn export(&self, peers: impl Fn() -> Arc<PeerTable>, now: bool, now_ms: u64) -> Exported {
         let mut exported = Exported::default();
         loop {
             let mut work = match self.work.try_lock() {
@@ -109,7 +109,8 @@ impl Lane {
             loop {
                 let next = lock(&self.inbox).pop_front();
                 let Some(changes) = next else { break };
-                work.take_in(&changes, peers, now_ms);
+                // Asked for when the changes are there: a neighbour whose routes these are may just have come.
+                work.take_in(&changes, &peers(), now_ms);
                 if work.pending >= PENDING_MAX {
                     exported.grew |= work.flush(now_ms);
                 }

@@ -6,7 +6,8 @@
 //!
 //! A batch of a session that has ended must not be applied after the neighbour's routes were withdrawn. Each
 //! batch therefore carries the number of its session; ending a session raises the neighbour's number before the
-//! withdrawal is posted, and both are looked at under the shard's lock.
+//! withdrawal is posted, and both are looked at under the shard's lock. The table of neighbours is asked for under
+//! it too: whoever has routes in the shard then is in the table.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,8 +89,15 @@ impl ShardSlot {
 
     /// Applies a batch, unless its session has ended, and hands what changed to `deliver` before another
     /// thread can change the shard.
-    pub(super) fn apply(&self, index: usize, work: &Work, peers: &PeerTable, deliver: impl FnOnce(Changes)) {
+    pub(super) fn apply(
+        &self,
+        index: usize,
+        work: &Work,
+        peers: impl FnOnce() -> Arc<PeerTable>,
+        deliver: impl FnOnce(Changes),
+    ) {
         let mut rib = self.rib();
+        let peers = &*peers();
         // What was posted before the batch was read comes before it: a mark must not touch its routes.
         self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
@@ -117,13 +125,13 @@ impl ShardSlot {
         &self,
         index: usize,
         now: Millis,
-        peers: &PeerTable,
+        peers: impl FnOnce() -> Arc<PeerTable>,
         deliver: impl FnOnce(Changes),
     ) -> Option<Millis> {
         let mut rib = self.rib();
         if rib.next_deadline().is_some_and(|deadline| deadline <= now) {
             let mut changes = Changes { shard: index, ..Changes::default() };
-            rib.handle_timer(now, peers, &mut changes);
+            rib.handle_timer(now, &peers(), &mut changes);
             if !changes.is_empty() {
                 deliver(changes);
             }
@@ -132,8 +140,14 @@ impl ShardSlot {
     }
 
     /// A slice of long work; whether there is more.
-    pub(super) fn slice(&self, index: usize, peers: &PeerTable, deliver: impl FnOnce(Changes)) -> bool {
+    pub(super) fn slice(
+        &self,
+        index: usize,
+        peers: impl FnOnce() -> Arc<PeerTable>,
+        deliver: impl FnOnce(Changes),
+    ) -> bool {
         let mut rib = self.rib();
+        let peers = &*peers();
         self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

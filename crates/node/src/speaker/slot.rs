@@ -83,7 +83,7 @@ impl Sending {
 
     /// Whether [`Self::next_dump`] has one.
     fn has_next_dump(&self) -> bool {
-        !(self.member.has_dump() || self.wants.is_empty() && self.member.needs().is_none())
+        !self.member.has_dump() && (!self.wants.is_empty() || self.member.needs().is_some())
     }
 }
 

@@ -57,8 +57,8 @@ impl Graph {
                         .iter()
                         .filter(|via| near(via).is_some())
                         .min_by_key(near)
-                        .expect("a neighbour that is nearer");
-                    let rest = paths[via].as_ref().expect("nearer ones are known");
+                        .expect("the one it was reached from");
+                    let rest = paths[via].as_ref().expect("a path");
                     paths[next] = Some([&[via], rest.as_slice()].concat());
                     queue.push_back(next);
                 }
