@@ -41,6 +41,7 @@ mod queue;
 mod rules;
 mod view;
 
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -48,9 +49,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use thalweg_base::{IpPrefix, Prefix};
+use thalweg_wire::bgp::Family;
 
 pub use audience::{Audience, PeerSet};
-pub use dump::{Dump, DumpKind, DumpProgress};
+pub use dump::{Dump, DumpKind, DumpProgress, Earlier};
 pub use log::{Chunk, GroupLog, LogCounters, Segment, Versions, earliest, is_later};
 pub use member::{GATHER_BYTES_MAX, Member, MemberState, SLICES_MAX};
 pub use view::{ExportLimits, ExportView, NextHopRule, RouteServerRules};
@@ -106,6 +108,13 @@ pub struct UpdateGroup {
     changes: u64,
     had: Vec<Exported>,
     gets: Vec<Exported>,
+}
+
+/// A member on its way to another group.
+pub struct HandOver {
+    needs: DumpKind,
+    path_ids: [u32; 2],
+    gathered: member::Gathered,
 }
 
 /// Why a group cannot take another view.
@@ -173,6 +182,32 @@ impl UpdateGroup {
             old.clear_sets();
         }
         Member::new(peer, self.log.clone())
+    }
+
+    /// What a member takes along to another group: give it to [`Self::join_from`] there, then let the member leave
+    /// here. In this order shards keep what the member still has to be told of. Nothing may be gathered from the
+    /// old member in between. `wanted`: a dump that it was to be given and that did not begin.
+    pub fn hand_over(&self, member: &mut Member, wanted: Option<DumpKind>) -> HandOver {
+        let (lag, under_way) = member.has();
+        let known = self.old_rules.is_none() && !lag.by_old_view;
+        let earlier = Earlier::of(known.then_some(&self.rules), under_way, wanted);
+        let largest = |family: Family| self.path_ids[family.index()].load(Ordering::Relaxed);
+        HandOver {
+            needs: DumpKind::Replace { since: lag.since, earlier: Arc::new(earlier) },
+            path_ids: Family::ALL.map(largest),
+            gathered: member.hand_over(),
+        }
+    }
+
+    /// Adds a member of another group whose session goes on, in the middle of a message perhaps. It needs the dump
+    /// that [`Member::needs`] names.
+    pub fn join_from(&mut self, peer: PeerId, remote_as: u32, from: HandOver) -> Member {
+        let mut member = self.join(peer, remote_as);
+        for (mine, theirs) in self.path_ids.iter().zip(from.path_ids) {
+            mine.fetch_max(theirs, Ordering::Relaxed);
+        }
+        member.take_over(from.gathered, from.needs);
+        member
     }
 
     /// Removes a member; its [`Member`] is dropped by whoever has it.
@@ -407,7 +442,7 @@ impl UpdateGroup {
             return Err(DifferentEncoding);
         }
         self.flush();
-        let new = self.rules.with_view(view);
+        let new = self.rules.with_view(view, self.rules.representative.clone());
         self.old_rules = Some(std::mem::replace(&mut self.rules, new));
         self.log.begin_view();
         for log in self.dumps.drain(..).filter_map(|log| log.upgrade()) {
@@ -443,16 +478,7 @@ impl UpdateGroup {
         let (mut had, mut gets) = (Vec::new(), Vec::new());
         exported(old_rules, prefix, paths.iter(), peers, &mut had);
         exported(&mut self.rules, prefix, paths.iter(), peers, &mut gets);
-        let (mut block, mut other) = (encode::Block::default(), encode::Block::default());
-        let same = had.len() == gets.len()
-            && had.iter().zip(&gets).all(|(old, new)| {
-                let (from, to) = (&old.offer, &new.offer);
-                encode::attributes(&old_rules.view, A::FAMILY, &from.attrs, from.origins, &mut block);
-                encode::attributes(&self.rules.view, A::FAMILY, &to.attrs, to.origins, &mut other);
-                old.path_id == new.path_id
-                    && block == other
-                    && old_rules.audiences.to_set(from.audience) == self.rules.audiences.to_set(to.audience)
-            });
+        let same = same_messages(old_rules, &had, &self.rules, &gets, A::FAMILY);
         if !same {
             let mut earlier = Vec::new();
             for out in &had {
@@ -473,6 +499,26 @@ impl UpdateGroup {
         self.log.end_view();
         grew
     }
+}
+
+/// Whether members are sent the same by both rules.
+fn same_messages(
+    old_rules: &Rules,
+    had: &[Exported],
+    rules: &Rules,
+    gets: &[Exported],
+    family: Family,
+) -> bool {
+    let (mut block, mut other) = (encode::Block::default(), encode::Block::default());
+    had.len() == gets.len()
+        && had.iter().zip(gets).all(|(old, new)| {
+            let (from, to) = (&old.offer, &new.offer);
+            encode::attributes(&old_rules.view, family, &from.attrs, from.origins, &mut block);
+            encode::attributes(&rules.view, family, &to.attrs, to.origins, &mut other);
+            old.path_id == new.path_id
+                && block == other
+                && old_rules.audiences.to_set(from.audience) == rules.audiences.to_set(to.audience)
+        })
 }
 
 /// The paths of a prefix that go out, and to whom: the best; or with add-path each of the first ranks; or for a

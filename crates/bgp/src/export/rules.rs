@@ -77,7 +77,7 @@ struct Source {
 pub(super) struct Rules {
     pub(super) view: Arc<ExportView>,
     /// Stands for all members where a policy asks who the neighbour is.
-    representative: Arc<PeerInfo>,
+    pub(super) representative: Arc<PeerInfo>,
     pub(super) audiences: Audiences,
     /// Members by AS number, for control communities.
     members_by_as: Vec<(u32, PeerId)>,
@@ -129,8 +129,8 @@ impl Rules {
     }
 
     /// Other rules for the same members.
-    pub(super) fn with_view(&self, view: Arc<ExportView>) -> Self {
-        let mut rules = Self::new(view, self.representative.clone());
+    pub(super) fn with_view(&self, view: Arc<ExportView>, representative: Arc<PeerInfo>) -> Self {
+        let mut rules = Self::new(view, representative);
         self.members_by_as.iter().for_each(|&(remote_as, peer)| rules.join(peer, remote_as));
         rules
     }
