@@ -14,6 +14,7 @@
 //! Invariants: a number is never shown without its spread where there is one; a report needs nothing but
 //! itself (no script, font or picture from elsewhere); text from outside is escaped.
 
+pub mod bgp;
 pub mod lpm;
 mod markup;
 pub mod models;

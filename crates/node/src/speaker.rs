@@ -55,6 +55,9 @@ use slot::{PeerSlot, PeerState};
 /// Neighbours there may be, dynamic ones included.
 const PEERS_MAX: usize = 16_384;
 
+/// How long neighbours are told that the daemon has just restarted, in milliseconds.
+const RESTART_MS: u64 = 120_000;
+
 /// How often shards learn which tombstones nobody needs any more, in milliseconds.
 const TOMBSTONE_FLOOR_MS: u64 = 500;
 
@@ -81,6 +84,7 @@ pub struct Speaker {
     seed: u64,
     scheduling: String,
     profile: Profile,
+    restarting: bool,
     /// One reload at a time.
     reloading: Mutex<()>,
 }
@@ -103,6 +107,8 @@ pub struct SpeakerOptions {
     pub scheduling: String,
     /// Measure the time spent in each function.
     pub profile_functions: bool,
+    /// The daemon restarts, and its neighbours may have kept its routes (RFC 4724).
+    pub restarting: bool,
 }
 
 impl Speaker {
@@ -134,6 +140,7 @@ impl Speaker {
             seed: options.seed,
             scheduling: options.scheduling,
             profile: Profile::new(options.profile_functions),
+            restarting: options.restarting,
             reloading: Mutex::new(()),
             config: RwLock::new(config.clone()),
         };
@@ -159,12 +166,16 @@ impl Speaker {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let place = slots.iter().position(|slot| slot.is_free() && !slot.is_withdrawing());
         let index = place.unwrap_or(slots.len());
+        if place.is_some() {
+            self.shards.iter().for_each(|shard| shard.rib().forget_peer(PeerId(index as u16)));
+        }
         if index >= PEERS_MAX {
             return Err(io::Error::other(format!("there are {PEERS_MAX} neighbours already")));
         }
         let id = PeerId(index as u16);
         let seed = self.seed.wrapping_add(index as u64);
         let mut session = Session::new(config.clone(), id, seed);
+        session.set_restarting(self.restarting && now.0 < RESTART_MS);
         if config.enabled {
             session.handle_start(now);
         }
@@ -380,6 +391,10 @@ impl Control for Speaker {
             }
             next = next.min(slot.deadline_ms.load(Ordering::Acquire));
         }
+        for (_, lane) in self.lanes().iter().enumerate().filter(|(index, _)| share.has(*index)) {
+            next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
+        }
+        next = next.min(self.damping_timers(share, now));
         next.max(now_ms + 1)
     }
 
@@ -419,6 +434,22 @@ impl Speaker {
             drop(state);
             self.wake();
         }
+    }
+
+    /// Takes suppressed routes in again that were quiet long enough; when to look again.
+    fn damping_timers(&self, share: Share, now: Millis) -> u64 {
+        if self.config().damping.is_none() {
+            return u64::MAX;
+        }
+        let mut next = u64::MAX;
+        for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
+            let deadline = shard.handle_timer(index, now, &self.peers(), |changes| {
+                self.deliver(changes);
+                self.wake();
+            });
+            next = next.min(deadline.map_or(u64::MAX, |deadline| deadline.0));
+        }
+        next
     }
 
     fn shard_chores(&self, share: Share) -> bool {

@@ -1,5 +1,6 @@
 //! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
 
+mod bgp;
 mod lpm;
 mod models;
 
@@ -26,6 +27,8 @@ pub(crate) enum LabError {
     NoPackets,
     /// The experiment on models failed.
     Models(Box<ModelsError<models::RunError>>),
+    /// The experiment on BGP schedulings failed.
+    Bgp(bgp::BgpError),
     /// The experiment on look-ups failed.
     Lpm(BenchError),
     /// The report cannot be written.
@@ -55,6 +58,7 @@ impl fmt::Display for LabError {
             LabError::Generate(error) => write!(f, "{error}"),
             LabError::NoPackets => write!(f, "the input has no packets"),
             LabError::Models(error) => write!(f, "{error}"),
+            LabError::Bgp(error) => write!(f, "{error}"),
             LabError::Lpm(error) => write!(f, "{error}"),
             LabError::Report(error) => write!(f, "{error}"),
         }
@@ -65,6 +69,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
     match &args.experiment {
         Experiment::Models(args) => models::run(args, format),
         Experiment::Lpm(args) => lpm::run(args, format),
+        Experiment::Bgp(args) => bgp::run(args, format),
     }
 }
 
@@ -76,11 +81,23 @@ fn show(
     folder: &Path,
     format: Format,
 ) -> Result<(), Failure> {
+    show_all(report, results, std::slice::from_ref(table), folder, format)
+}
+
+/// The same with several tables.
+fn show_all(
+    report: &Report,
+    results: &impl Serialize,
+    tables: &[Table],
+    folder: &Path,
+    format: Format,
+) -> Result<(), Failure> {
     let failed = |error| Failure::Lab(LabError::Report(error));
     let page = report.write(folder, results).map_err(failed)?;
     match format {
         Format::Human => print(&format!(
-            "{table}\n{}\n\nwrote {}\nwrote {}\n",
+            "{}\n{}\n\nwrote {}\nwrote {}\n",
+            tables.iter().map(Table::to_string).collect::<Vec<_>>().join("\n"),
             wrapped(report.lead(), 100),
             page.display(),
             folder.join("results.json").display()

@@ -45,6 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             seed: seed(),
             scheduling: format!("{}, {} threads", options.kind, options.threads),
             profile_functions: args.profile_functions,
+            restarting: args.restarting,
         },
     );
     let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbours", error))?);

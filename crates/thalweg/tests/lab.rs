@@ -146,3 +146,52 @@ fn what_cannot_be_measured_is_said() {
         assert!(text.contains(word) && output.stdout.is_empty(), "{arguments:?}: {text}");
     }
 }
+
+#[test]
+fn receiving_bgp_messages() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = experiment(&["lab", "bgp", "--quick", "--only", "receive"], folder.path());
+    let json = results(&output, folder.path());
+    let rows = json["results"]["receive"].as_array().expect("rows");
+    for strategy in ["two-reads", "buffered"] {
+        let calls: Vec<f64> = rows
+            .iter()
+            .filter(|row| row["strategy"] == strategy)
+            .filter_map(|row| row["calls_per_message"].as_f64())
+            .collect();
+        assert_eq!(calls.len(), 3, "three sizes of UPDATEs: {json}");
+        assert!(calls.iter().all(|calls| (*calls >= 2.0) == (strategy == "two-reads")), "{calls:?}");
+    }
+    let table = String::from_utf8_lossy(&output.stdout);
+    for line in table.lines().filter(|line| !line.starts_with("wrote")) {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+}
+
+#[test]
+fn schedulings_of_the_bgp_daemon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = ["--prefixes", "300", "--neighbours", "3", "--runs", "1", "--threads", "2"];
+    let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    // Four schedulings each: speed-up, functions, five mixes, three ways, blocks, eight loads.
+    assert_eq!(cells.len(), 4 * (1 + 1 + 5 + 3 + 1 + 8), "{json}");
+    for cell in cells {
+        assert!(cell["elapsed_s"]["median"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
+        assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
+        if cell["cell"]["part"] == "functions" {
+            let functions = cell["functions_ns"].as_object().expect("functions");
+            assert!(functions.contains_key("table_update"), "{cell}");
+        }
+        if cell["cell"]["part"] == "blocks" {
+            assert!(cell["blocks_s"].as_array().is_some_and(|blocks| !blocks.is_empty()), "{cell}");
+        }
+    }
+    let Some(trace) = thalweg_testdata::shared("mrt/updates.ris-rrc06.20150401.0000.gz") else { return };
+    let trace = trace.to_str().expect("a path");
+    let few = ["--only", "mixes", "--runs", "1", "--threads", "2", "--trace", trace];
+    let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
+    let json = results(&output, folder.path());
+    assert_eq!(json["results"]["cells"].as_array().map(Vec::len), Some(4 * 5), "{json}");
+}

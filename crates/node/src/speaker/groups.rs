@@ -49,7 +49,7 @@ impl Speaker {
     ) -> Sending {
         let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
         let view = Arc::new(view_of(config, negotiated, info, policy));
-        let group = self.group_for(view, info);
+        let group = self.group_for(view, info, u64::from(config.timers.mrai_ms));
         let member = group.lock().group.join(slot.id, info.remote_as);
         group.members.fetch_add(1, Ordering::AcqRel);
         group.wants.store(true, Ordering::Release);
@@ -84,7 +84,7 @@ impl Speaker {
         group.members.fetch_sub(1, Ordering::AcqRel);
     }
 
-    fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>) -> Arc<GroupSlot> {
+    fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>, mrai_ms: u64) -> Arc<GroupSlot> {
         let mut groups = lock(&self.groups);
         groups.retain(|slot| {
             let used = slot.members.load(Ordering::Acquire) > 0 || slot.has_dumps.load(Ordering::Acquire);
@@ -93,7 +93,9 @@ impl Speaker {
             }
             used
         });
-        if let Some(found) = groups.iter().find(|slot| *slot.lock().group.view() == view) {
+        if let Some(found) =
+            groups.iter().find(|slot| slot.mrai_ms == mrai_ms && *slot.lock().group.view() == view)
+        {
             return found.clone();
         }
         let depth = Family::ALL.iter().map(|family| view.depth(*family)).max().unwrap_or(1);
@@ -102,7 +104,8 @@ impl Speaker {
         }
         let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
         let lane = index % self.lanes().len().max(1);
-        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), ExportLimits::default()));
+        let slot =
+            Arc::new(GroupSlot::new(index, lane, view, info.clone(), ExportLimits::default(), mrai_ms));
         groups.push(slot.clone());
         self.lanes()[lane].work().groups.push(slot.clone());
         slot

@@ -35,6 +35,7 @@ pub trait RouteReader: Send {
 }
 
 /// A lane and what waits before it.
+#[derive(Default)]
 pub(super) struct Lane {
     inbox: Mutex<VecDeque<SharedChanges>>,
     work: Mutex<LaneWork>,
@@ -46,6 +47,8 @@ pub(super) struct LaneWork {
     pub(super) readers: Vec<Box<dyn RouteReader>>,
     pending: usize,
     pending_since_ms: Option<u64>,
+    /// When the next group may send again that has something and may not yet (MRAI).
+    delayed_until_ms: Option<u64>,
 }
 
 /// An update group's place.
@@ -53,6 +56,9 @@ pub(super) struct GroupSlot {
     pub(super) index: usize,
     pub(super) lane: usize,
     pub(super) log: Arc<GroupLog>,
+    /// Least time between two UPDATEs about a prefix (MinRouteAdvertisementInterval), kept for all prefixes at
+    /// once; 0: none.
+    pub(super) mrai_ms: u64,
     pub(super) members: AtomicUsize,
     /// Some member wants a dump.
     pub(super) wants: AtomicBool,
@@ -64,14 +70,9 @@ pub(super) struct GroupSlot {
 
 pub(super) struct GroupState {
     pub(super) group: UpdateGroup,
+    flushed_at_ms: Option<u64>,
     /// Tables for members that came, or fell behind.
     pub(super) dumps: Vec<RunningDump>,
-}
-
-impl Default for Lane {
-    fn default() -> Self {
-        Self { inbox: Mutex::default(), work: Mutex::default() }
-    }
 }
 
 impl Lane {
@@ -83,6 +84,11 @@ impl Lane {
     /// What the lane works on.
     pub(super) fn work(&self) -> MutexGuard<'_, LaneWork> {
         lock(&self.work)
+    }
+
+    /// When a group may send again that may not yet.
+    pub(super) fn delayed_until_ms(&self) -> Option<u64> {
+        self.work().delayed_until_ms
     }
 
     /// Works off what waits. If another thread is at it, that one does it.
@@ -99,12 +105,13 @@ impl Lane {
                 let Some(changes) = next else { break };
                 work.take_in(&changes, peers, now_ms);
                 if work.pending >= PENDING_MAX {
-                    exported.grew |= work.flush();
+                    exported.grew |= work.flush(now_ms);
                 }
             }
             let waited = work.pending_since_ms.is_some_and(|since| now_ms >= since + HOLD_MAX_MS);
-            if work.pending > 0 && (now || waited) {
-                exported.grew |= work.flush();
+            let delayed = work.delayed_until_ms.is_some_and(|until| until <= now_ms);
+            if (work.pending > 0 && (now || waited)) || delayed {
+                exported.grew |= work.flush(now_ms);
             }
             exported.held = work.pending > 0;
             drop(work);
@@ -128,11 +135,22 @@ impl LaneWork {
         self.pending_since_ms.get_or_insert(now_ms);
     }
 
-    /// Whether some log grew.
-    fn flush(&mut self) -> bool {
+    /// Has the groups encode that may send now. Whether some log grew.
+    fn flush(&mut self, now_ms: u64) -> bool {
         let mut grew = false;
+        self.delayed_until_ms = None;
         for slot in &self.groups {
-            grew |= slot.lock().group.flush();
+            let mut state = slot.lock();
+            if state.group.pending() == 0 {
+                continue;
+            }
+            let next = state.flushed_at_ms.map_or(0, |at| at + slot.mrai_ms);
+            if next > now_ms {
+                self.delayed_until_ms = Some(self.delayed_until_ms.map_or(next, |until| until.min(next)));
+                continue;
+            }
+            grew |= state.group.flush();
+            state.flushed_at_ms = Some(now_ms);
         }
         self.readers.iter_mut().for_each(|reader| reader.flush());
         self.pending = 0;
@@ -148,17 +166,19 @@ impl GroupSlot {
         view: Arc<ExportView>,
         representative: Arc<PeerInfo>,
         limits: ExportLimits,
+        mrai_ms: u64,
     ) -> Self {
         let group = UpdateGroup::new(view, representative, limits);
         Self {
             index,
             lane,
             log: group.log(),
+            mrai_ms,
             members: AtomicUsize::new(0),
             wants: AtomicBool::new(false),
             has_dumps: AtomicBool::new(false),
             dumps_can_go_on: AtomicBool::new(false),
-            state: Mutex::new(GroupState { group, dumps: Vec::new() }),
+            state: Mutex::new(GroupState { group, flushed_at_ms: None, dumps: Vec::new() }),
         }
     }
 

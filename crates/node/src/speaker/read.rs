@@ -11,9 +11,23 @@ use thalweg_exec::control::Reading;
 use thalweg_wire::bgp::Family;
 
 use super::profile::{Function, Profile};
-use super::shards::Work;
+use super::shards::{ShardOp, Work};
 use super::slot::{PeerSlot, PeerState, READ_BYTES};
 use super::{Speaker, SpeakerWorker, log};
+
+/// Routes that one turn of a neighbour brings at most, but for those of its last UPDATEs.
+const BATCH_ROUTES: usize = 16_384;
+
+/// What came of a neighbour's turn.
+#[derive(Default)]
+struct Turn {
+    /// There may be more.
+    more: bool,
+    /// Its session ended.
+    ended: bool,
+    /// What the shards have to do after the routes.
+    after: Vec<ShardOp>,
+}
 
 /// What one look at a connection showed.
 enum Look {
@@ -37,9 +51,9 @@ impl Speaker {
         }
         let mut state = slot.lock();
         let worked = catch_unwind(AssertUnwindSafe(|| self.read_links(worker, slot, &mut state, now)));
-        let (more, ended, after) = worked.unwrap_or_else(|panic| {
+        let Turn { more, ended, after } = worked.unwrap_or_else(|panic| {
             self.contain(slot, &mut state, now, &*panic);
-            (false, true, Vec::new())
+            Turn { ended: true, ..Turn::default() }
         });
         if more {
             slot.note_ready(true, false);
@@ -47,7 +61,7 @@ impl Speaker {
         let routes = worker.builder.finish(slot.id, now.seconds());
         let epoch = slot.epoch.load(Ordering::Acquire);
         drop(state);
-        let batch = (!ended && !(routes.is_empty() && after.is_empty())).then(|| Work {
+        let batch = (!(ended || routes.is_empty() && after.is_empty())).then(|| Work {
             slot: Some(slot.clone()),
             epoch,
             routes,
@@ -56,34 +70,72 @@ impl Speaker {
         Reading { batch, more }
     }
 
-    /// Reads both connections; whether there may be more, whether a session ended, and what the shards have to
-    /// do after the routes.
+    /// Reads both connections.
     fn read_links(
         &self,
         worker: &mut SpeakerWorker,
         slot: &Arc<PeerSlot>,
         state: &mut PeerState,
         now: Millis,
-    ) -> (bool, bool, Vec<super::shards::ShardOp>) {
-        let (mut more, mut ended, mut after) = (false, false, Vec::new());
+    ) -> Turn {
+        let mut turn = Turn::default();
         self.check_connecting(slot, state, now);
         for family in Family::ALL {
             let count = slot.paths[family.index()].load(Ordering::Relaxed).max(0);
             state.session.note_prefix_count(family, count as u32, now);
         }
-        ended |= self.drive(slot, state, now, &mut after);
+        turn.ended |= self.drive(slot, state, now, &mut turn.after);
         for connection in Connection::ALL {
-            match read_link(worker, state, connection, now, &self.profile) {
+            let look = take_octets(worker, state, connection, &self.profile);
+            self.work_off(worker, slot, state, connection, now, &mut turn);
+            match look {
                 Look::Nothing => {}
-                Look::Some => more = true,
+                Look::Some => turn.more = true,
                 Look::Ended => {
                     self.close(slot, state, connection);
                     state.session.handle_disconnected(connection, now);
                 }
             }
-            ended |= self.drive(slot, state, now, &mut after);
+            turn.ended |= self.drive(slot, state, now, &mut turn.after);
         }
-        (more, ended, after)
+        turn
+    }
+
+    /// Has the session work off what was taken from a connection: all of it, unless the batch is full or
+    /// something has to be done before the next message.
+    fn work_off(
+        &self,
+        worker: &mut SpeakerWorker,
+        slot: &Arc<PeerSlot>,
+        state: &mut PeerState,
+        connection: Connection,
+        now: Millis,
+        turn: &mut Turn,
+    ) {
+        let mut done = 0;
+        loop {
+            let rest = &worker.buffer[done..];
+            if rest.is_empty() {
+                break;
+            }
+            let used = self.profile.time(Function::Parse, || {
+                let PeerState { session, importer, .. } = &mut *state;
+                session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
+            });
+            done += used.min(rest.len());
+            turn.ended |= self.drive(slot, state, now, &mut turn.after);
+            if used == 0 || turn.ended {
+                break;
+            }
+            if !turn.after.is_empty() || worker.builder.len() >= BATCH_ROUTES {
+                turn.more = true;
+                break;
+            }
+        }
+        if let Some(link) = &mut state.links[connection as usize] {
+            link.unread.extend_from_slice(&worker.buffer[done..]);
+            state.session.note_pending_input(connection, turn.more);
+        }
     }
 
     /// A panic while a session was worked on ends that session.
@@ -106,25 +158,27 @@ impl Speaker {
     }
 }
 
-/// Reads a connection once and works off what came.
-fn read_link(
+/// Takes what a connection has into the worker's buffer, behind what was left of the time before.
+fn take_octets(
     worker: &mut SpeakerWorker,
     state: &mut PeerState,
     connection: Connection,
-    now: Millis,
     profile: &Profile,
 ) -> Look {
+    let buffer = &mut worker.buffer;
+    buffer.clear();
     let Some(link) = &mut state.links[connection as usize] else { return Look::Nothing };
     if link.connecting {
         return Look::Nothing;
     }
-    let kept = link.unread.len();
-    let buffer = &mut worker.buffer;
-    if buffer.len() < kept + READ_BYTES {
-        buffer.resize(kept + READ_BYTES, 0);
+    buffer.append(&mut link.unread);
+    let kept = buffer.len();
+    if kept >= READ_BYTES {
+        // The longest message fits into this: there is something to work off first.
+        return Look::Some;
     }
-    buffer[..kept].copy_from_slice(&link.unread);
-    let read = profile.time(Function::Read, || link.stream.read(&mut buffer[kept..kept + READ_BYTES]));
+    buffer.resize(kept + READ_BYTES, 0);
+    let read = profile.time(Function::Read, || link.stream.read(&mut buffer[kept..]));
     let (octets, look) = match read {
         Ok(0) => (0, Look::Ended),
         Ok(octets) => (octets, Look::Some),
@@ -132,18 +186,6 @@ fn read_link(
         Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, Look::Some),
         Err(_) => (0, Look::Ended),
     };
-    link.unread.clear();
-    let all = &buffer[..kept + octets];
-    let used = profile.time(Function::Parse, || {
-        state.session.handle_bytes(connection, all, now, &mut state.importer, &mut worker.builder)
-    });
-    let rest = &all[used.min(all.len())..];
-    let Some(link) = &mut state.links[connection as usize] else { return look };
-    link.unread.extend_from_slice(rest);
-    state.session.note_pending_input(connection, matches!(look, Look::Some));
-    // The session stopped before the end: there is something to do before it goes on.
-    match look {
-        Look::Nothing if used > 0 && !rest.is_empty() => Look::Some,
-        look => look,
-    }
+    buffer.truncate(kept + octets);
+    look
 }

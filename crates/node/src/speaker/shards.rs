@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_bgp::peer::{PeerId, PeerTable};
+use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{RibShard, ScanCursor, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
@@ -108,6 +108,25 @@ impl ShardSlot {
         if !changes.is_empty() {
             deliver(changes);
         }
+    }
+
+    /// Takes suppressed routes in again that were quiet long enough; when to look again.
+    pub(super) fn handle_timer(
+        &self,
+        index: usize,
+        now: Millis,
+        peers: &PeerTable,
+        deliver: impl FnOnce(Changes),
+    ) -> Option<Millis> {
+        let mut rib = self.rib();
+        if rib.next_deadline().is_some_and(|deadline| deadline <= now) {
+            let mut changes = Changes { shard: index, ..Changes::default() };
+            rib.handle_timer(now, peers, &mut changes);
+            if !changes.is_empty() {
+                deliver(changes);
+            }
+        }
+        rib.next_deadline()
     }
 
     /// A slice of long work; whether there is more.

@@ -1,0 +1,662 @@
+//! Neighbours of a daemon: real TCP sessions, each from an address of its own, that send pre-built messages and
+//! listen.
+//!
+//! ```text
+//! connect ──> for each neighbour: socket from its address, OPEN ──> read OPEN, send KEEPALIVE ──> read KEEPALIVE
+//!                                                                            │ all of them
+//!        reader thread (one, mio) <─────────────────────────────────────────┘
+//!        frames everything that comes, shows the monitor's UPDATEs to the monitor, drops the others,
+//!        sends KEEPALIVEs where nothing else is being sent
+//! send ──> one thread that walks an order of runs, or a thread for each neighbour
+//! ```
+//!
+//! Opening is done in one thread in two passes, connect and OPEN for all, then the rest for each: a thousand
+//! sessions take as long as the daemon takes. What was refused or cut off is tried again until the time is up,
+//! since a daemon may not listen yet or still remember a session of before.
+//!
+//! Sockets do not block. A sender whose socket is full waits for that socket, as a blocking client would: in file
+//! order a neighbour that the daemon does not read holds the others up, and that is part of what is measured.
+//! Nobody writes to a socket but under its lock and in whole runs, so a KEEPALIVE never lands inside an UPDATE.
+//!
+//! Bounds: one read buffer for all sessions, at most a message kept for each; a sender waits at most
+//! [`SEND_WAIT`] for a daemon that does not read, then the run fails.
+
+use super::message::{self, HEADER_LEN, MESSAGE_MAX, Malformed, OpenFields, Stream, kind};
+use super::monitor::Monitor;
+use super::order::Run;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thalweg_wire::bgp::Family;
+
+/// How long a sender waits for a daemon that does not read.
+pub const SEND_WAIT: Duration = Duration::from_secs(60);
+/// One try to connect may take this long.
+const CONNECT_WAIT: Duration = Duration::from_secs(3);
+/// Octets read at once.
+const READ_BUFFER: usize = 256 << 10;
+/// Octets written at once, at most.
+const WRITE_MAX: usize = 128 << 10;
+/// How often the reader looks after KEEPALIVEs.
+const TICK: Duration = Duration::from_millis(250);
+const WAKE: Token = Token(usize::MAX);
+
+/// One neighbour.
+#[derive(Clone, Debug)]
+pub struct Speaker {
+    /// The address it connects from; its identifier too, if that is an IPv4 address.
+    pub source: IpAddr,
+    /// Its AS.
+    pub as_number: u32,
+    /// Its identifier.
+    pub router_id: Ipv4Addr,
+}
+
+/// What to connect to, and as whom.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Where the daemon listens.
+    pub daemon: SocketAddr,
+    /// The daemon's AS.
+    pub daemon_as: u32,
+    /// The neighbours that announce; then, if `monitored`, the one that listens.
+    pub speakers: Vec<Speaker>,
+    /// The last speaker is the monitor.
+    pub monitored: bool,
+    /// Families of every session.
+    pub families: Vec<Family>,
+    /// Hold time that every session proposes.
+    pub hold_time_s: u16,
+    /// All sessions must be up after this long.
+    pub connect_timeout: Duration,
+    /// Pause between two connection attempts, for daemons with a short listen queue.
+    pub pace: Duration,
+}
+
+/// Why a client cannot go on.
+#[derive(Debug)]
+pub enum ClientError {
+    /// Not all sessions came up in time.
+    NotEstablished {
+        /// How many did.
+        up: usize,
+        /// How many there should be.
+        of: usize,
+        /// What the last attempt that failed ran into.
+        last: String,
+    },
+    /// A session that was up went down.
+    Down {
+        /// Which.
+        session: usize,
+        /// Why.
+        why: String,
+    },
+    /// The daemon did not read for [`SEND_WAIT`].
+    NotReading {
+        /// On which session.
+        session: usize,
+    },
+    /// The system refused something.
+    System {
+        /// What.
+        what: &'static str,
+        /// How.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotEstablished { up, of, last } => {
+                write!(f, "{up} of {of} sessions came up in time; last: {last}")
+            }
+            Self::Down { session, why } => write!(f, "session {session} went down: {why}"),
+            Self::NotReading { session } => {
+                write!(f, "the daemon has not read from session {session} for {} s", SEND_WAIT.as_secs())
+            }
+            Self::System { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> ClientError {
+    move |source| ClientError::System { what, source }
+}
+
+/// What comes and goes on one session, in numbers.
+#[derive(Debug, Default)]
+pub struct SessionCounters {
+    /// UPDATEs heard.
+    pub updates: AtomicU64,
+    /// Octets heard.
+    pub octets: AtomicU64,
+    /// Messages of other types heard.
+    pub others: AtomicU64,
+    /// Octets handed to the kernel.
+    pub sent_octets: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Session {
+    stream: TcpStream,
+    /// Held while a run is being written.
+    writing: Mutex<()>,
+    counters: SessionCounters,
+}
+
+#[derive(Debug)]
+struct Shared {
+    sessions: Vec<Session>,
+    monitor: Mutex<Monitor>,
+    heard: Condvar,
+    /// Session and reason of the first one that went down.
+    down: Mutex<Option<(usize, String)>>,
+    stop: AtomicBool,
+    hold_time: Duration,
+    monitored: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked has lost its own run; what it guarded is counters and sockets, whole at any time.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All neighbours, connected.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    reader: Option<JoinHandle<()>>,
+    waker: Waker,
+    established_in: Duration,
+}
+
+impl Client {
+    /// Connects everybody and waits until all sessions are up.
+    pub fn connect(config: &ClientConfig) -> Result<Client, ClientError> {
+        let begun = Instant::now();
+        let opened = open_all(config, begun + config.connect_timeout)?;
+        let established_in = begun.elapsed();
+        let (mut sessions, mut carried) = (Vec::new(), Vec::new());
+        let hold_time = opened.iter().map(|opened| opened.hold_time).min().unwrap_or_default();
+        for Opened { stream, rest, .. } in opened {
+            sessions.push(Session { stream, writing: Mutex::new(()), counters: SessionCounters::default() });
+            carried.push(rest);
+        }
+        let poll = Poll::new().map_err(system("cannot make a poll"))?;
+        let waker = Waker::new(poll.registry(), WAKE).map_err(system("cannot make a waker"))?;
+        let shared = Arc::new(Shared {
+            sessions,
+            monitor: Mutex::new(Monitor::new(config.daemon_as)),
+            heard: Condvar::new(),
+            down: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            hold_time,
+            monitored: config.monitored,
+        });
+        let reader = Reader { shared: Arc::clone(&shared), poll, carried, buffer: vec![0; READ_BUFFER] };
+        let reader = std::thread::Builder::new()
+            .name("lab-reader".to_owned())
+            .spawn(move || reader.run())
+            .map_err(system("cannot start a thread"))?;
+        Ok(Client { shared, reader: Some(reader), waker, established_in })
+    }
+
+    /// From the first attempt to connect until the last session was up.
+    pub fn established_in(&self) -> Duration {
+        self.established_in
+    }
+
+    /// Sessions, the monitor's included.
+    pub fn sessions(&self) -> usize {
+        self.shared.sessions.len()
+    }
+
+    /// What a session has heard.
+    pub fn counters(&self, session: usize) -> Option<&SessionCounters> {
+        self.shared.sessions.get(session).map(|session| &session.counters)
+    }
+
+    /// The monitor, locked: nothing more is heard until it is let go.
+    pub fn monitor(&self) -> MutexGuard<'_, Monitor> {
+        lock(&self.shared.monitor)
+    }
+
+    /// The first session that went down, if any did.
+    pub fn check(&self) -> Result<(), ClientError> {
+        match lock(&self.shared.down).as_ref() {
+            None => Ok(()),
+            Some((session, why)) => Err(ClientError::Down { session: *session, why: why.clone() }),
+        }
+    }
+
+    /// Sends `streams`, one for each speaker from the first on, in the order of `runs`. Ends when the last octet
+    /// is in the kernel's hands; gives the time that was.
+    pub fn send(&self, streams: &[Stream], runs: &[Run]) -> Result<Instant, ClientError> {
+        let mut writer = Writer::new(&self.shared)?;
+        let mut sent = vec![0; streams.len()];
+        for run in runs {
+            let (Some(stream), Some(first)) = (streams.get(run.peer), sent.get_mut(run.peer)) else {
+                continue;
+            };
+            let bytes = messages(stream, *first, run.messages);
+            *first += run.messages;
+            writer.write(run.peer, bytes)?;
+        }
+        Ok(Instant::now())
+    }
+
+    /// Sends `streams` with a thread for each.
+    pub fn send_by_threads(&self, streams: &[Stream]) -> Result<Instant, ClientError> {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = streams
+                .iter()
+                .enumerate()
+                .filter(|(_, stream)| !stream.bytes.is_empty())
+                .map(|(peer, stream)| {
+                    scope.spawn(move || Writer::new(&self.shared)?.write(peer, &stream.bytes))
+                })
+                .collect();
+            let results: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+            for (session, result) in results.into_iter().enumerate() {
+                result.map_err(|_| ClientError::Down { session, why: "its thread panicked".into() })??;
+            }
+            Ok(Instant::now())
+        })
+    }
+
+    /// Sends octets on one session, whatever they are.
+    pub fn send_bytes(&self, session: usize, bytes: &[u8]) -> Result<(), ClientError> {
+        Writer::new(&self.shared)?.write(session, bytes)
+    }
+
+    /// Waits until the monitor has reached its goal, and gives the time it did; `None` if `timeout` passes first.
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Instant>, ClientError> {
+        let end = Instant::now() + timeout;
+        let mut monitor = self.monitor();
+        loop {
+            if let Some(reached) = monitor.reached() {
+                return Ok(Some(reached));
+            }
+            self.check()?;
+            let now = Instant::now();
+            if now >= end {
+                return Ok(None);
+            }
+            // The reader wakes us; the tick is for sessions that go down.
+            let tick = TICK.min(end - now);
+            let (guard, _) =
+                self.shared.heard.wait_timeout(monitor, tick).unwrap_or_else(PoisonError::into_inner);
+            monitor = guard;
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let _ = self.waker.wake();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+/// The octets of `count` messages from `first` on.
+fn messages(stream: &Stream, first: usize, count: usize) -> &[u8] {
+    let start = if first == 0 { 0 } else { stream.ends.get(first - 1).copied().unwrap_or(usize::MAX) };
+    let end = (first + count).checked_sub(1).and_then(|last| stream.ends.get(last)).copied();
+    stream.bytes.get(start..end.unwrap_or(start)).unwrap_or(&[])
+}
+
+/// A session that is up.
+struct Opened {
+    stream: TcpStream,
+    /// What came after the last message of opening it.
+    rest: Vec<u8>,
+    /// The smaller one of what both ends proposed (RFC 4271 4.2).
+    hold_time: Duration,
+}
+
+fn open_all(config: &ClientConfig, deadline: Instant) -> Result<Vec<Opened>, ClientError> {
+    let mut opened: Vec<Option<Opened>> = config.speakers.iter().map(|_| None).collect();
+    let mut last = String::from("no attempt");
+    loop {
+        let mut connected = Vec::new();
+        for (at, speaker) in config.speakers.iter().enumerate() {
+            if opened[at].is_some() {
+                continue;
+            }
+            match begin(config, speaker) {
+                Ok(stream) => connected.push((at, stream)),
+                Err(error) => {
+                    last = format!("{} to {}: {error}", speaker.source, config.daemon);
+                    // Whoever does not listen to this one does not listen to the next one either.
+                    if error.kind() == io::ErrorKind::ConnectionRefused {
+                        break;
+                    }
+                }
+            }
+            if !config.pace.is_zero() {
+                std::thread::sleep(config.pace);
+            }
+        }
+        for (at, stream) in connected {
+            match establish(stream, config.hold_time_s) {
+                Ok(session) => opened[at] = Some(session),
+                Err(error) => last = format!("{}: {error}", config.speakers[at].source),
+            }
+        }
+        if opened.iter().all(Option::is_some) {
+            return Ok(opened.into_iter().flatten().collect());
+        }
+        if Instant::now() >= deadline {
+            let up = opened.iter().flatten().count();
+            return Err(ClientError::NotEstablished { up, of: opened.len(), last });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn begin(config: &ClientConfig, speaker: &Speaker) -> io::Result<TcpStream> {
+    let domain = if speaker.source.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::STREAM, None)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&SockAddr::from(SocketAddr::new(speaker.source, 0)))?;
+    socket.connect_timeout(&SockAddr::from(config.daemon), CONNECT_WAIT)?;
+    let mut stream = TcpStream::from(socket);
+    let mut bytes = Vec::new();
+    message::open(
+        &mut bytes,
+        &OpenFields {
+            as_number: speaker.as_number,
+            hold_time_s: config.hold_time_s,
+            router_id: speaker.router_id,
+            families: config.families.clone(),
+        },
+    );
+    stream.set_nonblocking(false)?;
+    stream.write_all(&bytes)?;
+    Ok(stream)
+}
+
+/// Reads OPEN and KEEPALIVE and answers the first.
+fn establish(mut stream: TcpStream, mut hold_time_s: u16) -> io::Result<Opened> {
+    stream.set_read_timeout(Some(CONNECT_WAIT))?;
+    let (mut bytes, mut buffer) = (Vec::new(), [0; MESSAGE_MAX]);
+    let mut open = false;
+    loop {
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+        while let Some((kind, body, length)) =
+            message::frame(&bytes, MESSAGE_MAX).map_err(|e| wrong(e.to_string()))?
+        {
+            match kind {
+                kind::OPEN if !open => {
+                    open = true;
+                    // Version, AS, hold time.
+                    let theirs = body.get(3..5).map_or(0, |two| u16::from_be_bytes([two[0], two[1]]));
+                    hold_time_s = hold_time_s.min(theirs);
+                    let mut answer = Vec::new();
+                    message::keepalive(&mut answer);
+                    stream.write_all(&answer)?;
+                }
+                kind::KEEPALIVE if open => {
+                    stream.set_read_timeout(None)?;
+                    stream.set_nonblocking(true)?;
+                    let hold_time = Duration::from_secs(u64::from(hold_time_s));
+                    return Ok(Opened { stream, rest: bytes[length..].to_vec(), hold_time });
+                }
+                kind::NOTIFICATION => return Err(wrong(notification(body))),
+                other => return Err(wrong(format!("message of type {other} while opening"))),
+            }
+            bytes.drain(..length);
+        }
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => bytes.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+fn notification(body: &[u8]) -> String {
+    let code = |at: usize| body.get(at).copied().unwrap_or(0);
+    format!("NOTIFICATION {}/{}", code(0), code(1))
+}
+
+/// Writes to sessions and waits where it must.
+struct Writer<'a> {
+    shared: &'a Shared,
+    poll: Poll,
+    events: Events,
+    /// Sessions that this writer's poll knows.
+    registered: Vec<bool>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(shared: &'a Shared) -> Result<Self, ClientError> {
+        let poll = Poll::new().map_err(system("cannot make a poll"))?;
+        Ok(Writer {
+            shared,
+            poll,
+            events: Events::with_capacity(64),
+            registered: vec![false; shared.sessions.len()],
+        })
+    }
+
+    fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), ClientError> {
+        let Some(session) = self.shared.sessions.get(at) else { return Ok(()) };
+        let _whole = lock(&session.writing);
+        let mut rest = bytes;
+        let mut waited = Duration::ZERO;
+        while !rest.is_empty() {
+            match (&session.stream).write(&rest[..rest.len().min(WRITE_MAX)]) {
+                Ok(0) => return Err(ClientError::Down { session: at, why: "closed while writing".into() }),
+                Ok(written) => {
+                    rest = &rest[written..];
+                    session.counters.sent_octets.fetch_add(written as u64, Ordering::Relaxed);
+                    waited = Duration::ZERO;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    waited += self.wait(at, session)?;
+                    if waited > SEND_WAIT {
+                        return Err(ClientError::NotReading { session: at });
+                    }
+                }
+                Err(error) => {
+                    // What the daemon said before it closed explains more than the broken pipe does.
+                    let why = lock(&self.shared.down).as_ref().map(|(_, why)| why.clone());
+                    return Err(ClientError::Down {
+                        session: at,
+                        why: why.unwrap_or_else(|| error.to_string()),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the session may be writable again, or a tick. Gives how long that took.
+    fn wait(&mut self, at: usize, session: &Session) -> Result<Duration, ClientError> {
+        let begun = Instant::now();
+        if !self.registered[at] {
+            let fd = session.stream.as_raw_fd();
+            let registry = self.poll.registry();
+            registry
+                .register(&mut SourceFd(&fd), Token(at), Interest::WRITABLE)
+                .map_err(system("cannot watch a socket"))?;
+            self.registered[at] = true;
+        }
+        // Edges of other sessions may wake us or be lost: each write is tried before it is waited for.
+        match self.poll.poll(&mut self.events, Some(TICK)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(system("cannot poll")(error)),
+            _ => Ok(begun.elapsed()),
+        }
+    }
+}
+
+/// The thread that reads from all sessions.
+struct Reader {
+    shared: Arc<Shared>,
+    poll: Poll,
+    /// For each session, the part of a message that has come.
+    carried: Vec<Vec<u8>>,
+    buffer: Vec<u8>,
+}
+
+impl Reader {
+    fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        for (at, session) in shared.sessions.iter().enumerate() {
+            let fd = session.stream.as_raw_fd();
+            let watched = self.poll.registry().register(&mut SourceFd(&fd), Token(at), Interest::READABLE);
+            if let Err(error) = watched {
+                return lost(&shared, at, format!("cannot watch its socket: {error}"));
+            }
+            // What came while sessions were being opened, and what has come since.
+            let early = std::mem::take(&mut self.carried[at]);
+            if let Err(why) = self.handle_bytes(at, &early).and_then(|()| self.handle_readable(at)) {
+                lost(&shared, at, why);
+            }
+        }
+        let mut events = Events::with_capacity(1024);
+        let mut next_keepalive = Instant::now();
+        while !shared.stop.load(Ordering::Acquire) {
+            match self.poll.poll(&mut events, Some(TICK)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    return lost(&shared, 0, format!("cannot poll: {error}"));
+                }
+                _ => {}
+            }
+            for at in events.iter().map(|event| event.token()).filter(|token| *token != WAKE) {
+                if let Err(why) = self.handle_readable(at.0) {
+                    let fd = shared.sessions[at.0].stream.as_raw_fd();
+                    let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+                    lost(&shared, at.0, why);
+                }
+            }
+            let now = Instant::now();
+            if now >= next_keepalive && !shared.hold_time.is_zero() {
+                next_keepalive = now + shared.hold_time / 4;
+                shared.sessions.iter().for_each(keepalive);
+            }
+        }
+    }
+
+    /// Reads until there is nothing more.
+    fn handle_readable(&mut self, at: usize) -> Result<(), String> {
+        let shared = Arc::clone(&self.shared);
+        let Some(session) = shared.sessions.get(at) else { return Ok(()) };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = loop {
+            match (&session.stream).read(&mut buffer) {
+                Ok(0) => break Err("closed by the daemon".to_owned()),
+                Ok(read) => {
+                    if let Err(why) = self.handle_bytes(at, &buffer[..read]) {
+                        break Err(why);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error.to_string()),
+            }
+        };
+        self.buffer = buffer;
+        result
+    }
+
+    fn handle_bytes(&mut self, at: usize, bytes: &[u8]) -> Result<(), String> {
+        let session = &self.shared.sessions[at];
+        session.counters.octets.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let mut carried = std::mem::take(&mut self.carried[at]);
+        let mut rest = bytes;
+        // Complete the message that has begun, then go on without copying.
+        while !carried.is_empty() && !rest.is_empty() {
+            let wanted = match carried.get(16..HEADER_LEN) {
+                None => HEADER_LEN,
+                Some(header) => usize::from(u16::from_be_bytes([header[0], header[1]])).max(HEADER_LEN),
+            };
+            let (now, later) = rest.split_at(rest.len().min(wanted.saturating_sub(carried.len())));
+            carried.extend_from_slice(now);
+            rest = later;
+            if carried.len() >= HEADER_LEN && self.take(at, &carried)? > 0 {
+                carried.clear();
+            }
+        }
+        if carried.is_empty() {
+            let taken = self.take(at, rest)?;
+            carried.extend_from_slice(&rest[taken..]);
+        }
+        self.carried[at] = carried;
+        Ok(())
+    }
+
+    /// Deals with all whole messages; gives how many octets they were.
+    fn take(&self, at: usize, bytes: &[u8]) -> Result<usize, String> {
+        let session = &self.shared.sessions[at];
+        let is_monitor = self.shared.monitored && at + 1 == self.shared.sessions.len();
+        let mut monitor = is_monitor.then(|| lock(&self.shared.monitor));
+        let now = Instant::now();
+        let (mut taken, mut updates, mut others) = (0, 0, 0);
+        let malformed = |wrong: Malformed| format!("sent {wrong}");
+        while let Some((kind, body, length)) =
+            message::frame(&bytes[taken..], MESSAGE_MAX).map_err(malformed)?
+        {
+            match (kind, &mut monitor) {
+                (kind::UPDATE, Some(monitor)) => {
+                    updates += 1;
+                    monitor.handle_update(body, now).map_err(malformed)?;
+                }
+                (kind::UPDATE, None) => updates += 1,
+                (kind::NOTIFICATION, _) => return Err(notification(body)),
+                _ => others += 1,
+            }
+            taken += length;
+        }
+        session.counters.updates.fetch_add(updates, Ordering::Relaxed);
+        session.counters.others.fetch_add(others, Ordering::Relaxed);
+        if monitor.is_some_and(|monitor| updates > 0 && monitor.reached().is_some()) {
+            self.shared.heard.notify_all();
+        }
+        Ok(taken)
+    }
+}
+
+/// A KEEPALIVE, unless the session is being written to: then it needs none.
+fn keepalive(session: &Session) {
+    if let Ok(_whole) = session.writing.try_lock() {
+        let mut bytes = Vec::new();
+        message::keepalive(&mut bytes);
+        // 19 octets go as a whole or not at all, unless a daemon has stopped reading; then its hold timer is right.
+        let _ = (&session.stream).write(&bytes);
+    }
+}
+
+fn lost(shared: &Shared, session: usize, why: String) {
+    if shared.stop.load(Ordering::Acquire) {
+        return;
+    }
+    lock(&shared.down).get_or_insert((session, why));
+    shared.heard.notify_all();
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+//! A daemon under test, as a process of its own on loopback addresses, and what it uses.
+//!
+//! Neighbours connect from 127.0.0.0/8, each from its own address: no namespaces and no privileges are needed. The
+//! daemon listens on a free port, accepts everything from everybody, announces to the monitor only (the thesis
+//! switches advertisement to neighbours off to time what lies between a socket and the table) and installs nothing.
+//!
+//! Its processor time is read from the scheduler's statistics of its threads, in nanoseconds; its peak memory is
+//! VmHWM. Both are the kernel's, not the daemon's own word.
+
+use super::scenario::Scenario;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The daemon's AS.
+pub const DAEMON_AS: u32 = 65_000;
+/// The monitor's address and AS.
+pub const MONITOR: (Ipv4Addr, u32) = (Ipv4Addr::new(127, 0, 200, 1), 64_599);
+/// Where the daemon listens.
+const LISTEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+/// A daemon listens after this long, or never.
+const START_WAIT: Duration = Duration::from_secs(10);
+/// A daemon that was asked to end has this long.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+
+/// How to run a daemon.
+#[derive(Clone, Debug)]
+pub struct DaemonSpec {
+    /// The program: `thalweg`.
+    pub program: PathBuf,
+    /// Which scheduling.
+    pub scheduling: String,
+    /// How many threads.
+    pub threads: usize,
+    /// Count time by function, which costs some.
+    pub profile: bool,
+    /// Where its configuration and log go.
+    pub folder: PathBuf,
+}
+
+/// Why there is no daemon.
+#[derive(Debug)]
+pub enum DaemonError {
+    /// The system refused something.
+    System {
+        /// What.
+        what: &'static str,
+        /// How.
+        source: io::Error,
+    },
+    /// It ended, or does not listen.
+    NotListening {
+        /// The end of what it said.
+        said: String,
+    },
+    /// Its answer to a question is none.
+    Answer {
+        /// What was asked.
+        question: &'static str,
+        /// What it said.
+        said: String,
+    },
+}
+
+impl fmt::Display for DaemonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { what, source } => write!(f, "{what}: {source}"),
+            Self::NotListening { said } => write!(f, "the daemon does not listen; it said: {}", said.trim()),
+            Self::Answer { question, said } => write!(f, "no answer to `{question}`: {}", said.trim()),
+        }
+    }
+}
+
+impl std::error::Error for DaemonError {}
+
+/// Time in one function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionTime {
+    /// Nanoseconds in all.
+    pub ns: u64,
+    /// How often.
+    pub calls: u64,
+}
+
+/// What `thalweg show functions --format json` says.
+#[derive(Debug, Deserialize)]
+struct Functions {
+    functions: BTreeMap<String, FunctionTime>,
+}
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Processor time of all its threads that still run, seconds.
+    pub cpu_s: f64,
+    /// Largest resident memory, octets.
+    pub rss_peak_bytes: u64,
+}
+
+/// A daemon that runs; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    child: Child,
+    program: PathBuf,
+    address: SocketAddr,
+    socket: PathBuf,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts a daemon that lets the scenario's neighbours connect, and waits until it listens.
+    pub fn start(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
+        let system = |what| move |source| DaemonError::System { what, source };
+        fs::create_dir_all(&spec.folder).map_err(system("cannot make a folder"))?;
+        let path = |name: &str| spec.folder.join(name);
+        let (config, socket, log) = (path("daemon.toml"), path("daemon.sock"), path("daemon.log"));
+        // Whoever takes the port between here and there makes the daemon say so.
+        let free = TcpListener::bind((LISTEN, 0)).and_then(|listener| listener.local_addr());
+        let address = free.map_err(system("no free port"))?;
+        let text = configuration(address, &socket, scenario);
+        fs::write(&config, text).map_err(system("cannot write a configuration"))?;
+        let out = File::create(&log).map_err(system("cannot make a log"))?;
+        let err = out.try_clone().map_err(system("cannot make a log"))?;
+        let mut command = Command::new(&spec.program);
+        command.arg("run").arg(&config).arg("--scheduling").arg(&spec.scheduling);
+        command.arg("--threads").arg(spec.threads.to_string());
+        if spec.profile {
+            command.arg("--profile-functions");
+        }
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = command.spawn().map_err(system("cannot start the daemon"))?;
+        let mut daemon = Daemon { child, program: spec.program.clone(), address, socket, log };
+        daemon.wait_listening()?;
+        Ok(daemon)
+    }
+
+    fn wait_listening(&mut self) -> Result<(), DaemonError> {
+        let end = Instant::now() + START_WAIT;
+        loop {
+            // From an address that nobody is configured to have: refused by the daemon, not by the kernel.
+            if TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_ok() {
+                return Ok(());
+            }
+            let ended = !matches!(self.child.try_wait(), Ok(None));
+            if ended || Instant::now() > end {
+                return Err(DaemonError::NotListening { said: self.said() });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it has used.
+    pub fn usage(&self) -> Usage {
+        usage(Path::new("/proc").join(self.child.id().to_string()).as_path())
+    }
+
+    /// Stops the process where it stands, so that what is sent stays in the kernel's buffers.
+    pub fn pause(&self) -> Result<(), DaemonError> {
+        self.signal("STOP")
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> Result<(), DaemonError> {
+        self.signal("CONT")
+    }
+
+    fn signal(&self, signal: &'static str) -> Result<(), DaemonError> {
+        let command = format!("kill -{signal} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &command]).status();
+        status.map(drop).map_err(|source| DaemonError::System { what: "cannot signal the daemon", source })
+    }
+
+    /// Time by function so far; only of a daemon that was started with `profile`.
+    pub fn functions(&self) -> Result<BTreeMap<String, FunctionTime>, DaemonError> {
+        const QUESTION: &str = "show functions";
+        let output = Command::new(&self.program)
+            .args(["show", "functions", "--format", "json", "--socket"])
+            .arg(&self.socket)
+            .output()
+            .map_err(|source| DaemonError::System { what: "cannot ask the daemon", source })?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let answer: Result<Functions, _> = serde_json::from_str(&text);
+        answer.map(|answer| answer.functions).map_err(|_| DaemonError::Answer {
+            question: QUESTION,
+            said: text + &String::from_utf8_lossy(&output.stderr),
+        })
+    }
+
+    /// The end of its log.
+    pub fn said(&self) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).into_owned()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.signal("CONT");
+        let _ = self.signal("TERM");
+        let end = Instant::now() + STOP_WAIT;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > end {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The configuration of a daemon for the laboratory.
+pub fn configuration(listen: SocketAddr, socket: &Path, scenario: &Scenario) -> String {
+    let router_id = match listen.ip() {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => LISTEN,
+    };
+    let mut text = format!(
+        "# Written by `thalweg lab bgp`.\n[control]\nsocket = {:?}\n\n[bgp]\nas = {DAEMON_AS}\n\
+         router_id = \"{router_id}\"\nlisten = [\"{listen}\"]\ninstall = \"none\"\nhold_time_s = 240\n\n\
+         [[bgp.group]]\nname = \"announcing\"\nfamilies = [\"ipv4\"]\nimport = \"accept\"\nexport = \"reject\"\n\
+         passive = true\n\n[[bgp.group]]\nname = \"monitor\"\nfamilies = [\"ipv4\"]\nimport = \"accept\"\n\
+         export = \"accept\"\npassive = true\n",
+        socket.display().to_string()
+    );
+    let mut neighbour = |address: Ipv4Addr, number: u32, group: &str| {
+        text += &format!("\n[[bgp.neighbor]]\naddress = \"{address}\"\nas = {number}\ngroup = \"{group}\"\n");
+    };
+    for n in 0..scenario.neighbours.count {
+        neighbour(scenario.neighbours.address_of(n), scenario.as_of(n), "announcing");
+    }
+    neighbour(MONITOR.0, MONITOR.1, "monitor");
+    text
+}
+
+fn usage(process: &Path) -> Usage {
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let ran_ns = threads.filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    let cpu_s = ran_ns.sum::<u64>() as f64 / 1e9;
+    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+    let kib: u64 = peak.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);
+    Usage { cpu_s, rss_peak_bytes: kib << 10 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Neighbours, Packing};
+    use super::*;
+
+    #[test]
+    fn a_process_uses_time_and_memory() {
+        let me = Path::new("/proc/self");
+        let before = usage(me);
+        let mut x = 1u64;
+        while usage(me).cpu_s <= before.cpu_s {
+            x = thalweg_base::mix64(x);
+        }
+        assert_ne!(x, 0);
+        assert!(usage(me).rss_peak_bytes > 100_000);
+        assert_eq!(usage(Path::new("/proc/no-such")), Usage::default());
+    }
+
+    #[test]
+    fn a_daemon_that_ends_is_named_with_what_it_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("daemon.sh");
+        fs::write(&program, "#!/bin/sh\necho \"no such thing: $*\"\nexit 1\n").unwrap();
+        let executable = Command::new("chmod").arg("755").arg(&program).status();
+        assert!(executable.is_ok_and(|status| status.success()));
+        let neighbours = Neighbours { count: 2, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
+        let scenario = Scenario::disjoint(10, Packing::Real, neighbours, 1);
+        let spec = DaemonSpec {
+            program,
+            scheduling: "serial".into(),
+            threads: 1,
+            profile: true,
+            folder: folder.path().to_path_buf(),
+        };
+        let error = Daemon::start(&spec, &scenario).unwrap_err().to_string();
+        assert!(error.contains("no such thing: run") && error.contains("--profile-functions"), "{error}");
+        let text = fs::read_to_string(folder.path().join("daemon.toml")).unwrap();
+        assert!(
+            text.contains("127.0.1.2") && text.contains("64601") && text.contains("127.0.200.1"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! The experiment on schedulings of a BGP daemon: the thesis's figures and tables, measured again on a daemon of
+//! today.
+//!
+//! | part | the thesis | what is varied |
+//! |---|---|---|
+//! | [`Part::SpeedUp`] | figures 4.3, 4.9 | scheduling and threads, load in the kernel's buffers beforehand |
+//! | [`Part::Functions`] | table 4.2, figures 4.4 to 4.6 | scheduling; time per UPDATE by function |
+//! | [`Part::Mixes`] | table 4.3, figure 4.7 | scheduling and traffic mix |
+//! | [`Part::Blocks`] | figure 4.8 | scheduling; time of every 500 UPDATEs along a long trace |
+//! | [`Part::Ways`] | section 4.1.2 | the client's three ways of sending |
+//! | [`Part::Wu`] | – | scheduling and the eight loads of Wu et al. |
+//!
+//! As in [`crate::models`], what running a cell means is the caller's closure, all cells of a part are run in
+//! rounds of shuffled order, the first of which warms up, and medians stand beside their range. Every run of a load must send as many
+//! UPDATEs as every other and end with the same routes, which the measurement checks: a scheduling that gives another
+//! answer gives no number.
+//!
+//! Speed-up is the serial cell's median time over this cell's, same load.
+
+mod render;
+
+pub use render::{report, tables};
+
+use super::bench::Run;
+use super::receive::{Received, Strategy};
+use crate::stats::{Summary, shuffle};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use thalweg_base::XorShift64Star;
+
+/// The scheduling that others are compared with.
+pub const SERIAL: &str = "serial";
+
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Time by scheduling and threads.
+    SpeedUp,
+    /// Time per UPDATE by function.
+    Functions,
+    /// Time by traffic mix.
+    Mixes,
+    /// Time of every so many UPDATEs along a trace.
+    Blocks,
+    /// Time by the client's way of sending.
+    Ways,
+    /// Wu's eight loads.
+    Wu,
+    /// Ways to receive; without a daemon.
+    Receive,
+}
+
+impl Part {
+    /// All of them, in the order of the report.
+    pub const ALL: [Part; 7] =
+        [Part::SpeedUp, Part::Functions, Part::Mixes, Part::Ways, Part::Blocks, Part::Wu, Part::Receive];
+}
+
+/// One way to run.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Cell {
+    /// What it is for.
+    pub part: Part,
+    /// Scheduling of the daemon.
+    pub scheduling: String,
+    /// Threads of the daemon.
+    pub threads: usize,
+    /// Load, mix or way: what the part varies besides.
+    pub load: String,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell { scheduling, threads, load, .. } = self;
+        write!(f, "{scheduling}, {threads} threads, {load}")
+    }
+}
+
+/// How often to run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOptions {
+    /// Runs of each cell that count.
+    pub runs: usize,
+    /// Runs of each cell before, that do not.
+    pub warm_ups: usize,
+    /// Seed of the order.
+    pub seed: u64,
+}
+
+/// What a cell came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellResult {
+    /// The cell.
+    pub cell: Cell,
+    /// UPDATEs of every run.
+    pub updates: u64,
+    /// Prefixes of every run.
+    pub prefixes: u64,
+    /// Time until converged, seconds.
+    pub elapsed_s: Summary,
+    /// Processor time of the daemon, seconds.
+    pub cpu_s: Summary,
+    /// Largest memory of the daemon in any run, octets.
+    pub rss_peak_bytes: u64,
+    /// Smallest share of the load that was in buffers when the clock started.
+    pub preloaded_share: f64,
+    /// Median of the prefixes that the monitor was told.
+    pub told: f64,
+    /// Serial time over this one; none if there is no serial cell with this load.
+    pub speed_up: Option<f64>,
+    /// By function: nanoseconds per UPDATE, summed over threads.
+    pub functions_ns: BTreeMap<String, Summary>,
+    /// By function: calls per UPDATE, median.
+    pub function_calls: BTreeMap<String, f64>,
+    /// Median time of each block, seconds.
+    pub blocks_s: Vec<f64>,
+}
+
+impl CellResult {
+    /// Median UPDATEs per second.
+    pub fn updates_per_second(&self) -> f64 {
+        self.updates as f64 / self.elapsed_s.median
+    }
+}
+
+/// What a way to receive came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReceiveResult {
+    /// The way.
+    pub strategy: Strategy,
+    /// The stream: `small` or `large`.
+    pub load: String,
+    /// Messages of every run.
+    pub messages: u64,
+    /// System calls per message, median.
+    pub calls_per_message: f64,
+    /// Processor time of the receiver per message, nanoseconds.
+    pub cpu_ns: Summary,
+    /// Octets per second, wall-clock.
+    pub octets_per_second: Summary,
+}
+
+/// What the experiment came to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    /// Runs of each cell.
+    pub runs: usize,
+    /// UPDATEs of a block in [`Part::Blocks`].
+    pub block_updates: usize,
+    /// In the order the cells were given.
+    pub cells: Vec<CellResult>,
+    /// Ways to receive.
+    pub receive: Vec<ReceiveResult>,
+    /// What could not be measured, and why.
+    pub left_out: Vec<String>,
+}
+
+impl Outcome {
+    /// Cells of a part.
+    pub fn of(&self, part: Part) -> impl Iterator<Item = &CellResult> {
+        self.cells.iter().filter(move |result| result.cell.part == part)
+    }
+}
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub enum ExperimentError<E> {
+    /// No cell, or no run.
+    Nothing,
+    /// A run failed.
+    Run {
+        /// Which.
+        cell: Cell,
+        /// Why.
+        source: E,
+    },
+    /// A run sent other UPDATEs or ended with other routes than those before with the same load, or took no time.
+    Measurement {
+        /// Which.
+        cell: Cell,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl<E: fmt::Display> fmt::Display for ExperimentError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => write!(f, "there is nothing to run: no cells or no runs"),
+            Self::Run { cell, source } => write!(f, "{cell}: {source}"),
+            Self::Measurement { cell, what } => write!(f, "{cell}: cannot be a measurement: {what}"),
+        }
+    }
+}
+
+impl<E: std::error::Error> std::error::Error for ExperimentError<E> {}
+
+/// Runs all cells. `measure` runs one; `progress` hears of each run before it begins, with how many there will
+/// be.
+pub fn run<E>(
+    cells: &[Cell],
+    options: &RunOptions,
+    mut measure: impl FnMut(&Cell) -> Result<Run, E>,
+    mut progress: impl FnMut(usize, usize, &Cell),
+) -> Result<Vec<CellResult>, ExperimentError<E>> {
+    if options.runs == 0 {
+        return Err(ExperimentError::Nothing);
+    }
+    let mut rng = XorShift64Star::new(options.seed);
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    let mut measured: Vec<Vec<Run>> = vec![Vec::with_capacity(options.runs); cells.len()];
+    let mut answers: HashMap<(Part, String), (u64, u64)> = HashMap::new();
+    let total = cells.len() * (options.warm_ups + options.runs);
+    let mut done = 0;
+    for round in 0..options.warm_ups + options.runs {
+        shuffle(&mut order, &mut rng);
+        for &at in &order {
+            let cell = &cells[at];
+            progress(done, total, cell);
+            let run = measure(cell).map_err(|source| ExperimentError::Run { cell: cell.clone(), source })?;
+            let answer = (run.updates, run.digest);
+            let expected = *answers.entry((cell.part, cell.load.clone())).or_insert(answer);
+            if answer != expected || run.updates == 0 {
+                let what = format!("(UPDATEs, routes) are {answer:?} where runs before had {expected:?}");
+                return Err(ExperimentError::Measurement { cell: cell.clone(), what });
+            }
+            if round >= options.warm_ups {
+                measured[at].push(run);
+            }
+            done += 1;
+        }
+    }
+    let mut results = Vec::with_capacity(cells.len());
+    for (cell, runs) in cells.iter().zip(&measured) {
+        results.push(sum_up(cell, runs).ok_or_else(|| ExperimentError::Measurement {
+            cell: cell.clone(),
+            what: format!("{:?}", runs.first()),
+        })?);
+    }
+    compare(&mut results);
+    Ok(results)
+}
+
+fn sum_up(cell: &Cell, runs: &[Run]) -> Option<CellResult> {
+    let of = |value: &dyn Fn(&Run) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
+    let elapsed_s = of(&|r| r.elapsed_s).filter(|s| s.min > 0.0)?;
+    let first = runs.first()?;
+    let updates = first.updates as f64;
+    let time = |r: &Run, name: &str| r.functions.get(name).copied().unwrap_or_default();
+    let mut functions_ns = BTreeMap::new();
+    let mut function_calls = BTreeMap::new();
+    for name in first.functions.keys() {
+        functions_ns.insert(name.clone(), of(&|r| time(r, name).ns as f64 / updates)?);
+        function_calls.insert(name.clone(), of(&|r| time(r, name).calls as f64 / updates)?.median);
+    }
+    let blocks = runs.iter().map(|r| r.blocks_s.len()).min().unwrap_or(0);
+    let block = |at: usize| of(&|r| r.blocks_s.get(at).copied().unwrap_or(f64::NAN)).map(|s| s.median);
+    Some(CellResult {
+        cell: cell.clone(),
+        updates: first.updates,
+        prefixes: first.prefixes,
+        elapsed_s,
+        cpu_s: of(&|r| r.cpu_s)?,
+        rss_peak_bytes: runs.iter().map(|r| r.rss_peak_bytes).max()?,
+        preloaded_share: of(&|r| r.preloaded_share)?.min,
+        told: of(&|r| r.told as f64)?.median,
+        speed_up: None,
+        functions_ns,
+        function_calls,
+        blocks_s: (0..blocks).filter_map(block).collect(),
+    })
+}
+
+/// The serial cell with the same load.
+fn serial_of<'a>(results: &'a [CellResult], cell: &Cell) -> Option<&'a CellResult> {
+    results
+        .iter()
+        .find(|r| r.cell.scheduling == SERIAL && r.cell.part == cell.part && r.cell.load == cell.load)
+}
+
+fn compare(results: &mut [CellResult]) {
+    for at in 0..results.len() {
+        let Some(serial) = serial_of(results, &results[at].cell) else { continue };
+        let speed_up = serial.elapsed_s.median / results[at].elapsed_s.median;
+        results[at].speed_up = Some(speed_up);
+    }
+}
+
+/// Sums up runs of one way to receive one stream; `None` without runs.
+pub fn sum_up_receive(strategy: Strategy, load: &str, runs: &[Received]) -> Option<ReceiveResult> {
+    let of = |value: &dyn Fn(&Received) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
+    Some(ReceiveResult {
+        strategy,
+        load: load.to_owned(),
+        messages: runs.first()?.messages,
+        calls_per_message: of(&|r| r.system_calls as f64 / r.messages as f64)?.median,
+        cpu_ns: of(&|r| r.cpu_s * 1e9 / r.messages as f64)?,
+        octets_per_second: of(&|r| r.octets as f64 / r.elapsed_s)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

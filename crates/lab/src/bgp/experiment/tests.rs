@@ -1,0 +1,133 @@
+//! With made-up numbers: what is compared with what, and what is shown of it.
+
+use super::super::daemon::FunctionTime;
+use super::*;
+use crate::report::{Machine, Origin};
+
+fn cell(part: Part, scheduling: &str, threads: usize, load: &str) -> Cell {
+    Cell { part, scheduling: scheduling.into(), threads, load: load.into() }
+}
+
+fn made(cell: &Cell) -> Run {
+    let factor = match cell.scheduling.as_str() {
+        SERIAL => 1.0,
+        "per-peer" => 0.8,
+        _ => 0.5,
+    };
+    let time = |ns: f64| FunctionTime { ns: ns as u64, calls: 1000 };
+    let functions = [("table_update", time(270e3)), ("header_read", time(4e6)), ("lock", time(1e3))];
+    Run {
+        updates: 1000,
+        prefixes: 4000,
+        elapsed_s: 2.0 * factor,
+        cpu_s: 1.9,
+        rss_peak_bytes: 50 << 20,
+        preloaded_share: 0.9,
+        told: 4100,
+        digest: 7,
+        functions: match cell.part {
+            Part::Functions => functions.map(|(name, time)| (name.to_owned(), time)).into(),
+            _ => BTreeMap::new(),
+        },
+        blocks_s: if cell.part == Part::Blocks { vec![0.01; 40] } else { Vec::new() },
+    }
+}
+
+fn everything() -> Outcome {
+    let mut cells = Vec::new();
+    for (scheduling, threads) in [(SERIAL, 1), ("per-peer", 2), ("sharded", 2)] {
+        for part in Part::ALL.into_iter().filter(|part| *part != Part::Receive) {
+            for load in ["one", "two"] {
+                cells.push(cell(part, scheduling, threads, load));
+            }
+        }
+    }
+    let options = RunOptions { runs: 3, warm_ups: 1, seed: 1 };
+    let mut runs = 0;
+    let results = run::<std::fmt::Error>(
+        &cells,
+        &options,
+        |cell| {
+            runs += 1;
+            Ok(made(cell))
+        },
+        |done, total, _| assert!(done < total),
+    )
+    .unwrap();
+    assert_eq!(runs, 4 * cells.len());
+    let received = |calls, cpu_s| Received {
+        messages: 10_000,
+        updates: 10_000,
+        octets: 1 << 20,
+        system_calls: calls,
+        elapsed_s: 0.1,
+        cpu_s,
+    };
+    let two = sum_up_receive(Strategy::TwoReads, "small", &[received(20_000, 0.02), received(20_001, 0.03)]);
+    let one = sum_up_receive(Strategy::Buffered, "small", &[received(4, 0.001)]);
+    Outcome {
+        runs: 3,
+        block_updates: 500,
+        cells: results,
+        receive: two.into_iter().chain(one).collect(),
+        left_out: vec!["io_uring: <forbidden>".into()],
+    }
+}
+
+#[test]
+fn speed_up_is_over_serial_with_the_same_load() {
+    let outcome = everything();
+    for result in &outcome.cells {
+        let expected = match result.cell.scheduling.as_str() {
+            SERIAL => 1.0,
+            "per-peer" => 1.25,
+            _ => 2.0,
+        };
+        assert_eq!(result.speed_up, Some(expected), "{}", result.cell);
+    }
+    let functions = outcome.of(Part::Functions).next().unwrap();
+    assert_eq!(functions.functions_ns["table_update"].median, 270.0, "per UPDATE");
+    assert_eq!(outcome.receive[0].calls_per_message, 2.00005);
+}
+
+#[test]
+fn every_part_is_in_the_tables_and_in_the_report() {
+    let outcome = everything();
+    let tables = tables(&outcome);
+    assert_eq!(tables.len(), Part::ALL.len());
+    let text: String = tables.iter().map(ToString::to_string).collect();
+    for word in ["table update", "270 ns", "lock", "10.4", "large buffered reads", "sharded", "2.00"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let origin = Origin {
+        machine: Machine::unknown(),
+        commit: "abc".into(),
+        command: "thalweg lab bgp".into(),
+        input: "made up".into(),
+        measured_at: "now".into(),
+    };
+    let html = report(&outcome, "A lead.", origin).html();
+    assert_eq!(html.matches("<svg").count(), Part::ALL.len());
+    assert!(html.contains("Not measured: io_uring: &lt;forbidden&gt;"), "what is left out is said");
+    // Parts that were not measured are not there.
+    let few = Outcome { cells: Vec::new(), ..outcome };
+    assert_eq!(super::tables(&few).len(), 1);
+}
+
+#[test]
+fn runs_of_one_load_send_the_same() {
+    let cells = [cell(Part::Wu, SERIAL, 1, "x"), cell(Part::Wu, "sharded", 2, "x")];
+    let options = RunOptions { runs: 1, warm_ups: 0, seed: 1 };
+    let measure = |cell: &Cell| -> Result<Run, std::fmt::Error> {
+        Ok(Run { updates: 10 + cell.threads as u64, ..made(cell) })
+    };
+    let error = run(&cells, &options, measure, |_, _, _| {}).unwrap_err();
+    assert!(
+        matches!(&error, ExperimentError::Measurement { what, .. } if what.contains("UPDATEs")),
+        "{error}"
+    );
+    let error = run(&cells, &options, |_| Err(std::fmt::Error), |_, _, _| {}).unwrap_err();
+    assert!(matches!(error, ExperimentError::Run { .. }));
+    let none = RunOptions { runs: 0, ..options };
+    assert!(matches!(run(&cells, &none, measure, |_, _, _| {}), Err(ExperimentError::Nothing)));
+}

@@ -1,0 +1,291 @@
+//! What a neighbour has been told, compared with what it should have been told.
+//!
+//! For each prefix the monitor keeps one number: the hash of the path that the daemon announced, without the
+//! daemon's own AS in front; 0 for none. Beside it stands the number that is expected. Two counters (prefixes that
+//! are right, prefixes that are there) answer "has the daemon converged" after every UPDATE in no time.
+//!
+//! A *mark* is a prefix that is announced only to learn that everything sent before it has been dealt with: the
+//! monitor notes when it heard of it.
+
+use super::message::{Malformed, Said, path_hash, read_update};
+use hashbrown::HashMap;
+use std::hash::BuildHasher;
+use std::time::Instant;
+use thalweg_base::{IpPrefix, Prefix, mix64};
+
+/// Marks are host routes from here on (RFC 6598, shared address space: in no public table).
+const MARKS: u32 = 0x6440_0000;
+/// How many marks there can be: the rest of 100.64.0.0/10.
+pub const MARKS_MAX: usize = 1 << 22;
+
+/// The prefix of a mark.
+pub fn mark(index: usize) -> IpPrefix {
+    let address = MARKS | (index % MARKS_MAX) as u32;
+    Prefix::new(address, 32).map_or_else(|_| unreachable!("32 bits are allowed"), IpPrefix::V4)
+}
+
+fn mark_index(prefix: IpPrefix) -> Option<usize> {
+    match prefix {
+        IpPrefix::V4(p) if p.length() == 32 && p.address() & !(MARKS_MAX as u32 - 1) == MARKS => {
+            Some((p.address() ^ MARKS) as usize)
+        }
+        _ => None,
+    }
+}
+
+/// When the monitor has seen enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Every expected prefix has the expected path.
+    Table,
+    /// No expected prefix is there.
+    Empty,
+    /// Every expected prefix has the expected path, and this many marks have been heard.
+    Marks(usize),
+    /// This many marks have been heard, whatever else there is: for loads whose outcome nobody has computed.
+    MarksAlone(usize),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    want: u64,
+    have: u64,
+}
+
+/// What was heard, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Heard {
+    /// UPDATEs.
+    pub updates: u64,
+    /// Prefixes announced. More than there are is path hunting.
+    pub announced: u64,
+    /// Prefixes withdrawn.
+    pub withdrawn: u64,
+    /// Prefixes that nobody expects.
+    pub unexpected: u64,
+    /// Paths that do not begin with the daemon's AS.
+    pub foreign_paths: u64,
+}
+
+/// The monitor.
+#[derive(Debug)]
+pub struct Monitor {
+    daemon_as: u32,
+    slots: HashMap<IpPrefix, Slot, foldhash::fast::FixedState>,
+    expected: usize,
+    right: usize,
+    present: usize,
+    marks: Vec<Option<Instant>>,
+    marks_heard: usize,
+    goal: Goal,
+    reached: Option<Instant>,
+    last_update: Option<Instant>,
+    heard: Heard,
+}
+
+impl Monitor {
+    /// A monitor of a daemon in this AS, which expects nothing yet.
+    pub fn new(daemon_as: u32) -> Self {
+        Monitor {
+            daemon_as,
+            slots: HashMap::default(),
+            expected: 0,
+            right: 0,
+            present: 0,
+            marks: Vec::new(),
+            marks_heard: 0,
+            goal: Goal::Table,
+            reached: None,
+            last_update: None,
+            heard: Heard::default(),
+        }
+    }
+
+    /// Expects these paths, and nothing else, and marks below `marks`. What has been heard before stays.
+    pub fn expect(&mut self, paths: impl Iterator<Item = (IpPrefix, u64)>, marks: usize, goal: Goal) {
+        for slot in self.slots.values_mut() {
+            slot.want = 0;
+        }
+        for (prefix, hash) in paths {
+            self.slots.entry(prefix).or_default().want = hash;
+        }
+        self.slots.retain(|_, slot| slot.want != 0 || slot.have != 0);
+        self.expected = self.slots.values().filter(|slot| slot.want != 0).count();
+        self.right = self.slots.values().filter(|slot| slot.want != 0 && slot.want == slot.have).count();
+        self.present = self.slots.values().filter(|slot| slot.have != 0).count();
+        self.marks = vec![None; marks];
+        self.marks_heard = 0;
+        self.heard = Heard::default();
+        self.goal = goal;
+        self.reached = self.has(goal).then(Instant::now);
+        self.last_update = None;
+    }
+
+    /// When the goal was reached, if it is still.
+    pub fn reached(&self) -> Option<Instant> {
+        self.reached
+    }
+
+    /// Whether the goal is reached now.
+    pub fn has(&self, goal: Goal) -> bool {
+        let right = self.right == self.expected && self.present == self.expected;
+        match goal {
+            Goal::Table => right,
+            Goal::Empty => self.present == 0,
+            Goal::Marks(count) => right && self.marks_heard >= count,
+            Goal::MarksAlone(count) => self.marks_heard >= count,
+        }
+    }
+
+    /// Expected prefixes, those of them that are right, and prefixes that are there.
+    pub fn state(&self) -> (usize, usize, usize) {
+        (self.expected, self.right, self.present)
+    }
+
+    /// Counters since [`Monitor::expect`].
+    pub fn heard(&self) -> Heard {
+        self.heard
+    }
+
+    /// A number for all that is there: prefixes with their paths, in no order.
+    pub fn digest(&self) -> u64 {
+        let hasher = foldhash::fast::FixedState::default();
+        let one = |(prefix, slot): (&IpPrefix, &Slot)| mix64(hasher.hash_one(prefix) ^ slot.have);
+        self.slots.iter().filter(|(_, slot)| slot.have != 0).map(one).fold(0, u64::wrapping_add)
+    }
+
+    /// When the last UPDATE was heard, if any was.
+    pub fn last_update(&self) -> Option<Instant> {
+        self.last_update
+    }
+
+    /// When each mark was first heard.
+    pub fn marks(&self) -> &[Option<Instant>] {
+        &self.marks
+    }
+
+    /// Takes an UPDATE's body in.
+    pub fn handle_update(&mut self, body: &[u8], now: Instant) -> Result<(), Malformed> {
+        self.heard.updates += 1;
+        self.last_update = Some(now);
+        let read = read_update(body, |said| match said {
+            Said::Withdrawn(prefix) => {
+                self.heard.withdrawn += 1;
+                self.set(prefix, 0, now);
+            }
+            Said::Announced(prefix, path) => {
+                self.heard.announced += 1;
+                let mut numbers = path.numbers();
+                if numbers.next() != Some(self.daemon_as) {
+                    self.heard.foreign_paths += 1;
+                }
+                self.set(prefix, path_hash(numbers), now);
+            }
+        });
+        if !self.has(self.goal) {
+            self.reached = None;
+        } else if self.reached.is_none() {
+            self.reached = Some(now);
+        }
+        read
+    }
+
+    fn set(&mut self, prefix: IpPrefix, hash: u64, now: Instant) {
+        if let Some(index) = mark_index(prefix) {
+            if let Some(at @ None) = self.marks.get_mut(index).filter(|_| hash != 0) {
+                *at = Some(now);
+                self.marks_heard += 1;
+            }
+            return;
+        }
+        let slot = match self.slots.get_mut(&prefix) {
+            Some(slot) => slot,
+            None if hash == 0 => return,
+            None => {
+                self.heard.unexpected += 1;
+                self.slots.entry(prefix).or_default()
+            }
+        };
+        let is_right = |hash| u8::from(slot.want != 0 && slot.want == hash);
+        self.right = self.right + usize::from(is_right(hash)) - usize::from(is_right(slot.have));
+        self.present = self.present + usize::from(hash != 0) - usize::from(slot.have != 0);
+        slot.have = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{HEADER_LEN, NextHops, Stream, put_attribute};
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    const HOPS: NextHops = NextHops { v4: Ipv4Addr::new(192, 0, 2, 1), v6: Ipv6Addr::LOCALHOST };
+
+    fn told(monitor: &mut Monitor, prefixes: &[IpPrefix], path: Option<&[u32]>) {
+        let mut stream = Stream::default();
+        match path {
+            Some(path) => {
+                let mut value = vec![2, path.len() as u8];
+                path.iter().for_each(|n| value.extend_from_slice(&n.to_be_bytes()));
+                let mut attributes = Vec::new();
+                put_attribute(&mut attributes, 0x40, 2, &value);
+                stream.announce(&attributes, HOPS, prefixes, 100);
+            }
+            None => stream.withdraw(prefixes, 100),
+        }
+        let (mut start, now) = (0, Instant::now());
+        for end in stream.ends {
+            monitor.handle_update(&stream.bytes[start + HEADER_LEN..end], now).unwrap();
+            start = end;
+        }
+    }
+
+    #[test]
+    fn convergence_is_every_expected_path_and_no_other() {
+        let prefix = |text: &str| text.parse::<IpPrefix>().unwrap();
+        let (a, b, six) = (prefix("198.51.100.0/24"), prefix("192.0.2.0/24"), prefix("2001:db8::/32"));
+        let mut monitor = Monitor::new(65000);
+        assert!(monitor.has(Goal::Table) && monitor.has(Goal::Empty));
+        let hash = |path: &[u32]| path_hash(path.iter().copied());
+        monitor.expect([(a, hash(&[1, 2])), (six, hash(&[3]))].into_iter(), 1, Goal::Table);
+        assert!(!monitor.has(Goal::Table));
+        told(&mut monitor, &[a], Some(&[65000, 1, 2]));
+        told(&mut monitor, &[six], Some(&[65000, 9]));
+        assert_eq!(monitor.state(), (2, 1, 2));
+        told(&mut monitor, &[six], Some(&[65000, 3]));
+        assert!(monitor.has(Goal::Table) && !monitor.has(Goal::Marks(1)));
+        assert!(monitor.reached().is_some());
+        told(&mut monitor, &[mark(0)], Some(&[65000, 3]));
+        assert!(monitor.has(Goal::Marks(1)) && monitor.marks()[0].is_some());
+        told(&mut monitor, &[b], Some(&[1]));
+        assert!(!monitor.has(Goal::Table), "a prefix that nobody expects");
+        assert!(monitor.reached().is_none(), "not reached any more");
+        assert_eq!((monitor.heard().unexpected, monitor.heard().foreign_paths), (1, 1));
+        told(&mut monitor, &[b], None);
+        assert!(monitor.has(Goal::Table));
+        let digest = monitor.digest();
+        told(&mut monitor, &[a], Some(&[65000, 7]));
+        assert_ne!(monitor.digest(), digest, "another path");
+        told(&mut monitor, &[a], Some(&[65000, 1, 2]));
+        assert_eq!(monitor.digest(), digest);
+        told(&mut monitor, &[a], None);
+        told(&mut monitor, &[six], None);
+        assert!(monitor.has(Goal::Empty) && !monitor.has(Goal::Table));
+        assert_eq!(monitor.heard().withdrawn, 3);
+    }
+
+    #[test]
+    fn expecting_anew_counts_what_is_there() {
+        let a: IpPrefix = "198.51.100.0/24".parse().unwrap();
+        let mut monitor = Monitor::new(1);
+        monitor.expect([(a, path_hash([5].into_iter()))].into_iter(), 0, Goal::Table);
+        told(&mut monitor, &[a], Some(&[1, 5]));
+        assert!(monitor.has(Goal::Table));
+        monitor.expect([(a, path_hash([6].into_iter()))].into_iter(), 0, Goal::Table);
+        assert_eq!(monitor.state(), (1, 0, 1));
+        monitor.expect(std::iter::empty(), 0, Goal::Empty);
+        assert!(!monitor.has(Goal::Table) && !monitor.has(Goal::Empty), "it is still there");
+        told(&mut monitor, &[a], None);
+        assert!(monitor.has(Goal::Table) && monitor.has(Goal::Empty));
+    }
+}

@@ -1,0 +1,327 @@
+//! What is sent and what should come of it: loads of one or two phases.
+//!
+//! The eight of Wu, Liao, Wolf and Gao ("Benchmarking BGP Routers", IISWC 2007) are four loads with small
+//! UPDATEs (one prefix each) and with large ones (500). In their figures a *phase* is what is timed; a load with
+//! two phases is timed in its second.
+//!
+//! | no. | load | first phase | timed phase |
+//! |---|---|---|---|
+//! | 1, 2 | start-up | – | neighbour 0 announces the table |
+//! | 3, 4 | withdrawal | neighbour 0 announces | neighbour 0 withdraws it |
+//! | 5, 6 | longer paths | neighbour 0 announces | neighbour 1 announces longer paths: nothing changes |
+//! | 7, 8 | shorter paths | neighbour 0 announces | neighbour 1 announces shorter paths: everything changes |
+
+use super::message::{NextHops, Stream, put_attribute};
+use super::monitor::{Goal, mark};
+use super::replay::Replay;
+use super::table::{Neighbours, Packing, PathKind, Table};
+use std::fmt;
+use thalweg_base::IpPrefix;
+use thalweg_wire::bgp::attribute;
+
+/// Something to send and to wait for.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// What happens.
+    pub name: &'static str,
+    /// For each neighbour, what it sends.
+    pub streams: Vec<Stream>,
+    /// What the monitor should hold then: path hashes by prefix.
+    pub expected: Vec<(IpPrefix, u64)>,
+    /// Marks among the streams.
+    pub marks: usize,
+    /// When the phase is over.
+    pub goal: Goal,
+}
+
+impl Phase {
+    /// UPDATEs of all neighbours.
+    pub fn updates(&self) -> usize {
+        self.streams.iter().map(Stream::messages).sum()
+    }
+
+    /// Prefixes announced and withdrawn by all neighbours.
+    pub fn prefixes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.prefixes).sum()
+    }
+}
+
+/// A load: the last phase is the one that is timed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name.
+    pub name: String,
+    /// Who sends.
+    pub neighbours: Neighbours,
+    /// What, in order.
+    pub phases: Vec<Phase>,
+    /// For each message of the file it came from, its neighbour; empty if it was made here.
+    pub arrival: Vec<u16>,
+    /// AS of each neighbour, where they do not follow each other.
+    pub numbers: Vec<u32>,
+}
+
+/// Loads of Wu et al.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// One neighbour announces its table.
+    StartUp,
+    /// It withdraws all of it.
+    Withdrawal,
+    /// Another announces longer paths.
+    Longer,
+    /// Another announces shorter paths.
+    Shorter,
+}
+
+impl Load {
+    /// In the order of the paper.
+    pub const ALL: [Load; 4] = [Load::StartUp, Load::Withdrawal, Load::Longer, Load::Shorter];
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Load::StartUp => "start-up",
+            Load::Withdrawal => "withdrawal",
+            Load::Longer => "longer paths",
+            Load::Shorter => "shorter paths",
+        })
+    }
+}
+
+impl Scenario {
+    /// One of the eight, from 1 on.
+    pub fn wu(number: usize, prefixes: usize, neighbours: Neighbours, seed: u64) -> Scenario {
+        let load = Load::ALL[(number.max(1) - 1) / 2 % 4];
+        let (size, packing) =
+            if number % 2 == 1 { ("small", Packing::Small) } else { ("large", Packing::Large) };
+        let neighbours = Neighbours { count: 2, ..neighbours };
+        let table = Table::made(prefixes, packing, neighbours, seed);
+        let base = table.announce(0, PathKind::Base, true);
+        let expected: Vec<_> = table.expected(PathKind::Base, true, Some(0)).collect();
+        let first = phase("announce", vec![base, Stream::default()], expected.clone(), Goal::Table);
+        let second = |kind| vec![Stream::default(), table.announce(1, kind, true)];
+        let phases = match load {
+            Load::StartUp => vec![first],
+            Load::Withdrawal => {
+                let gone = vec![table.withdraw(0, true), Stream::default()];
+                vec![first, phase("withdraw", gone, Vec::new(), Goal::Empty)]
+            }
+            Load::Longer => {
+                let mut streams = second(PathKind::Longer);
+                push_mark(&mut streams[1], &neighbours, 1, 0);
+                vec![first, Phase { marks: 1, ..phase("longer", streams, expected, Goal::Marks(1)) }]
+            }
+            Load::Shorter => {
+                let expected = table.expected(PathKind::Shorter, true, Some(1)).collect();
+                vec![first, phase("shorter", second(PathKind::Shorter), expected, Goal::Table)]
+            }
+        };
+        Scenario {
+            name: format!("{number}: {load}, {size}"),
+            neighbours,
+            phases,
+            arrival: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Every neighbour announces the whole table; one of them has the best path to each prefix.
+    pub fn overlap(prefixes: usize, packing: Packing, neighbours: Neighbours, seed: u64) -> Scenario {
+        let table = Table::made(prefixes, packing, neighbours, seed);
+        let streams = (0..neighbours.count).map(|n| table.announce(n, PathKind::OneBest, true)).collect();
+        let expected = table.expected(PathKind::OneBest, true, None).collect();
+        Scenario {
+            name: format!("{} x {prefixes} overlapping", neighbours.count),
+            neighbours,
+            phases: vec![phase("announce", streams, expected, Goal::Table)],
+            arrival: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// Every neighbour announces its share of the table.
+    pub fn disjoint(prefixes: usize, packing: Packing, neighbours: Neighbours, seed: u64) -> Scenario {
+        let table = Table::made(prefixes, packing, neighbours, seed);
+        let streams = (0..neighbours.count).map(|n| table.announce(n, PathKind::Any, false)).collect();
+        let expected = table.expected(PathKind::Any, false, None).collect();
+        Scenario {
+            name: format!("{prefixes} of {} neighbours", neighbours.count),
+            neighbours,
+            phases: vec![phase("announce", streams, expected, Goal::Table)],
+            arrival: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// The first `peers` of a file's peers, in the order of the file, each ending with a mark. What should come of
+    /// it nobody has computed: runs are compared with each other.
+    pub fn replayed(name: &str, replay: &Replay, peers: usize, neighbours: Neighbours) -> Scenario {
+        let count = replay.peers.len().min(peers.max(1));
+        let neighbours = Neighbours { count, ..neighbours };
+        let stream = |n: usize| {
+            let mut stream = replay.stream(n, neighbours.hops_of(n));
+            push_mark_of(&mut stream, &neighbours, n, replay.peers[n].as_number, n);
+            stream
+        };
+        let streams = (0..count).map(stream).collect();
+        let timed = Phase { marks: count, ..phase("replay", streams, Vec::new(), Goal::MarksAlone(count)) };
+        Scenario {
+            name: name.to_owned(),
+            neighbours,
+            phases: vec![timed],
+            arrival: replay.arrival.clone(),
+            numbers: replay.peers.iter().take(count).map(|peer| peer.as_number).collect(),
+        }
+    }
+
+    /// AS of a neighbour.
+    pub fn as_of(&self, neighbour: usize) -> u32 {
+        self.numbers.get(neighbour).copied().unwrap_or_else(|| self.neighbours.as_of(neighbour))
+    }
+
+    /// The last phase.
+    pub fn timed(&self) -> Option<&Phase> {
+        self.phases.last()
+    }
+}
+
+fn phase(name: &'static str, streams: Vec<Stream>, expected: Vec<(IpPrefix, u64)>, goal: Goal) -> Phase {
+    Phase { name, streams, expected, marks: 0, goal }
+}
+
+/// Appends a mark to a neighbour's stream.
+pub fn push_mark(stream: &mut Stream, neighbours: &Neighbours, neighbour: usize, index: usize) {
+    push_mark_of(stream, neighbours, neighbour, neighbours.as_of(neighbour), index);
+}
+
+fn push_mark_of(stream: &mut Stream, neighbours: &Neighbours, neighbour: usize, number: u32, index: usize) {
+    let path = [&[2, 1], &number.to_be_bytes()[..]].concat();
+    let mut attributes = Vec::new();
+    put_attribute(&mut attributes, attribute::FLAG_TRANSITIVE, attribute::ORIGIN, &[0]);
+    put_attribute(&mut attributes, attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &path);
+    let hops: NextHops = neighbours.hops_of(neighbour);
+    stream.announce(&attributes, hops, &[mark(index)], 1);
+    stream.prefixes -= 1; // no load, but a sign
+}
+
+/// Cuts the streams into blocks of `updates` messages of all neighbours together, each neighbour's share of a
+/// block followed by a mark. Mark `block * neighbours + neighbour` ends that neighbour's share.
+pub fn with_marks(streams: &[Stream], updates: usize, neighbours: &Neighbours) -> (Vec<Stream>, usize) {
+    let share = (updates / streams.len().max(1)).max(1);
+    let longest = streams.iter().map(Stream::messages).max().unwrap_or(0);
+    let blocks = longest.div_ceil(share);
+    let marked = streams.iter().enumerate().map(|(peer, stream)| {
+        let mut out = Stream { prefixes: stream.prefixes, ..Stream::default() };
+        for block in 0..blocks {
+            let first = (block * share).min(stream.messages());
+            let last = (first + share).min(stream.messages());
+            for at in first..last {
+                let start = if at == 0 { 0 } else { stream.ends[at - 1] };
+                out.push_message(&stream.bytes[start..stream.ends[at]], 0);
+            }
+            push_mark(&mut out, neighbours, peer, block * streams.len() + peer);
+        }
+        out.prefixes = stream.prefixes;
+        out
+    });
+    (marked.collect(), blocks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::{HEADER_LEN, Said, read_update};
+    use super::super::monitor::Monitor;
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::time::Instant;
+
+    const NEIGHBOURS: Neighbours =
+        Neighbours { count: 3, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
+    const AS: u32 = 65000;
+
+    /// A router that takes the shorter path, and the earlier one of equals, and tells the monitor all changes.
+    fn route(scenario: &Scenario) -> Monitor {
+        use std::collections::HashMap;
+        let mut table: HashMap<IpPrefix, HashMap<usize, Vec<u32>>> = HashMap::new();
+        let mut monitor = Monitor::new(AS);
+        for phase in &scenario.phases {
+            monitor.expect(phase.expected.iter().copied(), phase.marks, phase.goal);
+            for (peer, stream) in phase.streams.iter().enumerate() {
+                let mut start = 0;
+                for end in &stream.ends {
+                    let mut touched = Vec::new();
+                    read_update(&stream.bytes[start + HEADER_LEN..*end], |said| match said {
+                        Said::Announced(p, path) => {
+                            table.entry(p).or_default().insert(peer, path.numbers().collect());
+                            touched.push(p);
+                        }
+                        Said::Withdrawn(p) => {
+                            table.entry(p).or_default().remove(&peer);
+                            touched.push(p);
+                        }
+                    })
+                    .unwrap();
+                    start = *end;
+                    for prefix in touched {
+                        let best = table[&prefix].values().min_by_key(|path| path.len());
+                        let mut out = Stream::default();
+                        match best {
+                            None => out.withdraw(&[prefix], 1),
+                            Some(path) => {
+                                let mut value = vec![2, path.len() as u8 + 1];
+                                value.extend(AS.to_be_bytes());
+                                path.iter().for_each(|n| value.extend(n.to_be_bytes()));
+                                let mut attributes = Vec::new();
+                                put_attribute(&mut attributes, 0x40, 2, &value);
+                                out.announce(&attributes, NEIGHBOURS.hops_of(0), &[prefix], 1);
+                            }
+                        }
+                        monitor.handle_update(&out.bytes[HEADER_LEN..], Instant::now()).unwrap();
+                    }
+                }
+            }
+            assert!(monitor.reached().is_some(), "{}, {}: {:?}", scenario.name, phase.name, monitor.state());
+        }
+        monitor
+    }
+
+    #[test]
+    fn every_load_reaches_its_goal_in_a_router_that_is_right() {
+        for number in 1..=8 {
+            let scenario = Scenario::wu(number, 700, NEIGHBOURS, 9);
+            assert_eq!(scenario.phases.len(), if number < 3 { 1 } else { 2 });
+            let monitor = route(&scenario);
+            let changes = match number {
+                3 | 4 => monitor.heard().withdrawn,
+                _ => monitor.heard().announced,
+            };
+            assert!(changes >= 700, "{number}");
+            let updates = scenario.timed().unwrap().updates();
+            assert_eq!(
+                updates,
+                if number % 2 == 1 { 700 } else { 2 } + usize::from(number == 5 || number == 6)
+            );
+        }
+        route(&Scenario::overlap(500, Packing::Real, NEIGHBOURS, 2));
+        let disjoint = Scenario::disjoint(500, Packing::Real, NEIGHBOURS, 2);
+        assert_eq!(disjoint.timed().unwrap().prefixes(), 500);
+        route(&disjoint);
+    }
+
+    #[test]
+    fn marks_end_each_share_of_a_block() {
+        let mut scenario = Scenario::disjoint(900, Packing::Small, NEIGHBOURS, 2);
+        let phase = scenario.phases.last_mut().unwrap();
+        let before = phase.prefixes();
+        let (streams, blocks) = with_marks(&phase.streams, 30, &NEIGHBOURS);
+        let longest = phase.streams.iter().map(Stream::messages).max().unwrap();
+        assert_eq!(blocks, longest.div_ceil(10));
+        phase.streams = streams;
+        assert_eq!((phase.updates(), phase.prefixes()), (900 + 3 * blocks, before));
+        phase.marks = 3 * blocks;
+        phase.goal = Goal::Marks(3 * blocks);
+        assert!(route(&scenario).marks().iter().all(Option::is_some));
+    }
+}

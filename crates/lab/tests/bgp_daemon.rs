@@ -1,0 +1,116 @@
+//! The laboratory's clock and loads against a router that is known to be right: BIRD 2, behind a script that takes
+//! the daemon's command line and configuration.
+//!
+//! What is tested is the laboratory: that every load comes to its goal, and that what it reports can be.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use thalweg_lab::bgp::bench::{BenchError, Feed, Run, RunSpec, measure};
+use thalweg_lab::bgp::daemon::DaemonSpec;
+use thalweg_lab::bgp::monitor::Goal;
+use thalweg_lab::bgp::order::{Mix, Way};
+use thalweg_lab::bgp::scenario::{Scenario, with_marks};
+use thalweg_lab::bgp::table::{Neighbours, Packing};
+
+/// `run CONFIG ..` as BIRD: one passive neighbour for each `[[bgp.neighbor]]`, exports by its group.
+const SCRIPT: &str = r#"#!/bin/sh
+set -e
+config=$2
+awk '
+{ gsub(/[]["]/, "") }
+/^as = / && !as { as = $3 }
+/^router_id/ { printf "log stderr all;\nrouter id %s;\nprotocol device {}\n", $3 }
+/^listen/ { split($3, at, ":"); address = at[1]; port = at[2] }
+/^bgp.neighbor/ { inside = 1 }
+inside && /^address/ { neighbor = $3 }
+inside && /^as = / { number = $3 }
+inside && /^group/ {
+    out = $3 == "monitor" ? "all" : "none"
+    printf "protocol bgp p%d { local %s port %s as %s; ", ++n, address, port, as
+    printf "neighbor %s as %s; multihop 2; passive yes; ", neighbor, number
+    printf "ipv4 { import all; export %s; gateway recursive; }; }\n", out
+}' "$config" > "$config.bird"
+exec bird -f -c "$config.bird" -s "$config.ctl"
+"#;
+
+/// The script, if BIRD is here.
+fn program(folder: &Path) -> Option<PathBuf> {
+    if Command::new("bird").arg("--version").output().is_err() {
+        thalweg_testdata::skipped(
+            "bird2 is not installed: the laboratory's loads were not tried on a real router",
+        );
+        return None;
+    }
+    let path = folder.join("bird.sh");
+    fs::write(&path, SCRIPT).expect("writing");
+    let made = Command::new("chmod").arg("755").arg(&path).status();
+    assert!(made.is_ok_and(|status| status.success()));
+    Some(path)
+}
+
+/// Each test has addresses of its own: BIRD takes a new connection of a neighbour it knows for a collision.
+fn neighbours(third: u8, count: usize) -> Neighbours {
+    Neighbours { count, address: Ipv4Addr::new(127, 0, third, 1), as_number: 64_600 }
+}
+
+fn run(program: &Path, folder: &Path, feed: Feed, scenario: &Scenario) -> Result<Run, BenchError> {
+    let daemon = DaemonSpec {
+        program: program.to_path_buf(),
+        scheduling: "serial".into(),
+        threads: 1,
+        profile: false,
+        folder: folder.to_path_buf(),
+    };
+    measure(&RunSpec { daemon, feed, seed: 3, timeout: Duration::from_secs(60) }, scenario)
+}
+
+#[test]
+fn wus_loads_reach_their_goals() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = program(folder.path()) else { return };
+    for number in 1..=8 {
+        let scenario = Scenario::wu(number, 3000, neighbours(41, 2), 5);
+        let run = run(&program, folder.path(), Feed::Live(Way::ThreadPerPeer), &scenario)
+            .unwrap_or_else(|error| panic!("{number}: {error}"));
+        assert!(run.elapsed_s > 0.0 && run.cpu_s > 0.0 && run.rss_peak_bytes > 1 << 20, "{run:?}");
+        let told = if number == 5 || number == 6 { 1 } else { 3000 };
+        assert!(run.told >= told, "{number}: {run:?}");
+    }
+}
+
+#[test]
+fn mixes_and_preloading_reach_their_goals() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = program(folder.path()) else { return };
+    let scenario = Scenario::overlap(1000, Packing::Real, neighbours(42, 6), 5);
+    let mut digests = Vec::new();
+    for mix in Mix::ALL {
+        let run = run(&program, folder.path(), Feed::Live(mix.way()), &scenario).expect("a measurement");
+        assert_eq!(run.prefixes, 6000);
+        digests.push(run.digest);
+    }
+    let run = run(&program, folder.path(), Feed::Preloaded, &scenario).expect("a measurement");
+    assert!(run.preloaded_share > 0.5, "{run:?}");
+    digests.push(run.digest);
+    digests.dedup();
+    assert_eq!(digests.len(), 1, "the same routes in the end");
+}
+
+#[test]
+fn marks_cut_a_trace_into_blocks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = program(folder.path()) else { return };
+    let mut scenario = Scenario::overlap(3000, Packing::Small, neighbours(43, 3), 5);
+    let phase = scenario.phases.last_mut().expect("a phase");
+    let (streams, blocks) = with_marks(&phase.streams, 500, &neighbours(43, 3));
+    phase.streams = streams;
+    phase.marks = 3 * blocks;
+    phase.goal = Goal::Marks(3 * blocks);
+    let run = run(&program, folder.path(), Feed::Live(Way::RoundRobin(1)), &scenario).expect("a measurement");
+    assert_eq!(run.blocks_s.len(), blocks);
+    assert!(blocks >= 9_000 / 500 && run.blocks_s.iter().sum::<f64>() <= run.elapsed_s + 1e-6, "{run:?}");
+}

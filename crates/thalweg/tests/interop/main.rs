@@ -1,0 +1,120 @@
+//! Interoperation with other people's daemons, over real TCP in network namespaces. Each test has a cable of its
+//! own; what daemons think is asked through their own command lines.
+//!
+//! Needs root and iproute2; a daemon that is not installed is left out, and said so.
+
+mod bird;
+mod cases;
+mod exabgp;
+mod frr;
+mod gobgp;
+mod net;
+mod openbgpd;
+mod robust;
+mod router;
+mod tables;
+mod thalweg;
+
+use router::{FAMILIES, Family};
+
+/// That the questions and their answers are understood: daemons that are known to work, with each other.
+mod rivals {
+    use super::*;
+
+    #[test]
+    fn bird_and_frr() {
+        cases::exchange(bird::make, frr::make, 300, &FAMILIES);
+    }
+
+    #[test]
+    fn bird_and_gobgp() {
+        cases::exchange(bird::make, gobgp::make, 10, &FAMILIES);
+    }
+
+    #[test]
+    fn bird_and_openbgpd() {
+        cases::exchange(bird::make, openbgpd::make, 300, &FAMILIES);
+    }
+
+    #[test]
+    fn bird_and_exabgp() {
+        cases::exchange(bird::make, exabgp::make, 100, &FAMILIES);
+    }
+
+    #[test]
+    fn passwords() {
+        cases::password(bird::make, frr::make, &[Family::V4]);
+    }
+
+    #[test]
+    fn graceful_restart() {
+        cases::graceful_restart(frr::make, bird::make, Family::V4);
+    }
+}
+
+/// This daemon with each of the others.
+mod with {
+    use super::*;
+
+    #[test]
+    fn bird() {
+        cases::exchange(thalweg::make, bird::make, 2000, &FAMILIES);
+    }
+
+    #[test]
+    fn frr() {
+        cases::exchange(thalweg::make, frr::make, 1000, &FAMILIES);
+    }
+
+    #[test]
+    fn gobgp() {
+        cases::exchange(thalweg::make, gobgp::make, 20, &FAMILIES);
+    }
+
+    #[test]
+    fn openbgpd() {
+        cases::exchange(thalweg::make, openbgpd::make, 300, &FAMILIES);
+    }
+
+    #[test]
+    fn exabgp() {
+        cases::exchange(thalweg::make, exabgp::make, 100, &FAMILIES);
+    }
+
+    #[test]
+    fn passwords_of_bird() {
+        cases::password(thalweg::make, bird::make, &FAMILIES);
+    }
+
+    #[test]
+    fn passwords_of_frr() {
+        cases::password(thalweg::make, frr::make, &FAMILIES);
+    }
+
+    #[test]
+    fn passwords_of_gobgp() {
+        cases::password(thalweg::make, gobgp::make, &[Family::V4]);
+    }
+
+    #[test]
+    fn a_graceful_restart_of_bird() {
+        cases::graceful_restart(thalweg::make, bird::make, Family::V4);
+        cases::graceful_restart(thalweg::make, bird::make, Family::V6);
+    }
+
+    #[test]
+    fn a_graceful_restart_of_frr() {
+        cases::graceful_restart(thalweg::make, frr::make, Family::V4);
+    }
+
+    #[test]
+    fn a_graceful_restart_of_gobgp() {
+        cases::graceful_restart(thalweg::make, gobgp::make, Family::V4);
+    }
+
+    #[test]
+    fn a_graceful_restart_of_ours() {
+        cases::graceful_restart(bird::make, thalweg::make, Family::V4);
+        cases::graceful_restart(frr::make, thalweg::make, Family::V4);
+    }
+}

@@ -1,0 +1,347 @@
+//! Two network namespaces joined by a cable, and processes that run in them.
+//!
+//! Names contain the process that made them, so that tests of two runs do not meet. Whatever was made is taken
+//! down when its owner is dropped, which a panic does too; what a run that was killed left behind is taken down
+//! by the next one.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Names of namespaces begin so.
+const TAG: &str = "thwg";
+
+/// An end of the cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Where what is tested runs.
+    Left,
+    /// Where its neighbours are.
+    Right,
+}
+
+impl End {
+    fn letter(self) -> char {
+        match self {
+            End::Left => 'l',
+            End::Right => 'r',
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            End::Left => 1,
+            End::Right => 2,
+        }
+    }
+
+    /// Its IPv4 address (RFC 5737).
+    pub(crate) fn v4(self) -> Ipv4Addr {
+        Ipv4Addr::new(192, 0, 2, self.number())
+    }
+
+    /// Its IPv6 address (RFC 3849).
+    pub(crate) fn v6(self) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(self.number()))
+    }
+
+    pub(crate) fn other(self) -> End {
+        match self {
+            End::Left => End::Right,
+            End::Right => End::Left,
+        }
+    }
+}
+
+/// The two namespaces, and a folder for everything the test writes.
+pub(crate) struct Net {
+    name: String,
+    folder: tempfile::TempDir,
+}
+
+impl Net {
+    /// Makes them; `None`, said loudly, where that is not allowed.
+    pub(crate) fn new() -> Option<Net> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        if !is_root() || !Path::new("/run/netns").exists() && ip("netns list").is_err() {
+            thalweg_testdata::skipped(
+                "network namespaces need root and iproute2: no interoperation was tested",
+            );
+            return None;
+        }
+        sweep();
+        let name = format!("{TAG}{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = tempfile::Builder::new().prefix("interop").tempdir().expect("a folder");
+        // Daemons drop their privileges and must still get at their files.
+        Command::new("chmod").arg("755").arg(folder.path()).status().expect("chmod runs");
+        let net = Net { name, folder };
+        let (left, right) = (net.namespace(End::Left), net.namespace(End::Right));
+        let made = (|| -> Result<(), String> {
+            ip(&format!("netns add {left}"))?;
+            ip(&format!("netns add {right}"))?;
+            ip(&format!("-n {left} link add v0 type veth peer name v0 netns {right}"))?;
+            for end in [End::Left, End::Right] {
+                let namespace = net.namespace(end);
+                ip(&format!("-n {namespace} link set lo up"))?;
+                ip(&format!("-n {namespace} addr add {}/24 dev v0", end.v4()))?;
+                ip(&format!("-n {namespace} addr add {}/64 dev v0 nodad", end.v6()))?;
+                ip(&format!("-n {namespace} link set v0 up"))?;
+            }
+            Ok(())
+        })();
+        if let Err(why) = made {
+            thalweg_testdata::skipped(&format!("no network namespaces to be had: {why}"));
+            return None;
+        }
+        Some(net)
+    }
+
+    /// The name of an end's namespace.
+    pub(crate) fn namespace(&self, end: End) -> String {
+        format!("{}{}", self.name, end.letter())
+    }
+
+    /// A folder for files, one for each name.
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(&path).expect("a folder");
+        Command::new("chmod").arg("777").arg(&path).status().expect("chmod runs");
+        path
+    }
+
+    /// Gives an end more addresses.
+    pub(crate) fn add_addresses(&self, end: End, addresses: impl Iterator<Item = Ipv4Addr>) {
+        for address in addresses {
+            ip(&format!("-n {} addr add {address}/24 dev v0", self.namespace(end))).expect("an address");
+        }
+    }
+
+    /// Takes an address from an end. Whoever talks to it hears nothing more: as if the host were gone.
+    pub(crate) fn remove_address(&self, end: End, address: Ipv4Addr) {
+        ip(&format!("-n {} addr del {address}/24 dev v0", self.namespace(end))).expect("an address");
+    }
+
+    /// Does something in an end's namespace: threads and sockets made by it are there.
+    pub(crate) fn within<T: Send>(&self, end: End, work: impl FnOnce() -> T + Send) -> T {
+        let path = Path::new("/run/netns").join(self.namespace(end));
+        let namespace = File::open(path).expect("the namespace");
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let network = rustix::thread::LinkNameSpaceType::Network;
+                rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(network)).expect("setns");
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Runs a program in an end's namespace to its end.
+    pub(crate) fn output(&self, end: End, program: &str, arguments: &[&str]) -> Output {
+        let namespace = self.namespace(end);
+        Command::new("ip")
+            .args(["netns", "exec", &namespace, program])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("ip runs")
+    }
+
+    /// Starts a program in an end's namespace; what it says goes to `log`.
+    pub(crate) fn start(&self, end: End, program: &str, arguments: &[&str], log: &Path) -> Process {
+        self.start_with(end, program, arguments, &[], log)
+    }
+
+    /// The same with variables in its environment.
+    pub(crate) fn start_with(
+        &self,
+        end: End,
+        program: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        log: &Path,
+    ) -> Process {
+        let out = File::options().create(true).append(true).open(log).expect("a log");
+        let child = Command::new("ip")
+            .args(["netns", "exec", &self.namespace(end), program])
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().expect("a log"))
+            .stderr(out)
+            .spawn()
+            .expect("ip runs");
+        Process { child, log: log.to_path_buf() }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for end in [End::Left, End::Right] {
+            let _ = ip(&format!("netns del {}", self.namespace(end)));
+        }
+    }
+}
+
+fn is_root() -> bool {
+    fs::read_to_string("/proc/self/status").is_ok_and(|status| {
+        status.lines().any(|l| l.starts_with("Uid:") && l.split_whitespace().nth(2) == Some("0"))
+    })
+}
+
+/// Takes down what processes that are no more have left.
+fn sweep() {
+    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(TAG).and_then(|rest| rest.split('x').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip")
+        .args(arguments.split_whitespace())
+        .output()
+        .map_err(|error| format!("ip: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// A process that ends when this is dropped, with all of its descendants.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Whether it still runs; if not, what it came to.
+    pub(crate) fn check(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(format!("ended with {status}\n{}", self.said())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Its memory, in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// The end of its log.
+    pub(crate) fn said(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text[text.len().saturating_sub(3000)..]).into_owned()
+    }
+
+    /// Sends a signal to it and its descendants.
+    pub(crate) fn signal(&self, signal: &str) {
+        for pid in family(self.child.id()) {
+            let _ = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).output();
+        }
+    }
+
+    /// Ends it as a power failure would.
+    pub(crate) fn kill(&mut self) {
+        self.signal("KILL");
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end and waits, a while.
+    pub(crate) fn stop(&mut self) {
+        let all = family(self.child.id());
+        let _ = Command::new("kill").arg("-TERM").arg(self.child.id().to_string()).output();
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for pid in all.into_iter().filter(|pid| is_alive(*pid)) {
+            let _ = Command::new("kill").arg("-KILL").arg(pid.to_string()).output();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal("CONT");
+            self.stop();
+        }
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    parent_and_state(pid).is_ok_and(|(_, state)| state != "Z")
+}
+
+fn parent_and_state(pid: u32) -> io::Result<(u32, String)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let state = fields.next().unwrap_or_default().to_owned();
+    Ok((fields.next().and_then(|f| f.parse().ok()).unwrap_or(0), state))
+}
+
+/// A process and all of its descendants.
+fn family(root: u32) -> Vec<u32> {
+    let pids: Vec<u32> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    let parents: Vec<(u32, u32)> =
+        pids.into_iter().filter_map(|pid| Some((pid, parent_and_state(pid).ok()?.0))).collect();
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(parent) = found.get(at).copied() {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found
+}
+
+/// Waits until `condition` holds; says what was waited for, and what was there instead, if it never does.
+#[track_caller]
+pub(crate) fn until(what: &str, limit_s: u64, mut condition: impl FnMut() -> Result<(), String>) {
+    let end = Instant::now() + Duration::from_secs(limit_s);
+    loop {
+        match condition() {
+            Ok(()) => return,
+            Err(why) if Instant::now() >= end => panic!("{what}: not within {limit_s} s: {why}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(60)),
+        }
+    }
+}
+
+/// Whether a program is here; said loudly if not.
+pub(crate) fn program(names: &[&'static str], package: &str) -> Option<&'static str> {
+    let folders: Vec<PathBuf> =
+        std::env::var_os("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
+    let here = |name: &&&'static str| {
+        Path::new(name).is_absolute() && Path::new(name).exists()
+            || folders.iter().any(|folder| folder.join(name).is_file())
+    };
+    let found = names.iter().find(here).copied();
+    if found.is_none() {
+        thalweg_testdata::skipped(&format!(
+            "{package} is not installed: interoperation with it was not tested"
+        ));
+    }
+    found
+}
+
+/// Reads an address, whatever stands around it.
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
+    text.trim().split(['/', '%', ' ']).next()?.parse().ok()
+}

@@ -1,0 +1,286 @@
+//! One neighbour misbehaves; the others must not notice.
+//!
+//! Beside the one that is in trouble there are two that behave: one announces a table, one (the monitor) must be
+//! told it. They are the laboratory's own neighbours; so is the trouble, or BIRD where a real one is stopped.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use thalweg_base::{IpPrefix, XorShift64Star};
+use thalweg_lab::bgp::client::{Client, ClientConfig, Speaker};
+use thalweg_lab::bgp::message::{self, Stream, kind};
+use thalweg_lab::bgp::monitor::Goal;
+use thalweg_lab::bgp::order::Run;
+use thalweg_lab::bgp::table::{Neighbours, Packing, PathKind, Table};
+use thalweg_wire::bgp::Family as Afi;
+
+use crate::net::{End, Net, until};
+use crate::router::{Family, Make, Router, Spec};
+use crate::thalweg::Thalweg;
+
+/// Addresses of the neighbours that behave, of the monitor, and of the one that does not.
+const STEADY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 20);
+const MONITOR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 21);
+const TROUBLE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 30);
+const STEADY_AS: u32 = 64_620;
+const MONITOR_AS: u32 = 64_621;
+const TROUBLE_AS: u32 = 64_630;
+const CONVERGE: Duration = Duration::from_secs(20);
+
+fn neighbours(address: Ipv4Addr, as_number: u32) -> Neighbours {
+    Neighbours { count: 1, address, as_number }
+}
+
+/// The daemon with its neighbours, none of which has connected.
+struct Stage<'a> {
+    net: &'a Net,
+    thalweg: Thalweg<'a>,
+}
+
+impl<'a> Stage<'a> {
+    fn new(net: &'a Net, change: impl FnOnce(Spec) -> Spec) -> Stage<'a> {
+        net.add_addresses(End::Right, [STEADY, MONITOR, TROUBLE].into_iter());
+        let mut spec = Spec::new(End::Left);
+        spec.families = Vec::new();
+        spec.others = vec![(STEADY, STEADY_AS), (MONITOR, MONITOR_AS), (TROUBLE, TROUBLE_AS)];
+        Stage { net, thalweg: Thalweg::start_in(net, change(spec)) }
+    }
+
+    fn config(&self, speakers: &[(Ipv4Addr, u32)], monitored: bool) -> ClientConfig {
+        let speaker = |(address, as_number): &(Ipv4Addr, u32)| Speaker {
+            source: (*address).into(),
+            as_number: *as_number,
+            router_id: *address,
+        };
+        ClientConfig {
+            daemon: SocketAddr::new(End::Left.v4().into(), 179),
+            daemon_as: 65001,
+            speakers: speakers.iter().map(speaker).collect(),
+            monitored,
+            families: vec![Afi::Ipv4],
+            hold_time_s: 90,
+            connect_timeout: Duration::from_secs(15),
+            pace: Duration::ZERO,
+        }
+    }
+
+    /// The two that behave, connected.
+    fn steady(&self) -> Client {
+        let config = self.config(&[(STEADY, STEADY_AS), (MONITOR, MONITOR_AS)], true);
+        self.net.within(End::Right, || Client::connect(&config)).expect("those that behave come up")
+    }
+
+    /// The steady one announces `table` and the monitor is told all of it, and nothing else but `more`.
+    fn converges(&mut self, client: &Client, table: &Table, more: &[(IpPrefix, u64)]) {
+        let stream = table.announce(0, PathKind::Any, true);
+        let expected: Vec<_> =
+            table.expected(PathKind::Any, true, Some(0)).chain(more.iter().copied()).collect();
+        client.monitor().expect(expected.into_iter(), 0, Goal::Table);
+        let messages = stream.messages();
+        client.send(&[stream], &[Run { peer: 0, messages }]).expect("the daemon reads");
+        self.holds(client);
+    }
+
+    /// What is expected comes to be, and those that behave still have their sessions.
+    fn holds(&mut self, client: &Client) {
+        self.thalweg.check().expect("the daemon lives");
+        let reached = client.wait(CONVERGE).expect("sessions of those that behave stay up");
+        assert!(
+            reached.is_some(),
+            "not converged: (expected, right, present) = {:?}",
+            client.monitor().state()
+        );
+        client.check().expect("sessions of those that behave stay up");
+        assert_eq!(client.monitor().heard().foreign_paths, 0);
+        for neighbor in [STEADY, MONITOR] {
+            assert_eq!(self.thalweg.state(neighbor.into()).expect("an answer"), "established");
+        }
+    }
+
+    fn trouble_is(&mut self, up: bool, limit_s: u64) {
+        until("the state of the neighbour in trouble", limit_s, || {
+            self.thalweg.check()?;
+            let state = self.thalweg.state(TROUBLE.into())?;
+            if (state == "established") == up { Ok(()) } else { Err(state) }
+        });
+    }
+}
+
+fn table(prefixes: usize, seed: u64) -> Table {
+    Table::made(prefixes, Packing::Real, neighbours(STEADY, STEADY_AS), seed)
+}
+
+/// Nobody hears of it when a host is gone: the hold timer ends the session, and its routes go.
+#[test]
+fn a_connection_that_is_half_open() {
+    let Some(net) = Net::new() else { return };
+    let mut stage = Stage::new(&net, |spec| Spec { hold_time_s: 3, ..spec });
+    let steady = stage.steady();
+    let mut config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
+    config.hold_time_s = 3;
+    let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
+    let doomed = Table::made(500, Packing::Real, neighbours(TROUBLE, TROUBLE_AS), 8);
+    let stream = doomed.announce(0, PathKind::Any, true);
+    steady.monitor().expect(doomed.expected(PathKind::Any, true, Some(0)), 0, Goal::Table);
+    trouble.send_bytes(0, &stream.bytes).expect("the daemon reads");
+    stage.holds(&steady);
+    net.remove_address(End::Right, TROUBLE);
+    steady.monitor().expect(std::iter::empty(), 0, Goal::Empty);
+    stage.trouble_is(false, 10);
+    stage.holds(&steady);
+    stage.converges(&steady, &table(1000, 1), &[]);
+}
+
+/// A real neighbour is stopped while a table goes out: it holds up nobody, and catches up when it goes on.
+#[test]
+fn a_neighbour_that_stops_reading() {
+    let Some(net) = Net::new() else { return };
+    let with_bird = |spec: Spec| Spec { families: vec![Family::V4], ..spec };
+    let mut stage = Stage::new(&net, with_bird);
+    let spec = Spec { families: vec![Family::V4], ..Spec::new(End::Right) };
+    let make: Make = crate::bird::make;
+    let Some(mut bird) = make(&net, spec) else { return };
+    until("BIRD's session", 20, || bird.established(Family::V4));
+    let steady = stage.steady();
+    bird.signal("STOP");
+    let before_kib = stage.thalweg.memory_kib();
+    // The same prefixes with other attributes, many times: more than sockets hold.
+    for seed in 1..=10 {
+        let prefixes = table(20_000, 1).prefixes().to_vec();
+        let again = Table::of(prefixes, Packing::Real, neighbours(STEADY, STEADY_AS), seed);
+        stage.converges(&steady, &again, &[]);
+    }
+    let grown_kib = stage.thalweg.memory_kib().saturating_sub(before_kib);
+    assert!(grown_kib < 200 << 10, "a neighbour that does not read costs {grown_kib} KiB");
+    bird.signal("CONT");
+    until("BIRD catches up", 30, || {
+        let routes = bird.routes(Family::V4)?.len();
+        if routes == 20_000 { Ok(()) } else { Err(format!("{routes} routes of 20,000")) }
+    });
+    stage.holds(&steady);
+}
+
+/// Garbage ends its own session, if it has one, and nothing else. Each round has a neighbour of its own: after an
+/// error a daemon may take its time before it lets the same one in again.
+#[test]
+fn a_neighbour_that_sends_garbage() {
+    const ROUNDS: u32 = 30;
+    let Some(net) = Net::new() else { return };
+    let neighbour = |round: u32| (Ipv4Addr::from(u32::from(TROUBLE) + 1 + round), TROUBLE_AS + 1 + round);
+    net.add_addresses(End::Right, (0..ROUNDS).map(|round| neighbour(round).0));
+    let mut stage = Stage::new(&net, |mut spec| {
+        spec.others.extend((0..ROUNDS).map(neighbour));
+        spec
+    });
+    let steady = stage.steady();
+    let mut rng = XorShift64Star::new(17);
+    for round in 0..ROUNDS {
+        let config = stage.config(&[neighbour(round)], false);
+        let mut noise: Vec<u8> = (0..1 + rng.below(4000)).map(|_| rng.next_u64() as u8).collect();
+        if round % 3 == 0 {
+            // Before any OPEN.
+            net.within(End::Right, || shout(neighbour(round).0, config.daemon, &noise));
+        } else {
+            // Under a header that is right, in a session that is up.
+            let mut bytes = Vec::new();
+            noise.truncate(600);
+            let any = 1 + rng.below(6) as u8;
+            let kind = if round % 3 == 1 { kind::UPDATE } else { any };
+            message::message(&mut bytes, kind, |out| out.extend_from_slice(&noise));
+            let client = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
+            // The daemon may have closed before all of it is out.
+            let _ = client.send_bytes(0, &bytes);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        stage.thalweg.check().expect("the daemon lives");
+    }
+    stage.converges(&steady, &table(2000, 3), &[]);
+}
+
+/// Connects from an address, sends bytes and goes.
+fn shout(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::new(from.into(), 0).into()).expect("an address");
+    if socket.connect_timeout(&to.into(), Duration::from_secs(2)).is_ok() {
+        let mut stream = TcpStream::from(socket);
+        let _ = stream.write_all(bytes);
+        let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+        let _ = stream.read(&mut [0; 4096]);
+    }
+}
+
+/// 100,000 changes a minute of one neighbour, for ten seconds: those that behave get theirs meanwhile.
+#[test]
+fn a_neighbour_that_flaps() {
+    const SECONDS: u64 = 8;
+    const PER_SECOND: usize = 100_000 / 60;
+    let Some(net) = Net::new() else { return };
+    let mut stage = Stage::new(&net, |spec| spec);
+    let steady = stage.steady();
+    let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
+    let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
+    // Prefixes that no made table has: host routes.
+    let mut on = Stream::default();
+    let prefixes: Vec<IpPrefix> = (0..PER_SECOND / 20)
+        .map(|i| format!("198.51.{}.{}/32", i / 256, i % 256).parse().expect("a prefix"))
+        .collect();
+    let flapping = Table::of(prefixes.clone(), Packing::Small, neighbours(TROUBLE, TROUBLE_AS), 4);
+    on.bytes = flapping.announce(0, PathKind::Any, true).bytes;
+    let mut off = Stream::default();
+    off.withdraw(&prefixes, 1);
+    let more: Vec<_> = flapping.expected(PathKind::Any, true, Some(0)).collect();
+    std::thread::scope(|scope| {
+        let flaps = scope.spawn(|| {
+            let begun = Instant::now();
+            // Twenty times a second, each time as many changes; an even number of times, so that all end up there.
+            for tick in 0..20 * SECONDS {
+                let due = begun + Duration::from_millis(50 * tick);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                let bytes = if tick % 2 == 0 { &off.bytes } else { &on.bytes };
+                trouble.send_bytes(0, bytes).expect("the daemon reads");
+            }
+        });
+        let mut seed = 10;
+        while !flaps.is_finished() {
+            // Each time another table: the steady neighbour's own prefixes must be right within the time.
+            seed += 1;
+            let table = table(3000, 5);
+            let again =
+                Table::of(table.prefixes().to_vec(), Packing::Real, neighbours(STEADY, STEADY_AS), seed);
+            let stream = again.announce(0, PathKind::Any, true);
+            let messages = stream.messages();
+            // Flapping prefixes come and go, so that the goal is reached when all of them happen to be there.
+            let expected = again.expected(PathKind::Any, true, Some(0)).chain(more.iter().copied());
+            steady.monitor().expect(expected, 0, Goal::Table);
+            steady.send(&[stream], &[Run { peer: 0, messages }]).expect("the daemon reads");
+            assert!(
+                steady.wait(CONVERGE).expect("sessions stay up").is_some(),
+                "not while another one flaps"
+            );
+        }
+        flaps.join().expect("all flaps are sent");
+    });
+    stage.converges(&steady, &table(3000, 5), &more);
+    stage.trouble_is(true, 1);
+}
+
+/// A neighbour is killed in the middle of its table: what it had announced goes, and nothing else.
+#[test]
+fn a_neighbour_that_is_killed() {
+    let Some(net) = Net::new() else { return };
+    let mut stage = Stage::new(&net, |spec| spec);
+    let steady = stage.steady();
+    let config = stage.config(&[(TROUBLE, TROUBLE_AS)], false);
+    let doomed = Table::made(30_000, Packing::Real, neighbours(TROUBLE, TROUBLE_AS), 8);
+    let stream = doomed.announce(0, PathKind::Any, true);
+    for round in 1..=3 {
+        let trouble = net.within(End::Right, || Client::connect(&config)).expect("it comes up");
+        let part = stream.ends[stream.messages() * round / 4];
+        // Whole messages and half of the next one.
+        trouble.send_bytes(0, &stream.bytes[..part + 10]).expect("the daemon reads");
+        drop(trouble);
+        stage.trouble_is(false, 5);
+    }
+    stage.converges(&steady, &table(5000, 6), &[]);
+}

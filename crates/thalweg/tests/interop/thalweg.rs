@@ -1,0 +1,206 @@
+//! This repository's own daemon.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use crate::net::{Net, Process, address, until};
+use crate::router::{Family, Route, Router, Routes, Spec, numbers};
+
+/// The binary under test: the one that cargo built for these tests, or the one named, such as an optimized one.
+static BINARY: LazyLock<String> = LazyLock::new(|| {
+    std::env::var("THALWEG_INTEROP_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_thalweg").to_owned())
+});
+
+pub(crate) struct Thalweg<'a> {
+    net: &'a Net,
+    spec: Spec,
+    folder: PathBuf,
+    process: Option<Process>,
+}
+
+pub(crate) fn make<'a>(net: &'a Net, spec: Spec) -> Option<Box<dyn Router + 'a>> {
+    Some(Box::new(Thalweg::start_in(net, spec)))
+}
+
+fn names(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    }
+}
+
+impl<'a> Thalweg<'a> {
+    /// A daemon that runs.
+    pub(crate) fn start_in(net: &'a Net, spec: Spec) -> Thalweg<'a> {
+        let mut thalweg = Thalweg { net, spec, folder: net.folder("thalweg"), process: None };
+        thalweg.start();
+        thalweg
+    }
+}
+
+impl Thalweg<'_> {
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    fn configuration(&self) -> String {
+        let spec = &self.spec;
+        let mut text = format!(
+            "[control]\nsocket = \"{}\"\n\n[bgp]\nas = {}\nrouter_id = \"{}\"\nlisten = [\"{}:179\", \"[{}]:179\"]\n\
+             install = \"none\"\nhold_time_s = {}\nconnect_retry_s = 1\n",
+            self.path("control.sock"),
+            spec.as_number,
+            spec.router_id(),
+            spec.local(Family::V4),
+            spec.local(Family::V6),
+            spec.hold_time_s
+        );
+        if spec.graceful_restart {
+            text.push_str("graceful_restart = { time_s = 60 }\n");
+        }
+        let networks: Vec<String> = spec.networks.iter().map(|n| format!("  \"{n}\",\n")).collect();
+        let _ = writeln!(text, "networks = [\n{}]", networks.concat());
+        for family in &spec.families {
+            let _ = writeln!(
+                text,
+                "\n[[bgp.neighbor]]\naddress = \"{}\"\nlocal_address = \"{}\"\nas = {}\nfamilies = [\"{}\"]\n\
+                 import = \"accept\"\nexport = \"accept\"\nas_set = \"accept\"\npassive = {}",
+                spec.neighbor(*family),
+                spec.local(*family),
+                spec.neighbor_as,
+                names(*family),
+                spec.passive
+            );
+            if let Some(password) = &spec.password {
+                let _ = writeln!(text, "password = \"{password}\"");
+            }
+            if spec.add_path {
+                let _ = writeln!(text, "add_path = {{ {} = \"both\", paths = 8 }}", names(*family));
+            }
+        }
+        for (neighbor, number) in &spec.others {
+            let _ = writeln!(
+                text,
+                "\n[[bgp.neighbor]]\naddress = \"{neighbor}\"\nas = {number}\nfamilies = [\"ipv4\"]\n\
+                 import = \"accept\"\nexport = \"accept\"\nas_set = \"accept\"\npassive = true"
+            );
+        }
+        text
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Result<String, String> {
+        let socket = self.path("control.sock");
+        let arguments = [arguments, &["--socket", &socket]].concat();
+        let output = self.net.output(self.spec.end, &BINARY, &arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(text) } else { Err(text + &wrong) }
+    }
+
+    /// Objects of an answer: in a list, or one after another.
+    fn json(&self, arguments: &[&str]) -> Result<Vec<Value>, String> {
+        let text = self.ask(&[arguments, &["--format", "json"]].concat())?;
+        let mut objects = Vec::new();
+        for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+            match value.map_err(|error| format!("{error}: {text}"))? {
+                Value::Array(list) => objects.extend(list),
+                other => objects.push(other),
+            }
+        }
+        Ok(objects)
+    }
+
+    fn reload(&self) {
+        fs::write(self.path("thalweg.toml"), self.configuration()).expect("writing");
+        self.ask(&["reload"]).expect("it reloads");
+    }
+
+    /// The state of the session with a neighbour.
+    pub(crate) fn state(&self, neighbor: std::net::IpAddr) -> Result<String, String> {
+        let neighbors = self.json(&["show", "neighbors"])?;
+        let found = neighbors.iter().find(|n| n["address"].as_str().and_then(address) == Some(neighbor));
+        let state = found.and_then(|n| n["state"].as_str());
+        state.map(str::to_lowercase).ok_or_else(|| format!("{neighbor} is not among {neighbors:?}"))
+    }
+
+    /// Its process's memory, in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        self.process.as_ref().map_or(0, Process::memory_kib)
+    }
+}
+
+impl Router for Thalweg<'_> {
+    fn name(&self) -> &'static str {
+        "Thalweg"
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.process.as_mut().map_or(Ok(()), Process::check)
+    }
+
+    fn established(&mut self, family: Family) -> Result<(), String> {
+        match self.state(self.spec.neighbor(family))?.as_str() {
+            "established" => Ok(()),
+            other => Err(format!("{other}\n{}", self.process.as_ref().map_or(String::new(), Process::said))),
+        }
+    }
+
+    fn routes(&mut self, family: Family) -> Result<Routes, String> {
+        let mut routes = Routes::new();
+        for route in self.json(&["show", "routes"])? {
+            let prefix = route["prefix"].as_str().unwrap_or_default();
+            // What it originates itself has no neighbour.
+            let is_local = route["neighbor"].as_str().is_none_or(|neighbor| neighbor == "local");
+            if !family.has(prefix) || is_local {
+                continue;
+            }
+            let next_hop = route["next_hop"].as_str().and_then(address);
+            let route = Route { path: numbers(&route["as_path"].to_string()), next_hop };
+            routes.entry(prefix.to_owned()).or_default().push(route);
+        }
+        routes.values_mut().for_each(|paths| paths.sort());
+        Ok(routes)
+    }
+
+    fn announce(&mut self, networks: &[String]) {
+        self.spec.networks.extend_from_slice(networks);
+        self.reload();
+    }
+
+    fn withdraw(&mut self, networks: &[String]) {
+        self.spec.networks.retain(|n| !networks.contains(n));
+        self.reload();
+    }
+
+    fn refresh(&mut self, family: Family) {
+        self.ask(&["neighbor", &self.spec.neighbor(family).to_string(), "refresh"]).expect("it asks");
+    }
+
+    fn kill(&mut self) {
+        self.process.take().expect("it runs").kill();
+    }
+
+    fn stop(&mut self) {
+        self.process.take().expect("it runs").stop();
+    }
+
+    fn start(&mut self) {
+        let config = self.path("thalweg.toml");
+        fs::write(&config, self.configuration()).expect("writing");
+        let log = self.folder.join("log");
+        self.process =
+            Some(self.net.start(self.spec.end, &BINARY, &["run", &config, "--log", "debug"], &log));
+        until("Thalweg starts", 10, || {
+            self.check()?;
+            self.ask(&["show", "neighbors"]).map(drop)
+        });
+    }
+
+    fn signal(&mut self, signal: &str) {
+        self.process.as_ref().expect("it runs").signal(signal);
+    }
+}
