@@ -47,9 +47,7 @@ impl Speaker {
         negotiated: &Negotiated,
         info: &Arc<PeerInfo>,
     ) -> Sending {
-        let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
-        let view = Arc::new(view_of(config, negotiated, info, policy));
-        let group = self.group_for(view, info, u64::from(config.timers.mrai_ms));
+        let group = self.group_of(config, negotiated, info);
         let member = group.lock().group.join(slot.id, info.remote_as);
         group.members.fetch_add(1, Ordering::AcqRel);
         group.wants.store(true, Ordering::Release);
@@ -62,18 +60,38 @@ impl Speaker {
         }
     }
 
-    /// Moves a neighbour that is to be sent something else to its new group, unless it is in the middle of a
-    /// message; then it is moved later.
+    /// The group of those that are sent what this neighbour is to be sent.
+    fn group_of(
+        &self,
+        config: &NeighborConfig,
+        negotiated: &Negotiated,
+        info: &Arc<PeerInfo>,
+    ) -> Arc<GroupSlot> {
+        let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
+        let view = Arc::new(view_of(config, negotiated, info, policy));
+        self.group_for(view, info, u64::from(config.timers.mrai_ms))
+    }
+
+    /// Moves a neighbour that is to be sent something else to its new group. What it was being sent goes on there,
+    /// then what differs.
     pub(super) fn regroup(&self, slot: &Arc<PeerSlot>, state: &mut PeerState) {
         let Some(negotiated) = state.negotiated.clone() else { return };
-        let ready = |sending: &mut Sending| sending.moves && !sending.member.inside_message();
-        let Some(sending) = state.sending.take_if(ready) else { return };
-        let since = sending.group.log.versions();
-        self.leave_group(slot, sending);
+        let Some(mut sending) = state.sending.take_if(|sending| sending.moves) else { return };
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
-        let mut sending = self.join_group(slot, &state.config, &negotiated, &info);
-        sending.wants = Some(DumpKind::Replace { since });
-        state.sending = Some(sending);
+        let group = self.group_of(&state.config, &negotiated, &info);
+        if Arc::ptr_eq(&group, &sending.group) {
+            sending.moves = false;
+            state.sending = Some(sending);
+            return;
+        }
+        let wanted = sending.wants.take();
+        let left = sending.group.lock().group.hand_over(&mut sending.member, wanted);
+        let member = group.lock().group.join_from(slot.id, info.remote_as, left);
+        group.members.fetch_add(1, Ordering::AcqRel);
+        group.wants.store(true, Ordering::Release);
+        let connection = sending.connection;
+        self.leave_group(slot, sending);
+        state.sending = Some(Sending { connection, group, member, wants: None, moves: false });
     }
 
     /// Takes a neighbour out of its group.
