@@ -27,7 +27,7 @@
 //! by a dump of what changed since.
 //!
 //! # What is missing
-//! MRAI (drivers flush when they like), prepending by control communities, aggregation. Routes that only changed
+//! MRAI (drivers flush when they like), aggregation. Routes that only changed
 //! in what is not sent (LOCAL_PREF towards another AS) are sent again.
 //!
 //! RFC 4271 (5, 9.1.3, 9.2), 4456, 4724, 4760, 5065, 6793, 7313, 7911, 7947, 8654, 8950, 9234.
@@ -86,6 +86,9 @@ pub struct GroupCounters {
     pub changes: u64,
     /// UPDATE messages encoded, dumps not counted.
     pub messages: u64,
+    /// Routes withdrawn or never announced because their attributes do not fit into a message, each time they
+    /// changed; dumps not counted.
+    pub too_long: u64,
     /// What became of the log.
     pub log: LogCounters,
 }
@@ -169,7 +172,12 @@ impl UpdateGroup {
 
     /// What it has done.
     pub fn counters(&self) -> GroupCounters {
-        GroupCounters { changes: self.changes, messages: self.encoder.messages, log: self.log.counters() }
+        GroupCounters {
+            changes: self.changes,
+            messages: self.encoder.messages,
+            too_long: self.rules.too_long,
+            log: self.log.counters(),
+        }
     }
 
     /// Adds a member, from now on; give it an [`DumpKind::Initial`] dump for what was before.
@@ -277,10 +285,12 @@ impl UpdateGroup {
             return;
         }
         let rules = &mut self.rules;
+        let too_long = rules.too_long;
         let had = match old {
             Some(old) => rules.simple_audience(A::FAMILY, &old.attrs, old.peer, peers),
             None => AudienceCode::NOBODY,
         };
+        rules.too_long = too_long;
         let queue = A::queue(&mut self.queues);
         let mut pack = None;
         if let Some(new) = new {
@@ -317,7 +327,9 @@ impl UpdateGroup {
         peers: &PeerTable,
     ) {
         let (mut had, mut gets) = (std::mem::take(&mut self.had), std::mem::take(&mut self.gets));
+        let too_long = self.rules.too_long;
         exported(&mut self.rules, prefix, old.clone(), peers, &mut had);
+        self.rules.too_long = too_long;
         exported(&mut self.rules, prefix, new, peers, &mut gets);
         let mut earlier = Vec::new();
         if let Some(rules) = &mut self.old_rules {
@@ -362,7 +374,9 @@ impl UpdateGroup {
             for old in had.iter().filter(|out| out.path_id == path_id) {
                 let mut lost = old.offer.audience;
                 let same = |new: &&mut Exported| {
-                    new.path_id == path_id && new.attrs_id == old.attrs_id && new.source == old.source
+                    new.path_id == path_id
+                        && (new.attrs_id, new.source) == (old.attrs_id, old.source)
+                        && new.offer.origins == old.offer.origins
                 };
                 if !waits
                     && !whole
@@ -442,7 +456,8 @@ impl UpdateGroup {
             return Err(DifferentEncoding);
         }
         self.flush();
-        let new = self.rules.with_view(view, self.rules.representative.clone());
+        let mut new = self.rules.with_view(view, self.rules.representative.clone());
+        new.too_long = self.rules.too_long;
         self.old_rules = Some(std::mem::replace(&mut self.rules, new));
         self.log.begin_view();
         for log in self.dumps.drain(..).filter_map(|log| log.upgrade()) {
@@ -541,12 +556,21 @@ fn exported<'a, A: NlriAddress>(
             offer.audience = rules.audiences.and(left, offer.audience);
             left = rules.audiences.minus(left, offer.audience);
         }
-        offer.audience = rules.audiences.tidy(offer.audience);
-        if offer.audience == AudienceCode::NOBODY {
-            continue;
-        }
         let path_id = if add_path { path.local_id } else { 0 };
-        out.push(Exported { path_id, attrs_id: path.attrs.id(), source: path.peer, offer });
+        for (prepend, members) in std::mem::take(&mut offer.prepended) {
+            let mut part = offer.clone();
+            part.origins.prepend = prepend;
+            part.audience = rules.audiences.and(offer.audience, members);
+            offer.audience = rules.audiences.minus(offer.audience, part.audience);
+            part.audience = rules.audiences.tidy(part.audience);
+            if part.audience != AudienceCode::NOBODY {
+                out.push(Exported { path_id, attrs_id: path.attrs.id(), source: path.peer, offer: part });
+            }
+        }
+        offer.audience = rules.audiences.tidy(offer.audience);
+        if offer.audience != AudienceCode::NOBODY {
+            out.push(Exported { path_id, attrs_id: path.attrs.id(), source: path.peer, offer });
+        }
         if left == AudienceCode::NOBODY {
             break;
         }

@@ -136,6 +136,10 @@ impl DumpKind {
     }
 }
 
+/// Less is not kept of a dump, so that a whole chunk, its last message and the lists of its segments are never too
+/// much for a reader that waits for them.
+const BYTES_MIN: usize = 4 * CHUNK_BYTES;
+
 /// What [`Dump::poll_chunk`] did, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DumpProgress {
@@ -197,7 +201,7 @@ impl Dump {
             routes_max: routes_max.max(1),
             queues: Queues::new(false),
             encoder,
-            log: Arc::new(GroupLog::new(bytes_max.max(CHUNK_BYTES))),
+            log: Arc::new(GroupLog::new(bytes_max.max(BYTES_MIN))),
             rules,
             path_ids,
             outs: Vec::new(),
@@ -227,6 +231,11 @@ impl Dump {
     /// Routes it was given.
     pub fn routes(&self) -> u64 {
         self.routes
+    }
+
+    /// Routes that did not go out because their attributes do not fit into a message.
+    pub fn too_long(&self) -> u64 {
+        self.rules.too_long
     }
 
     /// Whether it takes routes now. A scan's slice may be finished after it stopped to.

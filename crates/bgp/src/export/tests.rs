@@ -2,6 +2,7 @@
 //! come, go and ask again; at the end each holds exactly what the final RIB says it should.
 
 mod attributes;
+mod limits;
 use std::sync::Arc;
 
 use thalweg_base::XorShift64Star;
