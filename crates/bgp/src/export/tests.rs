@@ -165,3 +165,13 @@ fn only_differences_go_to_members_that_move() {
     world.settle(&mut XorShift64Star::new(1));
     assert_eq!(world.received, 0);
 }
+
+/// What the fuzzer runs, with random recipes: views, moves and replaced views of all kinds.
+#[test]
+fn any_recipe_ends_right() {
+    let mut rng = XorShift64Star::new(11);
+    for length in 0..150 {
+        let recipe: Vec<u8> = (0..length * 10).map(|_| rng.below(256) as u8).collect();
+        testing::fuzz_one(&recipe);
+    }
+}
