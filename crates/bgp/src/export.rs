@@ -194,14 +194,17 @@ impl UpdateGroup {
 
     /// What a member takes along to another group: give it to [`Self::join_from`] there, then let the member leave
     /// here. In this order shards keep what the member still has to be told of. Nothing may be gathered from the
-    /// old member in between. `wanted`: a dump that it was to be given and that did not begin.
-    pub fn hand_over(&self, member: &mut Member, wanted: Option<DumpKind>) -> HandOver {
+    /// old member in between. `wanted`: dumps that it was to be given and that did not begin.
+    pub fn hand_over(&self, member: &mut Member, wanted: &[DumpKind]) -> HandOver {
         let (lag, under_way) = member.has();
-        let known = self.old_rules.is_none() && !lag.by_old_view;
+        let replaces = |kind: &DumpKind| matches!(kind, DumpKind::Replace { .. });
+        let known = self.old_rules.is_none() && !lag.by_old_view && !wanted.iter().any(replaces);
+        let others = wanted.iter().filter_map(DumpKind::since);
+        let since = others.fold(lag.since, |since, other| Arc::new(earliest(&since, &other)));
         let earlier = Earlier::of(known.then_some(&self.rules), under_way, wanted);
         let largest = |family: Family| self.path_ids[family.index()].load(Ordering::Relaxed);
         HandOver {
-            needs: DumpKind::Replace { since: lag.since, earlier: Arc::new(earlier) },
+            needs: DumpKind::Replace { since, earlier: Arc::new(earlier) },
             path_ids: Family::ALL.map(largest),
             gathered: member.hand_over(),
         }

@@ -36,7 +36,7 @@ use toml::de::DeTable;
 use diagnostic::SourceText;
 use reader::{Reader, Section};
 
-pub use bgp_types::{BgpConfig, BgpDiff, GroupConfig, Install, MrtConfig, Refiltered, diff};
+pub use bgp_types::{BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, Refiltered, diff};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use types::{
     Class, ClassIndex, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig, NatTimeouts,

@@ -11,7 +11,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use server::{Reload, serve};
+pub use server::{Reload, Server, serve};
+
+pub use crate::forwarding::{FibView, ForwardingView, KernelView};
 
 /// What can be asked of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,13 @@ pub enum Request {
     UpdateGroups,
     /// What memory is used for.
     Memory,
+    /// Where best routes go, and how well that works.
+    Forwarding,
+    /// What would become of a packet to an address.
+    Fib {
+        /// The address.
+        destination: String,
+    },
     /// Time spent by function, where the router was started to measure it.
     Functions,
     /// Read the configuration again and apply what differs.

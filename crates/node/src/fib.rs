@@ -168,6 +168,30 @@ impl Outlet {
         self.install(&[], &[], installer);
     }
 
+    /// Takes out the prefixes that are not to be kept: after a look at all routes there are, those that went
+    /// unseen.
+    pub fn retain(
+        &mut self,
+        keep_v4: impl Fn(Prefix<u32>) -> bool,
+        keep_v6: impl Fn(Prefix<u128>) -> bool,
+        installer: &mut dyn RouteInstaller,
+    ) {
+        fn gone<A: RouteAddress>(table: &PrefixTable<A>, keep: impl Fn(Prefix<A>) -> bool) -> Vec<Change<A>> {
+            let gone = table.iter().map(|(prefix, _)| prefix).filter(|prefix| !keep(*prefix));
+            gone.map(|prefix| Change { prefix, old: None, new: None, further: None }).collect()
+        }
+        let v4 = gone(&self.tables.v4, keep_v4);
+        let v6 = gone(&self.tables.v6, keep_v6);
+        if !(v4.is_empty() && v6.is_empty()) {
+            self.handle_changes(&Changes { v4, v6, ..Changes::default() }, installer);
+        }
+    }
+
+    /// Where a hop leads; `None` if it is unresolved or not in use.
+    pub fn way(&self, hop: HopNumber) -> Option<Way> {
+        self.hops.way(hop)
+    }
+
     /// What should be installed now: every prefix whose next hop is resolved, and the way it leads.
     pub fn desired(&self) -> impl Iterator<Item = (IpPrefix, Way)> + '_ {
         let way = |hop| self.hops.way(hop);

@@ -3,6 +3,8 @@
 //! - [`config`]: what a file may say, and every way to get it wrong; plain data.
 //! - `build`: from that data to look-up tables, next hops, shards and classes.
 //! - [`fib`]: from best routes to what forwards packets, the data plane's tables or the kernel's.
+//! - [`forwarding`]: keeping it so, on a thread of its own behind a bounded queue.
+//! - [`mrt`], [`seed`]: routes to and from the records of MRT files.
 //! - [`plan`]: the stages in order, with the scope of the state each touches.
 //!
 //! Where packets come from and go to is somebody else's business: nothing here opens a file, except the
@@ -12,7 +14,10 @@ mod build;
 pub mod config;
 pub mod control;
 pub mod fib;
+pub mod forwarding;
+pub mod mrt;
 pub mod plan;
+pub mod seed;
 pub mod speaker;
 
 pub use build::{BuildError, Routes};

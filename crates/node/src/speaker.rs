@@ -25,8 +25,10 @@ mod profile;
 mod query;
 mod read;
 mod reload;
+mod scan;
 mod shards;
 mod slot;
+mod tap;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -35,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use thalweg_bgp::attrs::Interner;
+use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::ShardConfig;
 use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
@@ -45,7 +48,9 @@ use crate::config::BgpConfig;
 
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
+pub use scan::StaticSource;
 pub use shards::Work;
+pub use tap::SessionTap;
 
 use lanes::{GroupSlot, Lane};
 use profile::{Function, Profile};
@@ -74,6 +79,7 @@ pub struct Speaker {
     groups: Mutex<Vec<Arc<GroupSlot>>>,
     /// Given to the first lane when there is one.
     readers: Mutex<Vec<Box<dyn RouteReader>>>,
+    tap: Option<Arc<dyn SessionTap>>,
     notices: Mutex<VecDeque<Notice>>,
     wakers: OnceLock<Wakers>,
     now_ms: AtomicU64,
@@ -82,6 +88,7 @@ pub struct Speaker {
     /// Dumps have written something.
     grew: AtomicBool,
     seed: u64,
+    limits: ExportLimits,
     scheduling: String,
     profile: Profile,
     restarting: bool,
@@ -101,8 +108,12 @@ pub struct SpeakerOptions {
     pub network: Box<dyn Network>,
     /// Who wants to know what changes.
     pub readers: Vec<Box<dyn RouteReader>>,
+    /// Who wants to see what neighbours send.
+    pub tap: Option<Arc<dyn SessionTap>>,
     /// Against collisions that strangers choose, and for jitter.
     pub seed: u64,
+    /// How much is kept for neighbours that read slowly.
+    pub limits: ExportLimits,
     /// What `show rib` says about threads.
     pub scheduling: String,
     /// Measure the time spent in each function.
@@ -132,12 +143,14 @@ impl Speaker {
             lanes: OnceLock::new(),
             groups: Mutex::default(),
             readers: Mutex::new(options.readers),
+            tap: options.tap,
             notices: Mutex::default(),
             wakers: OnceLock::new(),
             now_ms: AtomicU64::new(0),
             depth: AtomicUsize::new(1),
             grew: AtomicBool::new(false),
             seed: options.seed,
+            limits: options.limits,
             scheduling: options.scheduling,
             profile: Profile::new(options.profile_functions),
             restarting: options.restarting,

@@ -1,5 +1,6 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -202,6 +203,13 @@ pub(crate) enum ShowThing {
     UpdateGroups,
     /// What memory is used for
     Memory,
+    /// Where best routes go (the forwarding table or the kernel), and how well that works
+    Forwarding,
+    /// What would become of a packet: a look-up in the forwarding table
+    Fib {
+        /// The packet's destination
+        destination: IpAddr,
+    },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
 }

@@ -6,7 +6,6 @@
 mod check;
 mod cli;
 #[cfg(target_os = "linux")]
-#[cfg_attr(not(test), expect(dead_code, reason = "the daemon will use it"))]
 mod kernel_installer;
 mod lab;
 mod mrt;

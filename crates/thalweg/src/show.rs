@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use thalweg_node::control::{
-    Line, MemoryView, NeighborView, Request, RibView, RouteFilter, RouteView, UpdateGroupView,
+    FibView, ForwardingView, KernelView, Line, MemoryView, NeighborView, Request, RibView, RouteFilter,
+    RouteView, UpdateGroupView,
 };
 
 use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
@@ -33,6 +34,8 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
         ShowThing::Rib => Request::Rib,
         ShowThing::UpdateGroups => Request::UpdateGroups,
         ShowThing::Memory => Request::Memory,
+        ShowThing::Forwarding => Request::Forwarding,
+        ShowThing::Fib { destination } => Request::Fib { destination: destination.to_string() },
         ShowThing::Functions => Request::Functions,
     };
     match format {
@@ -133,6 +136,8 @@ fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
         Request::Route { .. } => route(&parse_all(items)?),
         Request::Rib => parse_all::<RibView>(items)?.iter().map(rib).collect(),
         Request::UpdateGroups => groups(&parse_all(items)?),
+        Request::Forwarding => parse_all::<ForwardingView>(items)?.iter().map(forwarding).collect(),
+        Request::Fib { .. } => parse_all::<FibView>(items)?.iter().map(fib).collect(),
         Request::Memory => parse_all::<MemoryView>(items)?.iter().map(memory).collect(),
         _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
     })
@@ -253,4 +258,54 @@ fn memory(view: &MemoryView) -> String {
         ("Resident at most", view.resident_peak),
     ];
     table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), byte_size(octets)]))
+}
+
+fn forwarding(view: &ForwardingView) -> String {
+    let mut rows = vec![
+        ("IPv4 prefixes", count(view.prefixes[0])),
+        ("IPv6 prefixes", count(view.prefixes[1])),
+        ("Not installed: next hop unresolved", count(view.unresolved_prefixes)),
+        ("Not installed: no hop number left", count(view.without_number)),
+        ("Discarding", count(view.discarding_prefixes)),
+        ("Next hops", count(view.hops)),
+        ("Changes of best routes", count(view.changes)),
+        ("Installations and removals", count(view.installs)),
+        ("Changes waiting", count(view.waiting)),
+        ("Changes dropped, shards looked at again", format!("{}, {}", count(view.dropped), view.rescans)),
+    ];
+    rows.extend(view.table_bytes.map(|octets| ("Memory of the tables", byte_size(octets))));
+    let mut text = format!(
+        "Best routes go into the {}\n",
+        match view.install.as_str() {
+            "fib" => "forwarding table",
+            other => other,
+        }
+    );
+    let mut failures = &Vec::new();
+    if let Some(kernel) = &view.kernel {
+        rows.extend(kernel_rows(kernel));
+        failures = &kernel.failures;
+    }
+    text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
+    let unresolved = view.unresolved.iter().map(|each| format!("unresolved: {each}\n"));
+    text.extend(unresolved.chain(failures.iter().map(|each| format!("failed: {each}\n"))));
+    text
+}
+
+fn kernel_rows(view: &KernelView) -> Vec<(&'static str, String)> {
+    vec![
+        ("Kernel's table, protocol", format!("{}, {}", view.table, view.protocol)),
+        ("Installed or replaced", count(view.replaced)),
+        ("Removed", count(view.deleted)),
+        ("Refused by the kernel", count(view.failed)),
+        ("Scans for drift, routes mended", format!("{}, {}", count(view.repairs), count(view.repaired))),
+        ("Last scan", view.last_repair.clone().unwrap_or_default()),
+    ]
+}
+
+fn fib(view: &FibView) -> String {
+    let to = view.neighbor.map_or_else(String::new, |neighbor| format!(" to {neighbor}"));
+    let port = view.port.as_ref().map_or_else(String::new, |port| format!(" on {port}"));
+    let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}"));
+    format!("{}: {}{to}{port}{by}\n", view.destination, view.action)
 }

@@ -251,7 +251,7 @@ fn json_says_what_lines_say() {
 /// The same record three times, the second with a broken BGP marker.
 fn small_file() -> Vec<u8> {
     use std::net::Ipv4Addr;
-    use thalweg_wire::mrt::{Direction, Endpoint, Timestamp, write_message};
+    use thalweg_wire::mrt::{AsSize, Direction, Endpoint, MessageForm, Timestamp, write_message};
     let end = |last, asn| Endpoint { address: Ipv4Addr::new(198, 18, 0, last).into(), asn };
     let time = Timestamp { seconds: 1_000_000_000, microseconds: 7 };
     // Withdraws 10.0.0.0/8.
@@ -260,8 +260,15 @@ fn small_file() -> Vec<u8> {
     for marker in [0xff, 0, 0xff] {
         let mut message = message.clone();
         message[0] = marker;
-        write_message(&mut out, time, end(1, 64496), end(2, 64499), Direction::Received, false, &message)
-            .expect("it fits");
+        write_message(
+            &mut out,
+            time,
+            end(1, 64496),
+            end(2, 64499),
+            MessageForm { direction: Direction::Received, as_size: AsSize::Four, add_path: false },
+            &message,
+        )
+        .expect("it fits");
     }
     out
 }

@@ -62,7 +62,7 @@ pub use path::{MpReach, MpUnreach, PathView};
 pub use rib::{Entries, Rib, RibEntry};
 pub use text::{Action, Change, Civil, Lines, Style, visit_changes, write_lines};
 pub use write::{
-    RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change,
+    MessageForm, RibRecord, Timestamp, WriteError, write_message, write_peer_index_table, write_state_change,
 };
 
 /// Octets of the header that every record has.

@@ -79,9 +79,9 @@ struct EarlierRules {
 
 impl Earlier {
     /// What a member has that leaves a group with these rules, with a dump under way or wanted.
-    pub(super) fn of(rules: Option<&Rules>, under_way: Option<DumpKind>, wanted: Option<DumpKind>) -> Self {
+    pub(super) fn of(rules: Option<&Rules>, under_way: Option<DumpKind>, wanted: &[DumpKind]) -> Self {
         let part = |kind: &DumpKind| !matches!(kind, DumpKind::CatchUp { .. });
-        let complete = !under_way.iter().chain(&wanted).any(part);
+        let complete = !under_way.iter().chain(wanted).any(part);
         let known = |rules: &Rules| EarlierRules {
             view: rules.view.clone(),
             representative: rules.representative.clone(),
@@ -91,8 +91,9 @@ impl Earlier {
             Some(DumpKind::Replace { earlier, .. }) => earlier.interrupted.clone(),
             other => other,
         };
-        // A refresh that did not begin is answered by everything that is sent now.
-        let interrupted = interrupted.or(wanted.filter(|kind| *kind == DumpKind::Initial));
+        // A refresh that did not begin may begin later.
+        let initial = wanted.iter().any(DumpKind::is_initial).then_some(DumpKind::Initial);
+        let interrupted = initial.or(interrupted);
         Self { rules: rules.map(known), interrupted }
     }
 }
@@ -124,6 +125,14 @@ impl DumpKind {
                 }
             }
             _ => self.clone(),
+        }
+    }
+
+    /// Whether End-of-RIB is at its end.
+    pub fn is_initial(&self) -> bool {
+        match self {
+            Self::Replace { earlier, .. } => earlier.interrupted == Some(Self::Initial),
+            kind => *kind == Self::Initial,
         }
     }
 

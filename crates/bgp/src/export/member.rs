@@ -127,8 +127,9 @@ impl Member {
                 {
                     cursor.log.unfollow(self.peer);
                     if matches!(found, Found::Lagging) {
+                        let kind = kind.again();
                         self.hold_floor(&kind);
-                        self.needs = Some(kind.again());
+                        self.needs = Some(kind);
                     }
                 }
             }
@@ -169,6 +170,11 @@ impl Member {
             start += message_length(piece.chunk.bytes(), start as usize) as u32;
         }
         start != piece.start
+    }
+
+    /// Whether something was gathered that is not written yet.
+    pub fn has_gathered(&self) -> bool {
+        !self.gathered.is_empty()
     }
 
     /// How it is doing.

@@ -497,7 +497,7 @@ impl World {
             return;
         }
         let peer = receiver.member.peer();
-        let left = self.groups[from].hand_over(&mut receiver.member, None);
+        let left = self.groups[from].hand_over(&mut receiver.member, &[]);
         receiver.member = self.groups[to].join_from(peer, self.peers.get(peer).unwrap().remote_as, left);
         receiver.group = to;
         self.groups[from].leave(peer);

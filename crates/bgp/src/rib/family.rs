@@ -131,7 +131,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
 
     pub(super) fn set_floor(&mut self, floor: Option<u32>) {
         self.floor = floor;
-        if floor.is_none() {
+        if floor.is_none_or(|floor| self.lost.is_some_and(|lost| !is_newer(lost, floor))) {
             self.lost = None;
         }
     }

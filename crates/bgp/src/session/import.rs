@@ -392,8 +392,8 @@ fn attribute_field(body: &[u8]) -> &[u8] {
     found.unwrap_or(&[])
 }
 
-/// Puts the attributes together as they are kept.
-fn build(
+/// Puts the attributes of an UPDATE together as they are kept. `as_path` is what [`Update::as_path`] gives.
+pub fn build(
     builder: &mut AttrsBuilder,
     update: &Update<'_>,
     next_hop: NextHop,

@@ -42,7 +42,7 @@ use thalweg_exec::control::SchedulingKind;
 use toml::de::DeValue;
 
 use super::bgp_settings::{Chain, Settings, remote_as};
-use super::bgp_types::{BgpConfig, GroupConfig, Install, MrtConfig};
+use super::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig};
 use super::diagnostic::ErrorKind;
 use super::policy::{Policies, check_name, unknown};
 use super::policy_rules::{Group, Groups};
@@ -112,6 +112,7 @@ pub(super) fn read(
     let decision = read_decision(reader, &mut section);
     let damping = section.take("damping").and_then(|item| read_damping(reader, &item));
     let networks = read_networks(reader, &mut section);
+    let kernel = read_kernel(reader, &mut section);
     let mrt = read_mrt(reader, &mut section, folder);
     let seed_mrt = read_seed(reader, &mut section, folder);
     let outer = Settings::read(reader, &mut section);
@@ -140,6 +141,7 @@ pub(super) fn read(
         scheduling: scheduling.unwrap_or(SchedulingKind::Sharded),
         threads: threads.map(|threads| threads as usize),
         install,
+        kernel,
         confederation: common.confederation,
         decision,
         damping,
@@ -333,6 +335,24 @@ fn read_networks(reader: &mut Reader, section: &mut Section<'_>) -> Vec<IpPrefix
     networks
 }
 
+fn read_kernel(reader: &mut Reader, section: &mut Section<'_>) -> KernelConfig {
+    let mut kernel = KernelConfig::default();
+    let Some(item) = section.take("kernel") else { return kernel };
+    let Some(mut section) = reader.section(&item, "[bgp.kernel]".to_owned()) else { return kernel };
+    let most = u64::from(u32::MAX);
+    for (key, value, range, unit) in [
+        ("table", &mut kernel.table, 1..=most, ""),
+        ("metric", &mut kernel.metric, 1..=most, ""),
+        ("repair_s", &mut kernel.repair_s, 1..=TIME_MAX_S, "seconds"),
+    ] {
+        if let Some(item) = section.take(key) {
+            *value = reader.integer(&item, range, unit).map_or(*value, |n| n as u32);
+        }
+    }
+    section.finish(reader);
+    kernel
+}
+
 fn read_mrt(reader: &mut Reader, section: &mut Section<'_>, folder: &Path) -> MrtConfig {
     let mut mrt = MrtConfig { dump_interval_s: 7200, rotate_s: 900, compress: true, ..MrtConfig::default() };
     let Some(item) = section.take("mrt") else { return mrt };
@@ -341,7 +361,7 @@ fn read_mrt(reader: &mut Reader, section: &mut Section<'_>, folder: &Path) -> Mr
     mrt.updates = section.take("updates").and_then(|item| path(reader, &item, folder));
     for (key, value) in [("interval_s", &mut mrt.dump_interval_s), ("rotate_s", &mut mrt.rotate_s)] {
         if let Some(item) = section.take(key) {
-            *value = reader.integer(&item, 10..=TIME_MAX_S, "seconds").map_or(*value, |n| n as u32);
+            *value = reader.integer(&item, 1..=TIME_MAX_S, "seconds").map_or(*value, |n| n as u32);
         }
     }
     if let Some(item) = section.take("compress") {

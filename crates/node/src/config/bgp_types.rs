@@ -27,6 +27,8 @@ pub struct BgpConfig {
     pub threads: Option<usize>,
     /// Where best routes go.
     pub install: Install,
+    /// How routes go into the kernel, where they do.
+    pub kernel: KernelConfig,
     /// The confederation we are a member of.
     pub confederation: Option<Arc<Confederation>>,
     /// How paths are compared.
@@ -86,6 +88,24 @@ pub struct GroupConfig {
     pub name: Arc<str>,
     /// Neighbours that are not named one by one, where the group has such.
     pub dynamic: Option<Arc<DynamicRange>>,
+}
+
+/// How routes go into the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelConfig {
+    /// The kernel's table.
+    pub table: u32,
+    /// The metric our routes carry.
+    pub metric: u32,
+    /// Seconds between scans for routes that others removed or changed.
+    pub repair_s: u32,
+}
+
+impl Default for KernelConfig {
+    fn default() -> Self {
+        // The main table; behind what administrators and DHCP clients install.
+        Self { table: 254, metric: 116, repair_s: 60 }
+    }
 }
 
 /// What is written in MRT format (RFC 6396).
@@ -253,6 +273,7 @@ fn restarts(old: &BgpConfig, new: &BgpConfig) -> Vec<String> {
     fixed("scheduling", old.scheduling != new.scheduling);
     fixed("threads", old.threads != new.threads);
     fixed("install", old.install != new.install);
+    fixed("[bgp.kernel]", old.kernel != new.kernel);
     fixed("confederation", old.confederation != new.confederation);
     fixed("the decision process", old.decision != new.decision);
     fixed("damping", old.damping != new.damping);

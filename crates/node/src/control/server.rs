@@ -1,6 +1,7 @@
 //! The control socket: a line of JSON in, lines of JSON out.
 
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::net::IpAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Line, Request};
+use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
 
 /// Clients served at once; further ones are told to come again.
@@ -22,8 +24,19 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Reads the configuration again and applies it: what changed in words, or why it was refused.
 pub type Reload = dyn Fn() -> Result<Vec<String>, String> + Send + Sync;
 
+/// Who answers.
+#[derive(Clone)]
+pub struct Server {
+    /// What concerns BGP.
+    pub speaker: Arc<Speaker>,
+    /// `Reload`.
+    pub reload: Arc<Reload>,
+    /// What concerns the place where best routes go, if they go anywhere.
+    pub forwarding: Option<Arc<dyn Forwarding>>,
+}
+
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
-pub fn serve(listener: &UnixListener, speaker: &Arc<Speaker>, reload: &Arc<Reload>) {
+pub fn serve(listener: &UnixListener, server: &Server) {
     let clients = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -37,10 +50,10 @@ pub fn serve(listener: &UnixListener, speaker: &Arc<Speaker>, reload: &Arc<Reloa
             let _ = refuse(stream);
             continue;
         }
-        let (speaker, reload, count) = (speaker.clone(), reload.clone(), clients.clone());
+        let (server, count) = (server.clone(), clients.clone());
         let spawned = thread::Builder::new().name("control".to_owned()).spawn(move || {
             // A client that went away needs no answer.
-            let _ = talk(&stream, &speaker, &*reload);
+            let _ = talk(&stream, &server);
             count.fetch_sub(1, Ordering::AcqRel);
         });
         if spawned.is_err() {
@@ -55,7 +68,7 @@ fn refuse(mut stream: UnixStream) -> io::Result<()> {
 }
 
 /// Answers a client's requests one after the other.
-fn talk(stream: &UnixStream, speaker: &Speaker, reload: &Reload) -> io::Result<()> {
+fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
@@ -68,12 +81,20 @@ fn talk(stream: &UnixStream, speaker: &Speaker, reload: &Reload) -> io::Result<(
         let mut items = 0;
         let result = match serde_json::from_str::<Request>(&text) {
             Err(error) => Err(format!("not a request: {error}")),
-            Ok(Request::Reload) => reload().map(|changes| {
+            Ok(Request::Reload) => (server.reload)().map(|changes| {
                 items = changes.len();
                 changes.into_iter().map(serde_json::Value::from).collect::<Vec<_>>()
             }),
+            Ok(Request::Forwarding) => server.forwarding().map(|forwarding| {
+                items = 1;
+                vec![to_json(&forwarding.status())]
+            }),
+            Ok(Request::Fib { destination }) => server.look_up(&destination).map(|view| {
+                items = 1;
+                vec![to_json(&view)]
+            }),
             Ok(request) => {
-                let answered = speaker.answer(&request, &mut |item| {
+                let answered = server.speaker.answer(&request, &mut |item| {
                     items += 1;
                     write_line(&mut writer, &Line::Item(item))
                 });
@@ -92,6 +113,25 @@ fn talk(stream: &UnixStream, speaker: &Speaker, reload: &Reload) -> io::Result<(
         }
         writer.flush()?;
     }
+}
+
+impl Server {
+    fn forwarding(&self) -> Result<&dyn Forwarding, String> {
+        self.forwarding.as_deref().ok_or_else(|| {
+            "best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)"
+                .to_owned()
+        })
+    }
+
+    fn look_up(&self, destination: &str) -> Result<FibView, String> {
+        let address = destination.parse::<IpAddr>().map_err(|error| format!("{destination}: {error}"))?;
+        self.forwarding()?.lookup(address)
+    }
+}
+
+/// Views are plain data: they always have a JSON form.
+fn to_json(view: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(view).unwrap_or(serde_json::Value::Null)
 }
 
 fn write_line(writer: &mut impl Write, line: &Line) -> io::Result<()> {

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use thalweg_base::{DropReason, Prefix};
-use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError, NextHopId, Table, Writer};
+use thalweg_base::{Address, DropReason, IpPrefix, Prefix};
+use thalweg_dataplane::lpm::{
+    BinaryTrie, Fib4, Fib4Writer, Fib6, Fib6Writer, Lpm, LpmError, NextHopId, Table, Writer,
+};
 use thalweg_dataplane::route::{Adjacency, NextHops};
 
 use super::hops::{HopNumber, Way};
@@ -96,6 +99,26 @@ impl FibTables {
     /// Routes the tables hold, base routes included, by family.
     pub fn routes(&self) -> [usize; 2] {
         [self.v4.writer.routes().len(), self.v6.writer.routes().len()]
+    }
+
+    /// What a packet to the address would meet: the number the table gives, and the prefix it stands for.
+    pub fn lookup(&self, address: IpAddr) -> (HopNumber, Option<IpPrefix>) {
+        fn longest<A: Address>(routes: &BinaryTrie<A>, address: A) -> Option<Prefix<A>> {
+            let prefixes = (0..=A::BITS).rev().filter_map(|length| Prefix::new(address, length).ok());
+            prefixes.into_iter().find(|prefix| routes.get(*prefix).is_some())
+        }
+        match address {
+            IpAddr::V4(address) => {
+                let address = u32::from(address);
+                let prefix = longest(self.v4.writer.routes(), address);
+                (self.fib4().lookup(address), prefix.map(IpPrefix::from))
+            }
+            IpAddr::V6(address) => {
+                let address = u128::from(address);
+                let prefix = longest(self.v6.writer.routes(), address);
+                (self.fib6().lookup(address), prefix.map(IpPrefix::from))
+            }
+        }
     }
 
     /// Changes that the tables had no room for.

@@ -41,7 +41,7 @@ impl Speaker {
                 }
                 Action::Resend(family) => self.resend(state, family),
                 Action::MarkStale(family) => after.push(ShardOp::MarkStale(slot.id, family)),
-                Action::WithdrawStale(family) => after.push(ShardOp::Sweep(slot.id, family)),
+                Action::WithdrawStale(family) => after.push(ShardOp::Sweep(slot.clone(), family)),
                 Action::EndOfRib(family) => log::end_of_rib(&state.config.name, family),
                 Action::Event(event) => self.tell(state, &event),
             }
@@ -99,10 +99,6 @@ impl Speaker {
     /// A neighbour opened a connection.
     pub(super) fn incoming(&self, slot: &Arc<PeerSlot>, mut incoming: Incoming, now: Millis) {
         let mut state = slot.lock();
-        if slot.is_withdrawing() {
-            log::refused(&state.config.name, "routes of its last session are still being withdrawn");
-            return;
-        }
         let Ok((local, remote)) = incoming.stream.addresses() else { return };
         if incoming.stream.apply(&state.config).is_err() {
             return;
@@ -149,7 +145,12 @@ impl Speaker {
         self.change_peers(|peers| peers.insert(info.clone()));
         self.set_import_policy(state, negotiated);
         state.negotiated = Some(negotiated.clone());
-        state.sending = Some(self.join_group(slot, &state.config, negotiated, &info));
+        if let Some(tap) = &self.tap {
+            tap.state_changed(negotiated, true);
+        }
+        let mut sending = self.join_group(slot, &state.config, negotiated, &info);
+        sending.want(DumpKind::Initial);
+        state.sending = Some(sending);
         self.wake();
     }
 
@@ -165,6 +166,9 @@ impl Speaker {
             self.leave_group(slot, sending);
         }
         let Some(negotiated) = state.negotiated.take() else { return };
+        if let Some(tap) = &self.tap {
+            tap.state_changed(&negotiated, false);
+        }
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
             let op = match retained[family.index()] {
                 true => ShardOp::MarkStale(slot.id, family),
@@ -180,8 +184,7 @@ impl Speaker {
     fn resend(&self, state: &mut PeerState, family: Family) {
         let enhanced = state.negotiated.as_ref().is_some_and(|negotiated| negotiated.enhanced_refresh);
         if let Some(sending) = &mut state.sending {
-            sending.wants = Some(DumpKind::Refresh { family, enhanced });
-            sending.group.wants.store(true, Ordering::Release);
+            sending.want(DumpKind::Refresh { family, enhanced });
             self.wake();
         }
     }

@@ -4,17 +4,19 @@
 //! group's lane finds together share one. A dump is fed from the shards and encoded in small steps between
 //! other work, and waits when its readers do.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thalweg_bgp::export::{
-    Dump, DumpKind, DumpProgress, ExportLimits, ExportView, NextHopRule, RouteServerRules,
+    Dump, DumpKind, DumpProgress, ExportView, NextHopRule, PeerSet, RouteServerRules, Versions, earliest,
+    is_later,
 };
-use thalweg_bgp::peer::{PeerInfo, PeerKind};
+use thalweg_bgp::peer::{Millis, PeerInfo, PeerKind};
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::{Chosen, RouteAddress, SHARDS};
-use thalweg_bgp::session::{Negotiated, NeighborConfig};
+use thalweg_bgp::session::{Negotiated, NeighborConfig, StopReason};
 use thalweg_exec::control::Share;
 use thalweg_wire::bgp::Family;
 
@@ -36,6 +38,8 @@ pub(super) struct RunningDump {
     shard: usize,
     family: usize,
     cursor: ScanCursor,
+    /// Prefixes that went away and that it would have to withdraw are forgotten: there were too many.
+    incomplete: bool,
 }
 
 impl Speaker {
@@ -49,18 +53,10 @@ impl Speaker {
     ) -> Sending {
         let group = self.group_of(config, negotiated, info);
         let member = group.lock().group.join(slot.id, info.remote_as);
-        group.members.fetch_add(1, Ordering::AcqRel);
-        group.wants.store(true, Ordering::Release);
-        Sending {
-            connection: negotiated.connection,
-            group,
-            member,
-            wants: Some(DumpKind::Initial),
-            moves: false,
-        }
+        Sending { connection: negotiated.connection, group, member, wants: VecDeque::new(), moves: false }
     }
 
-    /// The group of those that are sent what this neighbour is to be sent.
+    /// The group of those that are sent what this neighbour is to be sent, a member more in it.
     fn group_of(
         &self,
         config: &NeighborConfig,
@@ -73,25 +69,28 @@ impl Speaker {
     }
 
     /// Moves a neighbour that is to be sent something else to its new group. What it was being sent goes on there,
-    /// then what differs.
+    /// then what differs; what it had been promised it still gets.
     pub(super) fn regroup(&self, slot: &Arc<PeerSlot>, state: &mut PeerState) {
         let Some(negotiated) = state.negotiated.clone() else { return };
-        let Some(mut sending) = state.sending.take_if(|sending| sending.moves) else { return };
+        let Some(mut old) = state.sending.take_if(|sending| sending.moves) else { return };
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
         let group = self.group_of(&state.config, &negotiated, &info);
-        if Arc::ptr_eq(&group, &sending.group) {
-            sending.moves = false;
-            state.sending = Some(sending);
+        if Arc::ptr_eq(&group, &old.group) {
+            group.members.fetch_sub(1, Ordering::AcqRel);
+            old.moves = false;
+            state.sending = Some(old);
             return;
         }
-        let wanted = sending.wants.take();
-        let left = sending.group.lock().group.hand_over(&mut sending.member, wanted);
+        let mut promised: Vec<DumpKind> = std::mem::take(&mut old.wants).into();
+        let left = old.group.lock().group.hand_over(&mut old.member, &promised);
         let member = group.lock().group.join_from(slot.id, info.remote_as, left);
-        group.members.fetch_add(1, Ordering::AcqRel);
-        group.wants.store(true, Ordering::Release);
-        let connection = sending.connection;
-        self.leave_group(slot, sending);
-        state.sending = Some(Sending { connection, group, member, wants: None, moves: false });
+        let connection = old.connection;
+        self.leave_group(slot, old);
+        let needs = member.needs();
+        let mut sending = Sending { connection, group, member, wants: VecDeque::new(), moves: false };
+        promised.retain(|kind| matches!(kind, DumpKind::Refresh { .. }));
+        needs.into_iter().chain(promised).for_each(|kind| sending.want(kind));
+        state.sending = Some(sending);
     }
 
     /// Takes a neighbour out of its group.
@@ -102,6 +101,7 @@ impl Speaker {
         group.members.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// The group with this view, a member more in it: who counts keeps it.
     fn group_for(&self, view: Arc<ExportView>, info: &Arc<PeerInfo>, mrai_ms: u64) -> Arc<GroupSlot> {
         let mut groups = lock(&self.groups);
         groups.retain(|slot| {
@@ -114,6 +114,7 @@ impl Speaker {
         if let Some(found) =
             groups.iter().find(|slot| slot.mrai_ms == mrai_ms && *slot.lock().group.view() == view)
         {
+            found.members.fetch_add(1, Ordering::AcqRel);
             return found.clone();
         }
         let depth = Family::ALL.iter().map(|family| view.depth(*family)).max().unwrap_or(1);
@@ -122,8 +123,8 @@ impl Speaker {
         }
         let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
         let lane = index % self.lanes().len().max(1);
-        let slot =
-            Arc::new(GroupSlot::new(index, lane, view, info.clone(), ExportLimits::default(), mrai_ms));
+        let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits, mrai_ms));
+        slot.members.fetch_add(1, Ordering::AcqRel);
         groups.push(slot.clone());
         self.lanes()[lane].work().groups.push(slot.clone());
         slot
@@ -153,7 +154,8 @@ impl Speaker {
             .filter_map(|state| state.sending.as_mut())
             .filter(|sending| Arc::ptr_eq(&sending.group, group))
             .filter_map(|sending| {
-                let kind = sending.wants.take().or_else(|| sending.member.needs())?;
+                // What else it wants is begun when this is done; its next write sees to that.
+                let kind = sending.next_dump()?;
                 Some((kind, &mut sending.member))
             })
             .collect();
@@ -163,7 +165,8 @@ impl Speaker {
             let (mut same, others): (Vec<_>, Vec<_>) = wanting.into_iter().partition(|each| each.0 == kind);
             let mut members: Vec<_> = same.iter_mut().map(|(_, member)| &mut **member).collect();
             let dump = state.group.dump(kind, &mut members);
-            state.dumps.push(RunningDump { dump, shard: 0, family: 0, cursor: ScanCursor::START });
+            let (cursor, incomplete) = (ScanCursor::START, false);
+            state.dumps.push(RunningDump { dump, shard: 0, family: 0, cursor, incomplete });
             wanting = others;
         }
         group.has_dumps.store(!state.dumps.is_empty(), Ordering::Release);
@@ -175,6 +178,7 @@ impl Speaker {
         let mut state = group.lock();
         let GroupState { dumps, .. } = &mut *state;
         let (mut more, mut encoded) = (false, false);
+        let mut abandoned = PeerSet::default();
         dumps.retain_mut(|running| {
             for _ in 0..STEPS_PER_TURN {
                 match running.dump.poll_chunk() {
@@ -182,6 +186,10 @@ impl Speaker {
                     DumpProgress::NeedsRoutes => self.feed(running),
                     DumpProgress::WaitsForReaders => return true,
                     DumpProgress::Done => return false,
+                }
+                if running.incomplete {
+                    abandoned = abandoned.or(running.dump.members());
+                    return false;
                 }
             }
             more = true;
@@ -192,11 +200,30 @@ impl Speaker {
             group.dumps_can_go_on.store(true, Ordering::Release);
         }
         drop(state);
+        self.begin_anew(group, &abandoned);
         if encoded {
             self.grew.store(true, Ordering::Release);
             self.wake();
         }
         more || encoded
+    }
+
+    /// Ends sessions of neighbours that fell so far behind that nobody knows any more what they would have to
+    /// be told to forget. They come back and get the whole table.
+    fn begin_anew(&self, group: &GroupSlot, abandoned: &PeerSet) {
+        let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        for slot in abandoned.iter().filter_map(|peer| self.slot(peer.index())) {
+            {
+                let mut state = slot.lock();
+                let sending = state.sending.as_ref();
+                if !sending.is_some_and(|each| std::ptr::eq(&*each.group, group) && each.member.has_dump()) {
+                    continue;
+                }
+                state.session.handle_stop(StopReason::OutOfResources, now);
+                self.drive_alone(&slot, &mut state, now);
+            }
+            self.write_slot(&slot, now);
+        }
     }
 
     /// Hands a dump the next slice of the RIB.
@@ -224,35 +251,62 @@ impl Speaker {
     fn feed_family<A: RouteAddress>(&self, running: &mut RunningDump) -> bool {
         let peers = self.peers();
         let mut ranked: Vec<Chosen> = Vec::new();
-        let RunningDump { dump, shard, cursor, .. } = running;
-        self.shards[*shard].rib().scan::<A>(cursor, STEP_PREFIXES, &mut |route| {
+        let RunningDump { dump, shard, cursor, incomplete, .. } = running;
+        let rib = self.shards[*shard].rib();
+        let done = rib.scan::<A>(cursor, STEP_PREFIXES, &mut |route| {
             ranked.clear();
             ranked.extend(route.ranked().map(|path| path.chosen()));
             dump.handle_route(*shard, route.prefix, route.version, &ranked, &peers);
-        })
+        });
+        if let (Some(since), Some(lost)) = (dump.kind().since(), rib.complete_since(A::FAMILY)) {
+            *incomplete |= is_later(lost, since[A::FAMILY.index()][*shard]);
+        }
+        done
     }
 
     /// Tells the shards which prefixes that went away somebody may still have to be told of.
     pub(super) fn update_tombstone_floors(&self) {
-        use thalweg_bgp::export::earliest;
+        let mut floor = self.rib_versions();
+        let mut lower = |versions: Versions| floor = earliest(&floor, &versions);
         let groups = lock(&self.groups).clone();
-        let mut floor = None;
-        let mut lower = |versions| {
-            floor = Some(floor.map_or(versions, |floor| earliest(&floor, &versions)));
-        };
+        // A member's need moves from its log to its wants to a dump and back to a log. In this order it is seen
+        // at one place or the other, whatever moves meanwhile.
         for group in &groups {
             group.log.floor().into_iter().for_each(&mut lower);
+        }
+        for slot in self.slots_in_use() {
+            let state = slot.lock();
+            let wants = state.sending.iter().flat_map(|sending| &sending.wants);
+            wants.filter_map(DumpKind::since).for_each(|since| lower(*since));
+        }
+        for group in &groups {
             if group.has_dumps.load(Ordering::Acquire) {
                 let since = |running: &RunningDump| running.dump.kind().since();
                 group.lock().dumps.iter().filter_map(since).for_each(|since| lower(*since));
             }
         }
+        for group in &groups {
+            group.log.floor().into_iter().for_each(&mut lower);
+        }
         for (index, shard) in self.shards.iter().enumerate() {
             let mut rib = shard.rib();
             for family in Family::ALL {
-                rib.set_tombstone_floor(family, floor.map(|floor| floor[family.index()][index]));
+                rib.set_tombstone_floor(family, Some(floor[family.index()][index]));
             }
         }
+    }
+
+    /// What the shards have come to. The floor where nobody is behind: who joins before the next one is set can
+    /// fall behind too.
+    fn rib_versions(&self) -> Versions {
+        let mut versions = Versions::default();
+        for (index, shard) in self.shards.iter().enumerate() {
+            let rib = shard.rib();
+            for family in Family::ALL {
+                versions[family.index()][index] = rib.version(family);
+            }
+        }
+        versions
     }
 
     pub(super) fn group_views(&self) -> Vec<UpdateGroupView> {

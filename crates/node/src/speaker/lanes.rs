@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use thalweg_bgp::export::{ExportLimits, ExportView, GroupLog, UpdateGroup};
 use thalweg_bgp::peer::{PeerInfo, PeerTable};
-use thalweg_bgp::route::{Changes, SharedChanges};
+use thalweg_bgp::route::SharedChanges;
 use thalweg_exec::control::Exported;
 
 use super::groups::RunningDump;
@@ -27,8 +27,9 @@ const HOLD_MAX_MS: u64 = 10;
 
 /// Somebody who wants to know what changed: the FIB, the kernel, a file of updates.
 pub trait RouteReader: Send {
-    /// Changes of one shard, in order.
-    fn handle_changes(&mut self, changes: &Changes, peers: &PeerTable);
+    /// Changes of one shard, in order. Called by the threads that route: a reader keeps what it is given and lets
+    /// another thread do the work.
+    fn handle_changes(&mut self, changes: &SharedChanges, peers: &PeerTable);
 
     /// Everything that is known has been handed over: pass it on.
     fn flush(&mut self);
@@ -81,6 +82,11 @@ impl Lane {
         lock(&self.inbox).push_back(changes);
     }
 
+    /// Changes that wait, as shards put them.
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.inbox).len()
+    }
+
     /// What the lane works on.
     pub(super) fn work(&self) -> MutexGuard<'_, LaneWork> {
         lock(&self.work)
@@ -124,7 +130,7 @@ impl Lane {
 }
 
 impl LaneWork {
-    fn take_in(&mut self, changes: &Changes, peers: &PeerTable, now_ms: u64) {
+    fn take_in(&mut self, changes: &SharedChanges, peers: &PeerTable, now_ms: u64) {
         for slot in &self.groups {
             slot.lock().group.handle_changes(changes, peers);
         }

@@ -77,7 +77,9 @@ impl Speaker {
                     Ok(())
                 }));
             }
-            Request::Reload => return Ok(Err("reload is not for the speaker".to_owned())),
+            Request::Reload | Request::Forwarding | Request::Fib { .. } => {
+                return Ok(Err("this is not for the speaker".to_owned()));
+            }
         }
         Ok(Ok(()))
     }

@@ -49,6 +49,11 @@ impl Speaker {
         if !slot.take_readable() {
             return Reading { batch: None, more: false };
         }
+        if slot.is_withdrawing() {
+            // A new session begins when the routes of the last one are gone, or they would take its own along.
+            slot.note_ready(true, false);
+            return Reading { batch: None, more: true };
+        }
         let mut state = slot.lock();
         let worked = catch_unwind(AssertUnwindSafe(|| self.read_links(worker, slot, &mut state, now)));
         let Turn { more, ended, after } = worked.unwrap_or_else(|panic| {
@@ -61,7 +66,12 @@ impl Speaker {
         let routes = worker.builder.finish(slot.id, now.seconds());
         let epoch = slot.epoch.load(Ordering::Acquire);
         drop(state);
-        let batch = (!(ended || routes.is_empty() && after.is_empty())).then(|| Work {
+        if ended {
+            // What it read before the end is void; what a next session wants already is not.
+            after.iter().for_each(|op| self.post_to_shards(op));
+            return Reading { batch: None, more };
+        }
+        let batch = (!(routes.is_empty() && after.is_empty())).then(|| Work {
             slot: Some(slot.clone()),
             epoch,
             routes,
@@ -122,7 +132,14 @@ impl Speaker {
                 let PeerState { session, importer, .. } = &mut *state;
                 session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
             });
-            done += used.min(rest.len());
+            let used = used.min(rest.len());
+            if let (Some(tap), Some(negotiated)) = (&self.tap, &state.negotiated)
+                && negotiated.connection == connection
+                && used > 0
+            {
+                tap.received(negotiated, &rest[..used]);
+            }
+            done += used;
             turn.ended |= self.drive(slot, state, now, &mut turn.after);
             if used == 0 || turn.ended {
                 break;

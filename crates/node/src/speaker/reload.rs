@@ -42,13 +42,7 @@ impl Speaker {
             routes: routes.finish(PeerId::LOCAL, now.seconds()),
             after: Vec::new(),
         };
-        let peers = self.peers();
-        for (index, shard) in self.shards.iter().enumerate() {
-            if work.routes.touches(index) {
-                shard.apply(index, &work, &peers, |changes| self.deliver(changes));
-            }
-        }
-        self.wake();
+        self.apply_work(&work);
     }
 
     fn local_attrs(&self, next_hop: NextHop) -> AttrRef {

@@ -30,7 +30,7 @@ pub(super) enum ShardOp {
     /// They may be outdated: what is not announced again until `Sweep` goes then.
     MarkStale(PeerId, Family),
     /// Those still marked go.
-    Sweep(PeerId, Family),
+    Sweep(Arc<PeerSlot>, Family),
     /// More ranks are to be reported than before.
     Deepen(usize),
 }
@@ -90,6 +90,8 @@ impl ShardSlot {
     /// thread can change the shard.
     pub(super) fn apply(&self, index: usize, work: &Work, peers: &PeerTable, deliver: impl FnOnce(Changes)) {
         let mut rib = self.rib();
+        // What was posted before the batch was read comes before it: a mark must not touch its routes.
+        self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
         match &work.slot {
             None => rib.apply(&work.routes, peers, &mut changes),
@@ -132,11 +134,7 @@ impl ShardSlot {
     /// A slice of long work; whether there is more.
     pub(super) fn slice(&self, index: usize, peers: &PeerTable, deliver: impl FnOnce(Changes)) -> bool {
         let mut rib = self.rib();
-        loop {
-            let posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            let Some(op) = posted else { break };
-            self.take_up(&mut rib, op);
-        }
+        self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(first) = running.first_mut() {
@@ -161,10 +159,25 @@ impl ShardSlot {
         self.has_work()
     }
 
+    fn take_up_posted(&self, rib: &mut RibShard) {
+        loop {
+            let posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some(op) = posted else { return };
+            self.take_up(rib, op);
+        }
+    }
+
     fn take_up(&self, rib: &mut RibShard, op: ShardOp) {
         match op {
             // At once: what the neighbour announces from now on must not be marked.
             ShardOp::MarkStale(peer, family) => {
+                // A sweep that is not finished would take what is marked now; what it has left is marked too,
+                // and goes with the next one.
+                let other = |each: &Running| match &each.op {
+                    ShardOp::Sweep(slot, swept) => (slot.id, *swept) != (peer, family),
+                    _ => true,
+                };
+                self.running.lock().unwrap_or_else(PoisonError::into_inner).retain(other);
                 let mut cursor = ScanCursor::START;
                 while !rib.mark_stale(peer, family, &mut cursor, SLICE_ROUTES) {}
             }
@@ -190,8 +203,12 @@ impl Running {
                 slot.count_paths(*family, before, rib.peer_paths(slot.id, *family));
                 done
             }
-            ShardOp::Sweep(peer, family) => {
-                rib.withdraw_stale(*peer, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes)
+            ShardOp::Sweep(slot, family) => {
+                let before = rib.peer_paths(slot.id, *family);
+                let done =
+                    rib.withdraw_stale(slot.id, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
+                slot.count_paths(*family, before, rib.peer_paths(slot.id, *family));
+                done
             }
             ShardOp::Deepen(_) => Family::ALL.iter().all(|family| {
                 rib.reevaluate(*family, &mut self.cursors[family.index()], SLICE_ROUTES, peers, changes)

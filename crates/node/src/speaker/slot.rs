@@ -3,6 +3,7 @@
 //! Everything that changes is behind one lock, which whoever works for the neighbour holds for one turn. The
 //! atomics beside it say whether a turn is worth while, so that nobody takes the lock in vain.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,10 +58,33 @@ pub(super) struct Sending {
     pub(super) connection: Connection,
     pub(super) group: Arc<GroupSlot>,
     pub(super) member: Member,
-    /// A dump it is to get.
-    pub(super) wants: Option<DumpKind>,
-    /// It is to go to another group as soon as no message is cut by it.
+    /// Dumps it is to get, one after the other: at most one for a whole table and a refresh of each family.
+    pub(super) wants: VecDeque<DumpKind>,
+    /// It is to go to another group as soon as what was gathered for it is written.
     pub(super) moves: bool,
+}
+
+impl Sending {
+    /// Notes a dump that it is to get.
+    pub(super) fn want(&mut self, kind: DumpKind) {
+        if !self.wants.contains(&kind) {
+            self.wants.push_back(kind);
+        }
+        self.group.wants.store(true, Ordering::Release);
+    }
+
+    /// The dump to begin now: none while one is under way, which would be given up for it.
+    pub(super) fn next_dump(&mut self) -> Option<DumpKind> {
+        if self.member.has_dump() {
+            return None;
+        }
+        self.wants.pop_front().or_else(|| self.member.needs())
+    }
+
+    /// Whether [`Self::next_dump`] has one.
+    fn has_next_dump(&self) -> bool {
+        !(self.member.has_dump() || self.wants.is_empty() && self.member.needs().is_none())
+    }
 }
 
 /// What the lock guards.
@@ -225,12 +249,15 @@ impl PeerState {
                 Err(_) => link.full = true,
             }
         }
-        let Some(Sending { group, member, wants, moves, .. }) = &self.sending else { return false };
+        let Some(sending) = &self.sending else { return false };
+        let Sending { group, member, wants, moves, .. } = sending;
         if *moves {
-            return !member.inside_message();
+            return !member.has_gathered();
         }
-        if wants.is_none() && member.needs().is_some() {
-            log::lagging(&self.config.name);
+        if sending.has_next_dump() {
+            if wants.is_empty() {
+                log::lagging(&self.config.name);
+            }
             group.wants.store(true, Ordering::Release);
             return true;
         }
@@ -250,7 +277,8 @@ impl Link {
         while !self.full && total < WRITE_TURN_BYTES {
             let within = member.as_ref().is_some_and(|member| member.inside_message());
             let ready = match &mut member {
-                Some(member) if within || !moves => member.gather(GATHER_BYTES_MAX),
+                // What was gathered is written to its end even then: a move begins where the member stands.
+                Some(member) if !moves || member.has_gathered() => member.gather(GATHER_BYTES_MAX),
                 _ => 0,
             };
             let control = if within { &[][..] } else { &self.control[self.control_written..] };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::Command;
 use thalweg_wire::mrt::{
-    Direction, Endpoint, Peer, RibRecord, Style, Timestamp, write_lines, write_message,
+    AsSize, Direction, Endpoint, MessageForm, Peer, RibRecord, Style, Timestamp, write_lines, write_message,
     write_peer_index_table, write_state_change,
 };
 
@@ -65,8 +65,15 @@ fn updates() -> Vec<u8> {
     let time = Timestamp { seconds: TIME_S, microseconds: 1 };
     let mut out = Vec::new();
     write_state_change(&mut out, time, end(1, 64496), end(2, 64499), 5, 6).unwrap();
-    write_message(&mut out, time, end(1, 64496), end(2, 64499), Direction::Received, false, &message)
-        .unwrap();
+    write_message(
+        &mut out,
+        time,
+        end(1, 64496),
+        end(2, 64499),
+        MessageForm { direction: Direction::Received, as_size: AsSize::Four, add_path: false },
+        &message,
+    )
+    .unwrap();
     out
 }
 

@@ -236,8 +236,24 @@ fn what_is_written_with_microseconds_is_read() {
     for six in [false, true] {
         let (peer, local) = endpoints(six);
         write_state_change(&mut file, time, peer, local, 5, 6).unwrap();
-        write_message(&mut file, time, peer, local, Direction::Received, false, &message).unwrap();
-        write_message(&mut file, time, peer, local, Direction::Sent, false, &message).unwrap();
+        write_message(
+            &mut file,
+            time,
+            peer,
+            local,
+            MessageForm { direction: Direction::Received, as_size: AsSize::Four, add_path: false },
+            &message,
+        )
+        .unwrap();
+        write_message(
+            &mut file,
+            time,
+            peer,
+            local,
+            MessageForm { direction: Direction::Sent, as_size: AsSize::Four, add_path: false },
+            &message,
+        )
+        .unwrap();
     }
     let four = "\
 BGP4MP_ET|1000000000.000042|STATE|198.18.0.1|64496|5|6
@@ -497,19 +513,20 @@ proptest! {
 
     #[test]
     fn sessions_read_are_sessions_written(
-        seconds: u32, microseconds in 0..1_000_000u32, six: bool, sent: bool, add_path: bool,
+        seconds: u32, microseconds in 0..1_000_000u32, six: bool, sent: bool, add_path: bool, two: bool,
         asn: u32, body in any_octets(100), message_type in 1..=5u8, states: (u16, u16),
     ) {
         let (mut peer, local) = endpoints(six);
         peer.asn = asn;
         let time = Timestamp { seconds, microseconds };
         let direction = if sent { Direction::Sent } else { Direction::Received };
+        let as_size = if two { AsSize::Two } else { AsSize::Four };
         let mut message = vec![0xff; 16];
         message.extend((19 + body.len() as u16).to_be_bytes());
         message.push(message_type);
         message.extend(&body);
         let mut file = Vec::new();
-        write_message(&mut file, time, peer, local, direction, add_path, &message).unwrap();
+        write_message(&mut file, time, peer, local, MessageForm { direction, as_size, add_path }, &message).unwrap();
         let first = file.len();
         write_state_change(&mut file, time, peer, local, states.0, states.1).unwrap();
 
@@ -517,7 +534,10 @@ proptest! {
         let (record, length) = frame(&file).unwrap().unwrap();
         prop_assert_eq!((length, record.time_s, record.microseconds), (first, seconds, Some(microseconds)));
         let Ok(Content::Message(read)) = decoder.decode(&record) else { panic!("a message") };
-        prop_assert_eq!((read.peer, read.local, read.direction), (peer, local, direction));
+        // AS_TRANS stands for what two octets cannot hold.
+        let shown = if two && asn > 0xffff { 23456 } else { asn };
+        prop_assert_eq!((read.peer.asn, read.as_size), (shown, as_size));
+        prop_assert_eq!((read.peer.address, read.local, read.direction), (peer.address, local, direction));
         prop_assert_eq!((read.whole(), read.message_type), (Some(&message[..]), message_type));
         prop_assert_eq!(read.body(), &body[..]);
         prop_assert!(read.add_path || !add_path);

@@ -3,7 +3,7 @@
 //!
 //! Everything appends one whole record to a `Vec`, or nothing at all.
 
-use super::{Direction, Endpoint, HEADER_BYTES, PeerIndex, RECORD_BYTES_MAX, RecordType};
+use super::{AsSize, Direction, Endpoint, HEADER_BYTES, PeerIndex, RECORD_BYTES_MAX, RecordType};
 use std::fmt;
 use std::net::IpAddr;
 use thalweg_base::IpPrefix;
@@ -182,14 +182,21 @@ fn begin_session(
     subtype: u16,
     peer: Endpoint,
     local: Endpoint,
+    as_size: AsSize,
 ) -> Result<usize, WriteError> {
     if peer.address.is_ipv6() != local.address.is_ipv6() {
         return Err(WriteError::MixedFamilies);
     }
     let start = begin(out, time.seconds, RecordType::BGP4MP_ET, subtype);
     out.extend_from_slice(&time.microseconds.to_be_bytes());
-    out.extend_from_slice(&peer.asn.to_be_bytes());
-    out.extend_from_slice(&local.asn.to_be_bytes());
+    for asn in [peer.asn, local.asn] {
+        match as_size {
+            AsSize::Four => out.extend_from_slice(&asn.to_be_bytes()),
+            AsSize::Two => {
+                out.extend_from_slice(&u16::try_from(asn).unwrap_or(AS_TRANS).to_be_bytes());
+            }
+        }
+    }
     let family: u16 = if peer.address.is_ipv6() { 2 } else { 1 };
     out.extend_from_slice(&[0, 0]);
     out.extend_from_slice(&family.to_be_bytes());
@@ -198,24 +205,41 @@ fn begin_session(
     Ok(start)
 }
 
-/// Appends a BGP message of a session with four-octet AS numbers; `message` begins with its marker.
+/// Stands for an AS number that two octets cannot hold (RFC 6793).
+const AS_TRANS: u16 = 23456;
+
+/// How a session's messages are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageForm {
+    /// Which way the message went.
+    pub direction: Direction,
+    /// How long AS numbers are in it.
+    pub as_size: AsSize,
+    /// Whether its NLRI has path identifiers.
+    pub add_path: bool,
+}
+
+/// Appends a BGP message of a session; `message` begins with its marker.
 pub fn write_message(
     out: &mut Vec<u8>,
     time: Timestamp,
     peer: Endpoint,
     local: Endpoint,
-    direction: Direction,
-    add_path: bool,
+    form: MessageForm,
     message: &[u8],
 ) -> Result<(), WriteError> {
     within("octets of a message", message.len(), u16::MAX.into())?;
-    let subtype = match (direction, add_path) {
-        (Direction::Received, false) => 4,
-        (Direction::Sent, false) => 7,
-        (Direction::Received, true) => 9,
-        (Direction::Sent, true) => 11,
+    let subtype = match (form.as_size, form.direction, form.add_path) {
+        (AsSize::Two, Direction::Received, false) => 1,
+        (AsSize::Two, Direction::Sent, false) => 6,
+        (AsSize::Two, Direction::Received, true) => 8,
+        (AsSize::Two, Direction::Sent, true) => 10,
+        (AsSize::Four, Direction::Received, false) => 4,
+        (AsSize::Four, Direction::Sent, false) => 7,
+        (AsSize::Four, Direction::Received, true) => 9,
+        (AsSize::Four, Direction::Sent, true) => 11,
     };
-    let start = begin_session(out, time, subtype, peer, local)?;
+    let start = begin_session(out, time, subtype, peer, local, form.as_size)?;
     out.extend_from_slice(message);
     end(out, start);
     Ok(())
@@ -230,7 +254,7 @@ pub fn write_state_change(
     old: u16,
     new: u16,
 ) -> Result<(), WriteError> {
-    let start = begin_session(out, time, 5, peer, local)?;
+    let start = begin_session(out, time, 5, peer, local, AsSize::Four)?;
     out.extend_from_slice(&old.to_be_bytes());
     out.extend_from_slice(&new.to_be_bytes());
     end(out, start);

@@ -1,0 +1,312 @@
+//! Best routes on their way to what forwards packets: on a thread of their own, behind a bounded queue.
+//!
+//! ```text
+//! lane ──RouteReader──> Inbox (at most QUEUE_CHANGES_MAX) ──> thread: Outlet ──> FIB or kernel
+//!                          │ full: the shard is marked             ^
+//!                          └──────── rescan of the shard ──────────┘
+//! ```
+//!
+//! A lane never waits for a table. When the queue is full, further changes of a shard are dropped and the shard is
+//! marked; once its queued changes are worked off, the mark is taken away and the shard is looked at as a whole: each
+//! best route is installed, and what the shard does not have is taken out. From the moment the mark is taken away, its
+//! changes are queued again, so the last word on each prefix is always the last one that was spoken.
+//!
+//! What is bounded: changes in the queue ([`QUEUE_CHANGES_MAX`], about 20 MB and the attribute sets they hold). What
+//! is counted: changes dropped, and rescans.
+
+mod fib;
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use thalweg_base::Prefix;
+use thalweg_bgp::peer::PeerTable;
+use thalweg_bgp::rib::ScanCursor;
+use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, SharedChanges, shard_of};
+
+use crate::fib::{Outlet, RouteInstaller};
+use crate::speaker::{RouteReader, Speaker};
+
+pub use fib::{FibForwarding, FibView, underlay_of};
+
+/// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
+/// installed from the queue and never held twice.
+pub const QUEUE_CHANGES_MAX: usize = 1 << 18;
+
+/// Reasons shown for next hops that are unresolved.
+const UNRESOLVED_SHOWN: usize = 16;
+
+/// What a running router says about where its best routes go.
+pub trait Forwarding: Send + Sync {
+    /// Counters and the like.
+    fn status(&self) -> ForwardingView;
+
+    /// What would become of a packet to the address.
+    fn lookup(&self, destination: std::net::IpAddr) -> Result<FibView, String>;
+}
+
+/// Where best routes go, and how well that works.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ForwardingView {
+    /// `fib` or `kernel`.
+    pub install: String,
+    /// Prefixes with a next hop, by family.
+    pub prefixes: [u64; 2],
+    /// Prefixes that are not installed because their next hop is unresolved.
+    pub unresolved_prefixes: u64,
+    /// Prefixes that discard.
+    pub discarding_prefixes: u64,
+    /// Next hops in use.
+    pub hops: u64,
+    /// Changes of best routes seen.
+    pub changes: u64,
+    /// Installations and removals that followed.
+    pub installs: u64,
+    /// Times a next hop was resolved anew.
+    pub resolutions: u64,
+    /// Routes not installed because all hop numbers were in use.
+    pub without_number: u64,
+    /// Changes that wait.
+    pub waiting: u64,
+    /// Changes that were dropped because too many waited.
+    pub dropped: u64,
+    /// Shards that were looked at as a whole for it.
+    pub rescans: u64,
+    /// Next hops that are unresolved, and why; the first few.
+    pub unresolved: Vec<String>,
+    /// The kernel's side, where routes go there.
+    pub kernel: Option<KernelView>,
+    /// Octets of the forwarding tables, where they are ours.
+    pub table_bytes: Option<u64>,
+}
+
+/// What became of routes in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelView {
+    /// The kernel's table.
+    pub table: u32,
+    /// The protocol number that marks our routes.
+    pub protocol: u8,
+    /// Routes installed or replaced.
+    pub replaced: u64,
+    /// Routes removed.
+    pub deleted: u64,
+    /// Changes the kernel refused.
+    pub failed: u64,
+    /// The latest refusals and errors, newest last.
+    pub failures: Vec<String>,
+    /// Scans for drift.
+    pub repairs: u64,
+    /// Routes they put back, removed or corrected.
+    pub repaired: u64,
+    /// What the last one found.
+    pub last_repair: Option<String>,
+    /// Times the kernel's networks were read for the resolution of next hops.
+    pub network_reads: u64,
+}
+
+/// What there is to do.
+#[derive(Debug)]
+pub enum Task {
+    /// Changes of one shard.
+    Changes(SharedChanges),
+    /// A shard of which changes were dropped: see [`rescan`].
+    Rescan(usize),
+    /// Nothing came in the time.
+    Idle,
+    /// Nothing will come any more.
+    Closed,
+}
+
+/// Counters of an inbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InboxCounters {
+    /// Changes that wait.
+    pub waiting: u64,
+    /// Changes that were dropped.
+    pub dropped: u64,
+    /// Shards that were marked for it and handed out.
+    pub rescans: u64,
+}
+
+/// Where changes wait for the thread that installs them.
+#[derive(Debug)]
+pub struct Inbox {
+    state: Mutex<State>,
+    ready: Condvar,
+    changes_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<SharedChanges>,
+    /// Of each shard, how many entries of the queue are its.
+    queued: [u32; SHARDS],
+    /// Shards of which changes were dropped.
+    marked: [bool; SHARDS],
+    is_closed: bool,
+    counters: InboxCounters,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self::new(QUEUE_CHANGES_MAX)
+    }
+}
+
+impl Inbox {
+    /// An inbox in which so many changes may wait.
+    pub fn new(changes_max: usize) -> Self {
+        Self { state: Mutex::default(), ready: Condvar::new(), changes_max }
+    }
+
+    /// What fills it, for the speaker.
+    pub fn reader(self: &Arc<Self>) -> Box<dyn RouteReader> {
+        Box::new(Reader(self.clone()))
+    }
+
+    /// The next thing to do; waits for it so long at most.
+    pub fn next(&self, timeout: Duration) -> Task {
+        let until = Instant::now() + timeout;
+        let mut state = self.lock();
+        loop {
+            if state.is_closed {
+                return Task::Closed;
+            }
+            if let Some(task) = state.take() {
+                return task;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Task::Idle;
+            }
+            let woken = self.ready.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Ends the thread that works it off.
+    pub fn close(&self) {
+        self.lock().is_closed = true;
+        self.ready.notify_all();
+    }
+
+    /// The counters now.
+    pub fn counters(&self) -> InboxCounters {
+        self.lock().counters
+    }
+
+    fn push(&self, changes: &SharedChanges) {
+        let count = (changes.v4.len() + changes.v6.len()) as u64;
+        let mut state = self.lock();
+        let shard = changes.shard % SHARDS;
+        if state.marked[shard] {
+            state.counters.dropped += count;
+            return;
+        }
+        if state.counters.waiting + count > self.changes_max as u64 {
+            state.marked[shard] = true;
+            state.counters.dropped += count;
+        } else {
+            state.counters.waiting += count;
+            state.queued[shard] += 1;
+            state.queue.push_back(changes.clone());
+        }
+        drop(state);
+        self.ready.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Option<Task> {
+        // Changes queued before the mark must not come after the rescan.
+        let rescan = (0..SHARDS).find(|shard| self.marked[*shard] && self.queued[*shard] == 0);
+        if let Some(shard) = rescan {
+            self.marked[shard] = false;
+            self.counters.rescans += 1;
+            return Some(Task::Rescan(shard));
+        }
+        let changes = self.queue.pop_front()?;
+        self.queued[changes.shard % SHARDS] -= 1;
+        self.counters.waiting -= (changes.v4.len() + changes.v6.len()) as u64;
+        Some(Task::Changes(changes))
+    }
+}
+
+struct Reader(Arc<Inbox>);
+
+impl RouteReader for Reader {
+    fn handle_changes(&mut self, changes: &SharedChanges, _: &PeerTable) {
+        self.0.push(changes);
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// Brings what an outlet installs of one shard in line with the RIB, a slice at a time.
+pub fn rescan(speaker: &Speaker, shard: usize, outlet: &mut Outlet, installer: &mut dyn RouteInstaller) {
+    let v4 = rescan_family::<u32>(speaker, shard, outlet, installer);
+    let v6 = rescan_family::<u128>(speaker, shard, outlet, installer);
+    outlet.retain(
+        |prefix| shard_of(prefix) != shard || v4.contains(&prefix),
+        |prefix| shard_of(prefix) != shard || v6.contains(&prefix),
+        installer,
+    );
+}
+
+/// Installs what there is, and says which prefixes that were.
+fn rescan_family<A: RouteAddress>(
+    speaker: &Speaker,
+    shard: usize,
+    outlet: &mut Outlet,
+    installer: &mut dyn RouteInstaller,
+) -> HashSet<Prefix<A>> {
+    let (mut seen, mut cursor) = (HashSet::new(), ScanCursor::START);
+    loop {
+        let mut changes = Changes { shard, ..Changes::default() };
+        let list = A::changes_mut(&mut changes);
+        let done = speaker.scan_shard::<A>(shard, &mut cursor, &mut |route| {
+            let Some(best) = route.best() else { return };
+            seen.insert(route.prefix);
+            list.push(Change { prefix: route.prefix, old: None, new: Some(best.chosen()), further: None });
+        });
+        outlet.handle_changes(&changes, installer);
+        if done {
+            return seen;
+        }
+    }
+}
+
+/// What an outlet and its inbox have to say.
+pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> ForwardingView {
+    let counters = outlet.counters();
+    let unresolved = outlet.unresolved().take(UNRESOLVED_SHOWN);
+    ForwardingView {
+        install: install.to_owned(),
+        prefixes: counters.prefixes,
+        unresolved_prefixes: counters.unresolved_prefixes,
+        discarding_prefixes: counters.discarding_prefixes,
+        hops: counters.hops,
+        changes: counters.changes,
+        installs: counters.installs,
+        resolutions: counters.resolutions,
+        without_number: counters.without_number,
+        waiting: inbox.waiting,
+        dropped: inbox.dropped,
+        rescans: inbox.rescans,
+        unresolved: unresolved
+            .map(|(address, why, prefixes)| format!("{address}: {why} ({prefixes} prefixes)"))
+            .collect(),
+        kernel: None,
+        table_bytes: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

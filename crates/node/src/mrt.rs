@@ -1,0 +1,260 @@
+//! The RIB and what neighbours send, as records of MRT files (RFC 6396, RFC 8050).
+//!
+//! A [`RibDump`] looks at the RIB a slice at a time, under one shard's lock for well below a millisecond, and turns
+//! each slice into records outside of it. A dump is exact for each prefix, and not a picture of one moment for all;
+//! collectors have always made them so.
+//!
+//! A record has all routes of a prefix, after import policy, with the attributes as they are kept: LOCAL_PREF where
+//! the route carries one, MP_REACH_NLRI with the next hop only. Routes of this router itself have a peer of their
+//! own, with its identifier, its AS and the address 0.0.0.0. Not written are routes of neighbours that came up after
+//! the dump began, and prefixes whose routes exceed a record; both are counted.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use thalweg_base::IpPrefix;
+use thalweg_bgp::attrs::{AttrRef, NextHop};
+use thalweg_bgp::peer::{PeerId, PeerTable};
+use thalweg_bgp::rib::ScanCursor;
+use thalweg_bgp::route::{RouteAddress, SHARDS};
+use thalweg_wire::bgp::attribute;
+use thalweg_wire::mrt::{Peer, PeerIndex, RibRecord, WriteError, write_peer_index_table};
+
+use crate::speaker::Speaker;
+
+/// A route as the scan found it.
+struct Found {
+    prefix: IpPrefix,
+    peer: PeerId,
+    path_id: u32,
+    received_s: u32,
+    attrs: AttrRef,
+}
+
+/// What a dump wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DumpCounters {
+    /// Records, each with the routes of one prefix.
+    pub prefixes: u64,
+    /// Routes.
+    pub routes: u64,
+    /// Routes of neighbours that were not there when the dump began.
+    pub unknown_peer: u64,
+    /// Routes that a record had no room for.
+    pub refused: u64,
+}
+
+/// A dump of the RIB in the making.
+pub struct RibDump {
+    places: HashMap<PeerId, u16>,
+    local: u16,
+    time_s: u32,
+    /// Wall clock at the beginning of the speaker's time.
+    epoch_s: u64,
+    family: usize,
+    shard: usize,
+    cursor: ScanCursor,
+    sequence: u32,
+    found: Vec<Found>,
+    attributes: Vec<u8>,
+    counters: DumpCounters,
+}
+
+impl RibDump {
+    /// Begins a dump and appends its table of peers. `now_s` is seconds since the epoch.
+    pub fn begin(speaker: &Speaker, now_s: u64, out: &mut Vec<u8>) -> Result<Self, WriteError> {
+        let config = speaker.config();
+        let peers = speaker.peer_table();
+        let (places, index) = peer_index(&peers, config.router_id, config.local_as);
+        let time_s = now_s as u32;
+        write_peer_index_table(out, time_s, &index)?;
+        Ok(Self {
+            local: (index.peers.len() - 1) as u16,
+            places,
+            time_s,
+            epoch_s: now_s.saturating_sub(speaker.uptime_s()),
+            family: 0,
+            shard: 0,
+            cursor: ScanCursor::START,
+            sequence: 0,
+            found: Vec::new(),
+            attributes: Vec::new(),
+            counters: DumpCounters::default(),
+        })
+    }
+
+    /// Appends the records of the next slice; whether it was the last.
+    pub fn step(&mut self, speaker: &Speaker, out: &mut Vec<u8>) -> bool {
+        let done = match self.family {
+            0 => self.scan::<u32>(speaker),
+            _ => self.scan::<u128>(speaker),
+        };
+        self.write(out);
+        if done {
+            (self.shard, self.cursor) = (self.shard + 1, ScanCursor::START);
+            if self.shard == SHARDS {
+                (self.family, self.shard) = (self.family + 1, 0);
+            }
+        }
+        self.family > 1
+    }
+
+    /// What was written so far.
+    pub fn counters(&self) -> DumpCounters {
+        self.counters
+    }
+
+    fn scan<A: RouteAddress>(&mut self, speaker: &Speaker) -> bool {
+        let found = &mut self.found;
+        speaker.scan_shard::<A>(self.shard, &mut self.cursor, &mut |route| {
+            let prefix = A::to_ip_prefix(route.prefix);
+            found.extend(route.paths().map(|path| Found {
+                prefix,
+                peer: path.peer,
+                path_id: path.path_id,
+                received_s: path.received_s,
+                attrs: path.attrs.clone(),
+            }));
+        })
+    }
+
+    fn write(&mut self, out: &mut Vec<u8>) {
+        let found = std::mem::take(&mut self.found);
+        for routes in found.chunk_by(|a, b| a.prefix == b.prefix) {
+            let Some(first) = routes.first() else { continue };
+            let add_path = routes.iter().any(|route| route.path_id != 0);
+            let mut record = RibRecord::begin(out, self.time_s, self.sequence, first.prefix, add_path);
+            for route in routes {
+                let place = match route.peer {
+                    PeerId::LOCAL => Some(self.local),
+                    peer => self.places.get(&peer).copied(),
+                };
+                let Some(place) = place else {
+                    self.counters.unknown_peer += 1;
+                    continue;
+                };
+                self.attributes.clear();
+                encode(&mut self.attributes, &route.attrs);
+                let originated_s = (self.epoch_s + u64::from(route.received_s)) as u32;
+                let pushed = record.push(place, originated_s, route.path_id, &self.attributes);
+                self.counters.refused += u64::from(pushed.is_err());
+            }
+            let count = record.finish();
+            if count > 0 {
+                self.sequence = self.sequence.wrapping_add(1);
+                self.counters.prefixes += 1;
+                self.counters.routes += u64::from(count);
+            }
+        }
+        self.found = found;
+        self.found.clear();
+    }
+}
+
+/// The table of peers, this router last, and the place of each in it.
+fn peer_index(peers: &PeerTable, router_id: Ipv4Addr, local_as: u32) -> (HashMap<PeerId, u16>, PeerIndex) {
+    let mut places = HashMap::new();
+    let mut index = PeerIndex { collector: router_id, view: String::new(), peers: Vec::new() };
+    // One number is this router's, and numbers have 16 bits.
+    for info in peers.iter().take(usize::from(u16::MAX) - 1) {
+        places.insert(info.id, index.peers.len() as u16);
+        index.peers.push(Peer { id: info.router_id, address: info.address, asn: info.remote_as });
+    }
+    let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    index.peers.push(Peer { id: router_id, address: nowhere, asn: local_as });
+    (places, index)
+}
+
+/// Appends an attribute set as TABLE_DUMP_V2 has it: in order of type, with four-octet AS numbers.
+pub fn encode(out: &mut Vec<u8>, attrs: &AttrRef) {
+    out.extend_from_slice(&[attribute::FLAG_TRANSITIVE, attribute::ORIGIN, 1, attrs.origin as u8]);
+    let mut fields = Fields::of(attrs);
+    for each in attrs.attributes() {
+        fields.write_before(each.code, out);
+        out.extend_from_slice(each.whole);
+    }
+    fields.write_before(u8::MAX, out);
+}
+
+/// The attributes that a set keeps as fields, besides ORIGIN, to be put where they belong.
+struct Fields {
+    next_hop: NextHop,
+    med: Option<u32>,
+    local_pref: Option<u32>,
+    /// Fields with a type up to this are written.
+    written: u8,
+}
+
+impl Fields {
+    fn of(attrs: &AttrRef) -> Self {
+        let (next_hop, med, local_pref) = (attrs.next_hop(), attrs.med(), attrs.local_pref());
+        Self { next_hop, med, local_pref, written: 0 }
+    }
+
+    /// Writes the fields whose type is lower than `code`.
+    fn write_before(&mut self, code: u8, out: &mut Vec<u8>) {
+        let mut due = |field: u8| {
+            let due = self.written < field && field < code;
+            if due {
+                self.written = field;
+            }
+            due
+        };
+        if let NextHop::V4(address) = self.next_hop
+            && due(attribute::NEXT_HOP)
+        {
+            out.extend_from_slice(&[attribute::FLAG_TRANSITIVE, attribute::NEXT_HOP, 4]);
+            out.extend_from_slice(&address.octets());
+        }
+        if let Some(med) = self.med
+            && due(attribute::MED)
+        {
+            out.extend_from_slice(&[attribute::FLAG_OPTIONAL, attribute::MED, 4]);
+            out.extend_from_slice(&med.to_be_bytes());
+        }
+        if let Some(local_pref) = self.local_pref
+            && due(attribute::LOCAL_PREF)
+        {
+            out.extend_from_slice(&[attribute::FLAG_TRANSITIVE, attribute::LOCAL_PREF, 4]);
+            out.extend_from_slice(&local_pref.to_be_bytes());
+        }
+        if let NextHop::V6 { global, link_local } = self.next_hop
+            && due(attribute::MP_REACH_NLRI)
+        {
+            let length: u8 = if link_local.is_some() { 32 } else { 16 };
+            out.extend_from_slice(&[attribute::FLAG_OPTIONAL, attribute::MP_REACH_NLRI, length + 1, length]);
+            out.extend_from_slice(&global.octets());
+            out.extend(link_local.iter().flat_map(|address| address.octets()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_bgp::attrs::{AttrsBuilder, Interner};
+
+    fn codes(attrs: &AttrRef) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode(&mut out, attrs);
+        thalweg_bgp::attrs::Attributes::new(&out).map(|each| each.code).collect()
+    }
+
+    #[test]
+    fn fields_stand_among_the_other_attributes_in_order() {
+        let interner = Interner::new(1);
+        let mut builder = AttrsBuilder::default();
+        builder.set(attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &[2, 1, 0, 0, 0, 7]).unwrap();
+        builder.set_communities(&[1]).unwrap();
+        builder.set_large_communities(&[[1, 2, 3]]).unwrap();
+        builder.next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, 1));
+        builder.med = Some(5);
+        builder.local_pref = Some(50);
+        assert_eq!(codes(&interner.intern(&mut builder)), [1, 2, 3, 4, 5, 8, 32]);
+        builder.next_hop = NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None };
+        builder.med = None;
+        assert_eq!(codes(&interner.intern(&mut builder)), [1, 2, 5, 8, 14, 32]);
+        builder.set_large_communities(&[]).unwrap();
+        assert_eq!(codes(&interner.intern(&mut builder)), [1, 2, 5, 8, 14]);
+    }
+}

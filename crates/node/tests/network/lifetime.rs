@@ -1,0 +1,195 @@
+//! How long routes live: withdrawals, limits, refresh, graceful restart.
+
+use thalweg_node::control::Request;
+
+use crate::fabric::LinkState;
+use crate::world::{World, address};
+use crate::{check_counts, flaps, networks, router, with_seeds};
+
+/// Prefixes that a router has from a neighbour.
+fn received(world: &World, node: usize, neighbor: usize) -> Vec<String> {
+    let name = address(neighbor).to_string();
+    let routes = world.routes(node).into_iter().filter(|route| route.neighbor == name);
+    let mut prefixes: Vec<String> = routes.map(|route| route.prefix).collect();
+    prefixes.sort_unstable();
+    prefixes
+}
+
+fn sorted(mut prefixes: Vec<String>) -> Vec<String> {
+    prefixes.sort_unstable();
+    prefixes
+}
+
+/// Three in a row, each its own AS. The first has `own` and the second says `keys` of it.
+fn row(own: &[String], more: &str, keys: &str) -> [String; 3] {
+    [
+        router(0, 65_001, own, more, &[(1, 65_002, "")]),
+        router(1, 65_002, &[], more, &[(0, 65_001, keys), (2, 65_003, "")]),
+        router(2, 65_003, &[], more, &[(1, 65_002, "")]),
+    ]
+}
+
+const ROW: [(usize, usize); 2] = [(0, 1), (1, 2)];
+
+#[test]
+fn withdrawing_everything_leaves_empty_tables() {
+    with_seeds(5, |seed| {
+        let mut world = World::new(seed, &row(&networks(0, 500), "", ""), &ROW);
+        world.run_s(10);
+        assert_eq!(received(&world, 2, 1), sorted(networks(0, 500)));
+        world.reload(0, &row(&[], "", "")[0]);
+        world.run_s(5);
+        for node in 0..3 {
+            assert!(world.routes(node).is_empty(), "seed {seed}: {:?}", world.table(node));
+            check_counts(&world, node);
+        }
+        assert_eq!(flaps(&world, 1), [0, 0]);
+    });
+}
+
+/// A neighbour that is taken out of the configuration takes its routes along, and can come back.
+#[test]
+fn a_neighbor_that_is_removed_leaves_nothing() {
+    with_seeds(5, |seed| {
+        let mut world = World::new(seed, &row(&networks(0, 100), "", ""), &ROW);
+        world.run_s(10);
+        let without = router(1, 65_002, &[], "", &[(2, 65_003, "")]);
+        world.reload(1, &without);
+        world.run_s(15);
+        assert!(world.routes(1).is_empty() && world.routes(2).is_empty(), "seed {seed}");
+        world.reload(1, &row(&[], "", "")[1]);
+        world.run_s(30);
+        assert_eq!(received(&world, 2, 1), sorted(networks(0, 100)), "seed {seed}");
+    });
+}
+
+#[test]
+fn a_neighbor_above_its_limit_is_stopped() {
+    with_seeds(5, |seed| {
+        let keys = "max_prefixes = { ipv4 = 50, action = \"stop\" }";
+        let mut world = World::new(seed, &row(&networks(0, 51), "", keys), &ROW);
+        world.run_s(30);
+        assert!(!world.is_established(1, 0), "seed {seed}");
+        assert!(world.routes(1).is_empty() && world.routes(2).is_empty(), "seed {seed}");
+        world.reload(0, &row(&networks(0, 50), "", "")[0]);
+        world.ask(1, &Request::Start { neighbor: address(0).to_string() });
+        world.run_s(30);
+        assert_eq!(received(&world, 2, 1), sorted(networks(0, 50)), "seed {seed}");
+        check_counts(&world, 1);
+    });
+}
+
+#[test]
+fn a_neighbor_above_its_limit_comes_back_after_its_rest() {
+    with_seeds(5, |seed| {
+        let keys = "max_prefixes = { ipv4 = 50, action = \"restart\", restart_s = 40 }";
+        let mut world = World::new(seed, &row(&networks(0, 60), "", keys), &ROW);
+        world.run_s(20);
+        assert!(!world.is_established(1, 0) && world.routes(2).is_empty(), "seed {seed}");
+        world.reload(0, &row(&networks(0, 10), "", "")[0]);
+        world.run_s(60);
+        assert_eq!(received(&world, 2, 1), sorted(networks(0, 10)), "seed {seed}");
+    });
+}
+
+/// Both families are asked for at once: each is answered, nothing is withdrawn in between, nothing stays marked.
+#[test]
+fn a_refresh_brings_everything_again() {
+    let more = "families = [\"ipv4\", \"ipv6\"]\nnext_hop = [\"2001:db8::1\"]";
+    for enhanced in [true, false] {
+        with_seeds(5, |seed| {
+            let mut own = networks(0, 300);
+            own.extend((0..300).map(|n| format!("2001:db8:{n:x}::/48")));
+            let more = format!("{more}\nenhanced_refresh = {enhanced}");
+            let mut world = World::new(seed, &row(&own, &more, ""), &ROW);
+            world.run_s(10);
+            let (before, updates) = (world.table(1), world.neighbors(1)[0].updates_received);
+            assert_eq!(before.len(), 600, "seed {seed}");
+            let passed_on = world.neighbors(2)[0].updates_received;
+            world.ask(1, &Request::Refresh { neighbor: address(0).to_string() });
+            // And again while the first is being answered.
+            world.run_ms(25);
+            world.ask(1, &Request::Refresh { neighbor: address(0).to_string() });
+            world.run_s(5);
+            assert_eq!(world.table(1), before, "seed {seed}");
+            assert!(world.neighbors(1)[0].updates_received >= updates + 2, "seed {seed}: both families");
+            assert_eq!(world.neighbors(2)[0].updates_received, passed_on, "seed {seed}: nothing changed");
+            assert_eq!(flaps(&world, 1), [0, 0]);
+        });
+    }
+}
+
+/// A refresh asked for while the first table is still on its way does not cost the rest of it.
+#[test]
+fn a_refresh_during_the_first_table_costs_nothing() {
+    with_seeds(5, |seed| {
+        let configs = row(&networks(0, 3000), "families = [\"ipv4\", \"ipv6\"]", "");
+        let mut world = World::new(seed, &configs, &ROW);
+        {
+            let mut fabric = crate::fabric::lock(&world.fabric);
+            let link = fabric.link(0, 1);
+            (link.rate, link.capacity) = (3, 200);
+        }
+        world.run_until("the session", 20, |world| world.is_established(1, 0));
+        world.run_ms(300);
+        assert!(received(&world, 1, 0).len() < 3000);
+        world.ask(1, &Request::Refresh { neighbor: address(0).to_string() });
+        world.run_s(60);
+        assert_eq!(received(&world, 2, 1), sorted(networks(0, 3000)), "seed {seed}");
+        assert!(world.routes(1).iter().all(|route| !route.stale), "seed {seed}");
+        assert_eq!(flaps(&world, 1), [0, 0]);
+    });
+}
+
+const GRACEFUL: &str = "graceful_restart = { time_s = 20, stale_path_s = 20 }";
+
+#[test]
+fn graceful_restart_keeps_routes_over_a_lost_session() {
+    with_seeds(5, |seed| {
+        let mut world = World::new(seed, &row(&networks(0, 200), GRACEFUL, ""), &ROW);
+        world.run_s(10);
+        let updates = world.neighbors(2)[0].updates_received;
+        world.set_link(0, 1, LinkState::Down);
+        world.run_s(5);
+        assert_eq!(received(&world, 1, 0), sorted(networks(0, 200)), "seed {seed}");
+        assert!(world.routes(1).iter().all(|route| route.stale), "seed {seed}");
+        world.set_link(0, 1, LinkState::Up);
+        world.run_s(40);
+        assert!(world.is_established(1, 0));
+        assert_eq!(received(&world, 1, 0), sorted(networks(0, 200)), "seed {seed}");
+        assert!(world.routes(1).iter().all(|route| !route.stale), "seed {seed}");
+        assert_eq!(world.neighbors(2)[0].updates_received, updates, "seed {seed}: nobody else noticed");
+        check_counts(&world, 1);
+    });
+}
+
+/// What is not announced again after the restart goes with End-of-RIB.
+#[test]
+fn graceful_restart_forgets_what_did_not_come_back() {
+    with_seeds(5, |seed| {
+        let mut world = World::new(seed, &row(&networks(0, 200), GRACEFUL, ""), &ROW);
+        world.run_s(10);
+        world.set_link(0, 1, LinkState::Down);
+        world.run_s(2);
+        world.reload(0, &row(&networks(0, 30), GRACEFUL, "")[0]);
+        world.set_link(0, 1, LinkState::Up);
+        world.run_until("the session", 20, |world| world.is_established(1, 0));
+        world.run_s(2);
+        assert_eq!(received(&world, 2, 1), sorted(networks(0, 30)), "seed {seed}");
+        check_counts(&world, 1);
+    });
+}
+
+#[test]
+fn graceful_restart_ends_when_nobody_comes_back() {
+    with_seeds(3, |seed| {
+        let mut world = World::new(seed, &row(&networks(0, 200), GRACEFUL, ""), &ROW);
+        world.run_s(10);
+        world.stop(0);
+        world.run_s(15);
+        assert_eq!(received(&world, 2, 1).len(), 200, "seed {seed}");
+        world.run_s(10);
+        assert!(world.routes(1).is_empty() && world.routes(2).is_empty(), "seed {seed}");
+        check_counts(&world, 1);
+    });
+}

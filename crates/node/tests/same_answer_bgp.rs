@@ -1,0 +1,484 @@
+//! The four schedulings, with one thread and with many, come to the same tables from the same neighbours.
+//!
+//! Each run is a speaker under a scheduling, with real threads and real (local) sockets. Neighbours of a trace
+//! play what they said, all at once; each ends with a route to one prefix in every shard, so that when these are
+//! there everything before is. Compared with the serial run, route by route: the table with the best route of every
+//! prefix, what a neighbour that listens has been sent, decoded, and what a reader of changes has been told.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::{Interest, Registry, Token};
+use thalweg_base::{IpPrefix, Prefix};
+use thalweg_bgp::export::ExportLimits;
+use thalweg_bgp::peer::PeerTable;
+use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, shard_of};
+use thalweg_bgp::session::NeighborConfig;
+use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
+use thalweg_node::config::{BgpConfig, RouterConfig};
+use thalweg_node::control::{Request, RouteFilter, RouteView};
+use thalweg_node::speaker::{ByteStream, Incoming, Network, RouteReader, Speaker, SpeakerOptions};
+use thalweg_ports::MrtReader;
+use thalweg_testdata::shared;
+use thalweg_wire::bgp::{
+    AsPath, Capabilities, Codec, Family, MpNlri, Open, PeerFacts, Update, attribute, begin_attributes,
+    begin_update, finish_attributes, finish_message, frame, write_attribute, write_keepalive, write_nlri,
+};
+use thalweg_wire::mrt::{AsSize, Content};
+
+const OWN_AS: u32 = 64_998;
+const LISTENER_AS: u32 = 64_999;
+const LISTENER: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
+
+/// A run that is not done by then is wrong, not slow.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// What neighbours say: their AS and their UPDATEs, whole messages one after the other.
+type Trace = Vec<(u32, Vec<u8>)>;
+
+/// A connection with addresses of the test's choice.
+struct LocalStream {
+    stream: mio::net::UnixStream,
+    remote: SocketAddr,
+}
+
+impl ByteStream for LocalStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.read(buffer)
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stream.write_vectored(slices)
+    }
+
+    fn connected(&mut self) -> Option<io::Result<()>> {
+        Some(Ok(()))
+    }
+
+    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        Ok((SocketAddr::from(([127, 0, 0, 1], 179)), self.remote))
+    }
+
+    fn apply(&mut self, _: &NeighborConfig) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)
+    }
+}
+
+/// Connections that the test makes; the doorbell stands for the listening socket.
+struct LocalNetwork {
+    waiting: Arc<Mutex<VecDeque<LocalStream>>>,
+    doorbell: Mutex<mio::net::UnixStream>,
+}
+
+impl Network for LocalNetwork {
+    fn register_listeners(&self, registry: &Registry, token: Token) -> io::Result<()> {
+        registry.register(&mut *self.doorbell.lock().unwrap(), token, Interest::READABLE)
+    }
+
+    fn accept(&self) -> io::Result<Option<Incoming>> {
+        while self.doorbell.lock().unwrap().read(&mut [0; 64]).is_ok_and(|octets| octets > 0) {}
+        let next = self.waiting.lock().unwrap().pop_front();
+        Ok(next.map(|stream| Incoming { remote: stream.remote, stream: Box::new(stream) }))
+    }
+
+    fn connect(&self, _: &NeighborConfig) -> io::Result<Box<dyn ByteStream>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn expect(&self, _: &NeighborConfig, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where a neighbour of the test calls.
+struct Door {
+    waiting: Arc<Mutex<VecDeque<LocalStream>>>,
+    bell: UnixStream,
+}
+
+impl Door {
+    fn connect(&mut self, from: Ipv4Addr) -> UnixStream {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        let remote = SocketAddr::new(from.into(), 40_000);
+        let stream = mio::net::UnixStream::from_std(far);
+        self.waiting.lock().unwrap().push_back(LocalStream { stream, remote });
+        self.bell.write_all(&[1]).unwrap();
+        near
+    }
+}
+
+/// Best routes as changes tell of them.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<BTreeMap<IpPrefix, String>>>);
+
+impl Told {
+    fn take<A: RouteAddress>(&self, changes: &[Change<A>]) {
+        let mut table = self.0.lock().unwrap();
+        for change in changes {
+            let prefix = A::to_ip_prefix(change.prefix);
+            let old = change.old.as_ref().map(|old| old.attrs.as_path().to_string());
+            let known = match &change.new {
+                Some(new) => table.insert(prefix, new.attrs.as_path().to_string()),
+                None => table.remove(&prefix),
+            };
+            assert_eq!(known, old, "changes of {prefix} follow each other");
+        }
+    }
+}
+
+impl RouteReader for Told {
+    fn handle_changes(&mut self, changes: &Changes, _: &PeerTable) {
+        self.take(&changes.v4);
+        self.take(&changes.v6);
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// What a run came to, sorted.
+#[derive(PartialEq)]
+struct Answer {
+    /// Best routes in full.
+    best: Vec<String>,
+    /// What the listening neighbour has.
+    sent: BTreeMap<IpPrefix, String>,
+}
+
+fn config() -> Arc<BgpConfig> {
+    let text = format!(
+        "[bgp]\nas = {OWN_AS}\nrouter_id = \"198.18.0.1\"\nlisten = []\ninstall = \"none\"\nhold_time_s = 0\n\
+         families = [\"ipv4\", \"ipv6\"]\n\
+         [[bgp.group]]\nname = \"trace\"\nas = \"any\"\ndynamic = [\"127.0.0.0/16\"]\nimport = \"accept\"\n\
+         first_as_check = false\nas_set = \"accept\"\n\
+         [[bgp.neighbor]]\naddress = \"{LISTENER}\"\nas = {LISTENER_AS}\nimport = \"reject\"\nexport = \"accept\"\npassive = true\n\
+         next_hop = [\"2001:db8::1\"]\n"
+    );
+    let config = RouterConfig::from_text("router.toml", &text, Path::new(""));
+    Arc::new(config.unwrap_or_else(|errors| panic!("{errors}")).bgp.unwrap())
+}
+
+/// OPEN and the KEEPALIVE that accepts the other's.
+fn greeting(asn: u32, router_id: Ipv4Addr) -> Vec<u8> {
+    let families = Family::ALL.map(Into::into).to_vec();
+    let capabilities = Capabilities { families, extended_message: true, ..Capabilities::default() };
+    let mut bytes = Vec::new();
+    Open::new(asn, 0, router_id, capabilities).write(&mut bytes);
+    write_keepalive(&mut bytes);
+    bytes
+}
+
+/// A /32 in each shard.
+fn markers() -> Vec<Prefix<u32>> {
+    let mut found: HashMap<usize, Prefix<u32>> = HashMap::new();
+    let all = (0xc612_0000..0xc614_0000).map(|address| Prefix::new(address, 32).unwrap());
+    for prefix in all {
+        found.entry(shard_of(prefix)).or_insert(prefix);
+        if found.len() == SHARDS {
+            break;
+        }
+    }
+    found.into_values().collect()
+}
+
+fn announce(out: &mut Vec<u8>, attributes: impl FnOnce(&mut Vec<u8>), prefixes: &[Prefix<u32>]) {
+    let message = begin_update(out);
+    let start = begin_attributes(out, message);
+    attributes(out);
+    finish_attributes(out, start);
+    prefixes.iter().for_each(|prefix| write_nlri(out, None, *prefix));
+    finish_message(out, message).unwrap();
+}
+
+fn withdraw(out: &mut Vec<u8>, prefixes: &[Prefix<u32>]) {
+    let message = begin_update(out);
+    prefixes.iter().for_each(|prefix| write_nlri(out, None, *prefix));
+    let start = begin_attributes(out, message);
+    finish_attributes(out, start);
+    finish_message(out, message).unwrap();
+}
+
+/// ORIGIN, AS_PATH and NEXT_HOP.
+fn plain_attributes(path: &[u32], next_hop: [u8; 4]) -> impl FnOnce(&mut Vec<u8>) {
+    let mut value = vec![2, path.len() as u8];
+    path.iter().for_each(|asn| value.extend_from_slice(&asn.to_be_bytes()));
+    move |out| {
+        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::ORIGIN, &[0]);
+        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &value);
+        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::NEXT_HOP, &next_hop);
+    }
+}
+
+/// Keeps up a table of what arrives, until the connection ends.
+fn listen(mut stream: UnixStream, table: &Mutex<BTreeMap<IpPrefix, String>>) {
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    while let Ok(octets @ 1..) = stream.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..octets]);
+        let mut done = 0;
+        while let Some(message) = frame(&bytes[done..], 65_535).expect("good messages") {
+            if message.kind == thalweg_wire::bgp::MessageKind::Update {
+                hear(message.body, &mut table.lock().unwrap());
+            }
+            done += message.length;
+        }
+        bytes.drain(..done);
+    }
+}
+
+fn hear(body: &[u8], table: &mut BTreeMap<IpPrefix, String>) {
+    let codec = Codec { four_octet_as: true, extended_messages: true, ..Codec::default() };
+    let update = Update::parse(body, &codec, &PeerFacts::default()).expect("a good UPDATE");
+    assert_eq!(update.verdict, Default::default());
+    for (_, prefix) in update.withdrawn.iter() {
+        table.remove(&IpPrefix::V4(prefix));
+    }
+    match update.mp_unreach {
+        Some(MpNlri::Ipv4(routes)) => routes.iter().for_each(|(_, p)| drop(table.remove(&IpPrefix::V4(p)))),
+        Some(MpNlri::Ipv6(routes)) => routes.iter().for_each(|(_, p)| drop(table.remove(&IpPrefix::V6(p)))),
+        None => {}
+    }
+    let mut scratch = Vec::new();
+    let path = AsPath::new(update.as_path(&mut scratch)).to_string();
+    let mut rest: Vec<_> =
+        update.attributes().map(|each| (each.code, each.flags, each.value.to_vec())).collect();
+    rest.sort_unstable();
+    let route = format!("{path} {rest:?} {:?}", update.mp_reach.map(|reach| reach.next_hop));
+    for (_, prefix) in update.reach_v4.iter() {
+        table.insert(IpPrefix::V4(prefix), route.clone());
+    }
+    match update.mp_reach.map(|reach| reach.routes) {
+        Some(MpNlri::Ipv4(routes)) => {
+            routes.iter().for_each(|(_, p)| drop(table.insert(IpPrefix::V4(p), route.clone())));
+        }
+        Some(MpNlri::Ipv6(routes)) => {
+            routes.iter().for_each(|(_, p)| drop(table.insert(IpPrefix::V6(p), route.clone())));
+        }
+        None => {}
+    }
+}
+
+fn ask(speaker: &Speaker, request: &Request) -> Vec<RouteView> {
+    let mut views = Vec::new();
+    let answer = speaker.answer(request, &mut |item| {
+        views.push(serde_json::from_value(item).unwrap());
+        Ok(())
+    });
+    answer.unwrap().unwrap();
+    views
+}
+
+fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is() {
+        assert!(Instant::now() < until, "still waiting: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What goes to other ASes, and how its path begins there.
+fn sent_path(route: &RouteView) -> Option<(IpPrefix, String)> {
+    let kept = ["65535:65281", "65535:65282", "65535:65283"];
+    let stays = route.communities.iter().any(|each| kept.contains(&each.as_str()));
+    let path = format!("{OWN_AS} {} ", route.as_path).replace("  ", " ");
+    (!stays).then(|| (route.prefix.parse().unwrap(), path))
+}
+
+fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
+    let (bell, doorbell) = UnixStream::pair().unwrap();
+    doorbell.set_nonblocking(true).unwrap();
+    let waiting = Arc::new(Mutex::new(VecDeque::new()));
+    let doorbell = Mutex::new(mio::net::UnixStream::from_std(doorbell));
+    let network = LocalNetwork { waiting: waiting.clone(), doorbell };
+    let mut door = Door { waiting, bell };
+    let told = Told::default();
+    let options = SpeakerOptions {
+        network: Box::new(network),
+        readers: vec![Box::new(told.clone())],
+        seed: threads as u64,
+        limits: ExportLimits::default(),
+        restarting: false,
+        scheduling: kind.to_string(),
+        profile_functions: false,
+    };
+    let speaker = Speaker::new(config(), options).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let table = Mutex::new(BTreeMap::new());
+    let markers = markers();
+    thread::scope(|scope| {
+        // Whatever fails here, the threads have to end before the test can.
+        struct Ending<'a>(&'a AtomicBool, &'a Speaker, Vec<UnixStream>);
+        impl Drop for Ending<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Release);
+                self.1.wake_all();
+                for stream in &self.2 {
+                    let _ = stream.shutdown(std::net::Shutdown::Both);
+                }
+            }
+        }
+        let scheduling = scope.spawn(|| schedule(&speaker, SchedulingOptions { kind, threads }, &stop));
+        let mut ending = Ending(&stop, &speaker, Vec::new());
+        let mut listener = door.connect(LISTENER);
+        listener.write_all(&greeting(LISTENER_AS, LISTENER)).unwrap();
+        ending.2.push(listener.try_clone().unwrap());
+        scope.spawn(|| listen(listener, &table));
+        for (index, (asn, messages)) in trace.iter().enumerate() {
+            let address = Ipv4Addr::new(127, 0, (index / 250) as u8, (index % 250 + 2) as u8);
+            let mut stream = door.connect(address);
+            ending.2.push(stream.try_clone().unwrap());
+            let mut tail = Vec::new();
+            announce(&mut tail, plain_attributes(&[*asn], [192, 0, 2, 1]), &markers);
+            scope.spawn(move || {
+                // Only fails when the run ends early.
+                let _ = stream.write_all(&greeting(*asn, address));
+                let _ = stream.write_all(messages);
+                let _ = stream.write_all(&tail);
+            });
+        }
+        for marker in &markers {
+            let destination = marker.to_string();
+            let request = Request::Route { destination, exact: true, why: false };
+            eventually("the last routes", || ask(&speaker, &request).len() == trace.len());
+        }
+        let best = RouteFilter { best: true, ..RouteFilter::default() };
+        let best = ask(&speaker, &Request::Routes(best));
+        let wanted: BTreeMap<IpPrefix, String> = best.iter().filter_map(sent_path).collect();
+        let mut why = String::new();
+        eventually("the listener and the reader", || {
+            let (heard, told) = (table.lock().unwrap(), told.0.lock().unwrap());
+            let missing = wanted.iter().find(|(prefix, path)| {
+                !heard.get(prefix).is_some_and(|route| format!("{route} ").starts_with(path.as_str()))
+            });
+            why = format!("{} heard, {} told, {} best, {missing:?}", heard.len(), told.len(), best.len());
+            let read = best.iter().all(|route| {
+                told.get(&route.prefix.parse().unwrap()).is_some_and(|path| *path == route.as_path)
+            });
+            missing.is_none() && heard.len() == wanted.len() && told.len() == best.len() && read
+        });
+        drop(ending);
+        scheduling.join().unwrap().unwrap();
+        let mut lines: Vec<String> =
+            best.into_iter().map(|route| format!("{:?}", RouteView { age_s: 0, ..route })).collect();
+        lines.sort_unstable();
+        Answer { best: lines, sent: table.lock().unwrap().clone() }
+    })
+}
+
+/// Compares all schedulings with the serial one.
+fn compare(name: &str, trace: &Trace, threads: &[usize]) {
+    let serial = run(trace, SchedulingKind::Serial, 1);
+    assert!(serial.best.len() > 100 && !serial.sent.is_empty(), "{name}: there is something to compare");
+    for kind in [SchedulingKind::PerPeer, SchedulingKind::Dynamic, SchedulingKind::Sharded] {
+        for &threads in if kind == SchedulingKind::PerPeer { &[1][..] } else { threads } {
+            let other = run(trace, kind, threads);
+            for (a, b) in serial.best.iter().zip(&other.best) {
+                assert_eq!(a, b, "{name}: {kind} with {threads} threads chooses differently");
+            }
+            assert_eq!(serial.best.len(), other.best.len(), "{name}: {kind} with {threads} threads");
+            for (a, b) in serial.sent.iter().zip(&other.sent) {
+                assert_eq!(a, b, "{name}: {kind} with {threads} threads sends something else");
+            }
+            assert!(serial == other, "{name}: {kind} with {threads} threads");
+        }
+    }
+}
+
+/// A trace from a file: at most so many messages or routes.
+fn read_trace(path: &Path, max: usize) -> Trace {
+    let mut reader = MrtReader::open(path).unwrap();
+    let mut places: HashMap<(IpAddr, u32), usize> = HashMap::new();
+    let mut trace = Trace::new();
+    let mut count = 0;
+    let mut place = |trace: &mut Trace, address, asn| {
+        *places.entry((address, asn)).or_insert_with(|| {
+            trace.push((asn, Vec::new()));
+            trace.len() - 1
+        })
+    };
+    while let Some(item) = reader.next() {
+        let Ok(item) = item else { continue };
+        match item.content {
+            Content::Message(message)
+                if message.message_type == 2 && message.as_size == AsSize::Four && !message.add_path =>
+            {
+                let place = place(&mut trace, message.peer.address, message.peer.asn);
+                message.write(&mut trace[place].1);
+                count += 1;
+            }
+            Content::Rib(rib) => {
+                for entry in rib.entries() {
+                    let (IpPrefix::V4(prefix), AsSize::Four) = (entry.prefix, entry.as_size) else {
+                        continue;
+                    };
+                    let place = place(&mut trace, entry.peer.address, entry.peer.asn);
+                    let attributes = |out: &mut Vec<u8>| out.extend_from_slice(entry.attributes);
+                    announce(&mut trace[place].1, attributes, &[prefix]);
+                    count += 1;
+                }
+            }
+            _ => {}
+        }
+        if count >= max {
+            break;
+        }
+    }
+    trace
+}
+
+#[test]
+fn updates_of_a_real_collector() {
+    if let Some(path) = shared("mrt/updates.routeviews.20260222.1530.bz2") {
+        compare("updates", &read_trace(&path, 25_000), &[1, 2, 4, 8]);
+    }
+}
+
+#[test]
+fn a_real_table() {
+    if let Some(path) = shared("mrt/rib.ris-rrc00.20000111.0032.td2.gz") {
+        compare("table", &read_trace(&path, 60_000), &[1, 2, 4, 8]);
+    }
+}
+
+/// Neighbours that announce and withdraw the same prefixes over and over, in many ways.
+#[test]
+fn made_up_updates() {
+    let mut state = 1_u64;
+    let mut random = move |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let trace: Trace = (0..8)
+        .map(|neighbor| {
+            let asn = 64_512 + neighbor;
+            let mut messages = Vec::new();
+            for _ in 0..2000 {
+                let count = 1 + random(20);
+                let prefixes: Vec<Prefix<u32>> = (0..count)
+                    .map(|_| Prefix::new(0x0a00_0000 + ((random(600) as u32) << 8), 24).unwrap())
+                    .collect();
+                if random(3) == 0 {
+                    withdraw(&mut messages, &prefixes);
+                } else {
+                    let path: Vec<u32> = std::iter::once(asn)
+                        .chain((0..random(4)).map(|_| 64_600 + random(5) as u32))
+                        .collect();
+                    let next_hop = [192, 0, 2, 1 + random(3) as u8];
+                    announce(&mut messages, plain_attributes(&path, next_hop), &prefixes);
+                }
+            }
+            (asn, messages)
+        })
+        .collect();
+    compare("made up", &trace, &[1, 2, 4, 8]);
+}

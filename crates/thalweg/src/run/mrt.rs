@@ -1,0 +1,285 @@
+//! `[bgp.mrt]`: the RIB from time to time, and what neighbours send, in MRT files. A thread of its own writes them.
+//!
+//! What sessions read waits in a bounded queue ([`WAITING_OCTETS_MAX`]); what has no room is dropped and counted, and
+//! the log says so, because a slow disk must not slow down routing. Dumps are written a slice at a time between
+//! updates, at multiples of their interval since the epoch, so that dumps of several routers are of the same time.
+//!
+//! When the router ends, a dump that was begun is completed, and so is the file of updates.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use thalweg_bgp::session::Negotiated;
+use thalweg_node::config::MrtConfig;
+use thalweg_node::mrt::RibDump;
+use thalweg_node::speaker::{SessionTap, Speaker};
+use thalweg_ports::{MrtWriteError, MrtWriter, MrtWriterOptions};
+use thalweg_wire::bgp::{MessageKind, MpNlri, PeerFacts, Update, frame};
+use thalweg_wire::mrt::{
+    AsSize, Direction, Endpoint, MessageForm, Timestamp, write_message, write_state_change,
+};
+
+/// Octets of messages that may wait: about a table of 500,000 routes.
+const WAITING_OCTETS_MAX: usize = 64 << 20;
+
+/// What each entry of the queue counts besides its messages.
+const ENTRY_OCTETS: usize = 128;
+
+/// How long the thread waits for messages before it looks at the clock.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Errors of writing and losses are told at most this often.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// States of RFC 4271 8.2.2 as MRT numbers them.
+const IDLE: u16 = 1;
+const OPEN_CONFIRM: u16 = 5;
+const ESTABLISHED: u16 = 6;
+
+/// What sessions said, and when.
+struct Seen {
+    session: Arc<Negotiated>,
+    time: Timestamp,
+    what: What,
+}
+
+enum What {
+    Messages(Box<[u8]>),
+    State { is_up: bool },
+}
+
+/// Where what sessions read waits for the thread that writes it.
+#[derive(Default)]
+pub(super) struct UpdateTap {
+    state: Mutex<TapState>,
+    ready: Condvar,
+}
+
+#[derive(Default)]
+struct TapState {
+    queue: VecDeque<Seen>,
+    octets: usize,
+    /// Reads that were dropped since somebody asked.
+    dropped: u64,
+    is_closed: bool,
+}
+
+impl SessionTap for UpdateTap {
+    fn received(&self, session: &Arc<Negotiated>, messages: &[u8]) {
+        self.push(session, messages.len(), || What::Messages(messages.into()));
+    }
+
+    fn state_changed(&self, session: &Arc<Negotiated>, is_up: bool) {
+        self.push(session, 0, || What::State { is_up });
+    }
+}
+
+impl UpdateTap {
+    fn push(&self, session: &Arc<Negotiated>, octets: usize, what: impl FnOnce() -> What) {
+        let time = timestamp();
+        let mut state = self.lock();
+        if state.octets + octets + ENTRY_OCTETS > WAITING_OCTETS_MAX {
+            state.dropped += 1;
+            return;
+        }
+        state.octets += octets + ENTRY_OCTETS;
+        let was_empty = state.queue.is_empty();
+        state.queue.push_back(Seen { session: session.clone(), time, what: what() });
+        drop(state);
+        if was_empty {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Everything that waits, how many reads were dropped, and whether that was the end.
+    fn take(&self, timeout: Duration) -> (VecDeque<Seen>, u64, bool) {
+        let mut state = self.lock();
+        if state.queue.is_empty() && !state.is_closed {
+            state = self.ready.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.octets = 0;
+        (std::mem::take(&mut state.queue), std::mem::take(&mut state.dropped), state.is_closed)
+    }
+
+    /// Has the thread finish its files and end.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.ready.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TapState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread's files.
+struct Files {
+    updates: Option<MrtWriter>,
+    dumps: Option<MrtWriter>,
+    dump: Option<RibDump>,
+    /// The interval since the epoch in which a dump was begun last.
+    dumped: u64,
+    interval_s: u64,
+    buffer: Vec<u8>,
+    told_at: Option<Instant>,
+}
+
+/// Writes until the tap is closed: the body of a thread.
+pub(super) fn write(config: &MrtConfig, tap: &UpdateTap, speaker: &Speaker) {
+    let mut files = Files::new(config);
+    loop {
+        let timeout = if files.dump.is_some() { Duration::ZERO } else { WAIT };
+        let (seen, dropped, is_closed) = tap.take(timeout);
+        if dropped > 0 {
+            tracing::warn!(dropped, "MRT: reads of sessions were not written: the disk is too slow");
+        }
+        files.write_updates(seen);
+        files.step(speaker);
+        if is_closed {
+            return files.finish(speaker);
+        }
+    }
+}
+
+impl Files {
+    fn new(config: &MrtConfig) -> Self {
+        let writer = |pattern: &std::path::PathBuf, period_s| {
+            let pattern = pattern.clone();
+            MrtWriter::new(MrtWriterOptions { pattern, period_s, bytes_max: None, gzip: config.compress })
+        };
+        let interval_s = u64::from(config.dump_interval_s.max(1));
+        Self {
+            updates: config.updates.as_ref().map(|path| writer(path, Some(config.rotate_s.into()))),
+            dumps: config.dump.as_ref().map(|path| writer(path, None)),
+            dump: None,
+            dumped: u64::from(timestamp().seconds) / interval_s,
+            interval_s,
+            buffer: Vec::new(),
+            told_at: None,
+        }
+    }
+
+    fn write_updates(&mut self, seen: VecDeque<Seen>) {
+        let Some(writer) = &mut self.updates else { return };
+        let mut result = writer.handle_time(timestamp().seconds.into());
+        for each in seen {
+            self.buffer.clear();
+            each.encode(&mut self.buffer);
+            if !self.buffer.is_empty() {
+                result = result.and(writer.write(each.time.seconds.into(), &self.buffer));
+            }
+        }
+        self.tell(result);
+    }
+
+    /// Begins a dump when it is time, and gets on with one that was begun.
+    fn step(&mut self, speaker: &Speaker) {
+        if self.dumps.is_none() {
+            return;
+        }
+        let now_s = u64::from(timestamp().seconds);
+        self.buffer.clear();
+        if self.dump.is_none() {
+            if now_s / self.interval_s == self.dumped {
+                return;
+            }
+            self.dumped = now_s / self.interval_s;
+            match RibDump::begin(speaker, now_s, &mut self.buffer) {
+                Ok(dump) => self.dump = Some(dump),
+                Err(error) => return tracing::error!("MRT: no dump: {error}"),
+            }
+        }
+        let (Some(dump), Some(writer)) = (&mut self.dump, &mut self.dumps) else { return };
+        let is_done = dump.step(speaker, &mut self.buffer);
+        let mut result = Ok(());
+        if !self.buffer.is_empty() {
+            result = writer.write(now_s, &self.buffer);
+        }
+        if is_done {
+            result = result.and_then(|()| writer.publish());
+            let counters = dump.counters();
+            for path in writer.take_published() {
+                tracing::info!(
+                    file = %path.display(),
+                    prefixes = counters.prefixes,
+                    routes = counters.routes,
+                    left_out = counters.unknown_peer + counters.refused,
+                    "MRT: the routing table was dumped"
+                );
+            }
+        }
+        // A dump with a hole is none.
+        if is_done || result.is_err() {
+            self.dump = None;
+        }
+        self.tell(result);
+    }
+
+    fn tell(&mut self, result: Result<(), MrtWriteError>) {
+        for path in self.updates.iter_mut().flat_map(MrtWriter::take_published) {
+            tracing::debug!(file = %path.display(), "MRT: a file of updates is complete");
+        }
+        let Err(error) = result else { return };
+        if self.told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            self.told_at = Some(Instant::now());
+            tracing::error!("MRT: {error}");
+        }
+    }
+
+    fn finish(mut self, speaker: &Speaker) {
+        while self.dump.is_some() {
+            self.step(speaker);
+        }
+        if let Some(Err(error)) = self.updates.take().map(MrtWriter::finish) {
+            tracing::error!("MRT: {error}");
+        }
+    }
+}
+
+impl Seen {
+    /// Appends the records. Other messages than UPDATEs are not of interest.
+    fn encode(&self, out: &mut Vec<u8>) {
+        let session = &self.session;
+        let peer = Endpoint { address: session.remote_address, asn: session.remote_as };
+        let local = Endpoint { address: session.local_address, asn: session.local_as };
+        match &self.what {
+            What::State { is_up } => {
+                let (old, new) = if *is_up { (OPEN_CONFIRM, ESTABLISHED) } else { (ESTABLISHED, IDLE) };
+                // Both ends of a connection have addresses of one family.
+                let _ = write_state_change(out, self.time, peer, local, old, new);
+            }
+            What::Messages(octets) => {
+                let mut rest: &[u8] = octets;
+                while let Ok(Some(message)) = frame(rest, session.codec.message_length_max()) {
+                    let (whole, next) = rest.split_at(message.length.min(rest.len()));
+                    if message.kind == MessageKind::Update {
+                        let form = MessageForm {
+                            direction: Direction::Received,
+                            as_size: if session.codec.four_octet_as { AsSize::Four } else { AsSize::Two },
+                            add_path: has_path_ids(session, message.body),
+                        };
+                        let _ = write_message(out, self.time, peer, local, form, whole);
+                    }
+                    rest = next;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the message's NLRI has path identifiers: a matter of its family.
+fn has_path_ids(session: &Negotiated, body: &[u8]) -> bool {
+    let by_family = session.codec.add_path_receive;
+    if by_family[0] == by_family[1] {
+        return by_family[0];
+    }
+    let Ok(update) = Update::parse(body, &session.codec, &PeerFacts::default()) else { return by_family[0] };
+    let routes = update.mp_reach.map(|reach| reach.routes).or(update.mp_unreach);
+    routes.map_or(by_family[0], |routes: MpNlri<'_>| by_family[routes.family().index()])
+}
+
+fn timestamp() -> Timestamp {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp { seconds: now.as_secs() as u32, microseconds: now.subsec_micros() }
+}

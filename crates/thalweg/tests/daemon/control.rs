@@ -1,0 +1,211 @@
+//! Two routers that talk to each other, and everything an operator asks of one of them.
+
+use std::fs;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::router::{Router, eventually, free_port, neighbor, speaker};
+
+const NETWORK_1: &str = "198.51.100.0/24";
+const NETWORK_2: &str = "203.0.113.0/24";
+
+fn config(number: u8, other: u8, port: u16, networks: &[&str]) -> String {
+    format!("{}networks = {networks:?}\n{}", speaker(number, port), neighbor(number, other, port))
+}
+
+/// Two routers whose session is up and that have each other's network.
+fn pair(directory: &TempDir, arguments: &[&str]) -> (Router, Router, u16) {
+    let port = free_port();
+    let one = config(1, 2, port, &[NETWORK_1]);
+    let one = Router::start_with(directory.path(), "one", &one, arguments);
+    let two = config(2, 1, port, &[NETWORK_2]);
+    let two = Router::start_with(directory.path(), "two", &two, arguments);
+    one.await_established("r2");
+    one.await_route(NETWORK_2);
+    two.await_route(NETWORK_1);
+    (one, two, port)
+}
+
+#[test]
+fn every_question_is_answered_in_both_formats() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, _two, _) = pair(&directory, &["--profile-functions"]);
+
+    let routes = one.json(&["routes"]);
+    let of = |prefix: &str| routes.iter().find(|route| route["prefix"] == prefix).expect("it is there");
+    let learned = of(NETWORK_2);
+    assert_eq!((&learned["neighbor"], &learned["as_path"]), (&"r2".into(), &"64502".into()));
+    assert_eq!((&learned["next_hop"], &learned["best"]), (&"127.0.0.2".into(), &true.into()));
+    assert_eq!(of(NETWORK_1)["neighbor"], "local");
+
+    let text = one.text("show", &["routes", "--neighbor", "r2"]);
+    assert!(text.contains(NETWORK_2) && !text.contains(NETWORK_1), "{text}");
+    let filters: [(&[&str], usize); 6] = [
+        (&["--inside", "203.0.0.0/8"], 1),
+        (&["--origin-as", "64502", "--best"], 1),
+        (&["--through-as", "64999"], 0),
+        (&["--family", "ipv6"], 0),
+        (&["--limit", "1"], 1),
+        (&["--community", "1:2"], 0),
+    ];
+    for (filter, count) in filters {
+        assert_eq!(one.json(&[&["routes"], filter].concat()).len(), count, "{filter:?}");
+    }
+
+    let why = one.text("show", &["route", "203.0.113.77", "--why"]);
+    assert!(why.contains("from r2, best") && why.contains("AS path 64502"), "{why}");
+    assert_eq!(one.one(&["route", NETWORK_2, "--why"])["why"], "best");
+    assert_eq!(one.text("show", &["route", "192.0.2.1"]), "no route\n");
+
+    let neighbors = one.text("show", &["neighbors"]);
+    assert!(neighbors.contains("Established") && neighbors.contains("64502"), "{neighbors}");
+    assert_eq!(one.one(&["neighbors"])["accepted"], 1);
+    assert!(one.text("show", &["neighbor", "127.0.0.2"]).contains("\"hold_time_s\": 90"));
+
+    let rib = one.one(&["rib"]);
+    assert_eq!(rib["prefixes"][0], 2);
+    assert!(one.text("show", &["rib"]).contains("attribute sets"));
+    assert_eq!(one.one(&["update-groups"])["members"], 1);
+    assert!(one.text("show", &["update-groups"]).contains("Members"));
+    assert!(one.one(&["memory"])["resident"].as_u64().unwrap() > 0);
+    assert!(one.text("show", &["memory"]).contains("Resident"));
+    assert_eq!(one.json(&["functions"]).len(), 1);
+    one.text("show", &["functions"]);
+}
+
+#[test]
+fn questions_without_answer_say_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = Router::start(directory.path(), "one", &speaker(1, free_port()));
+    assert!(one.error("show", &["neighbor", "nobody"]).contains("no neighbour is called nobody"));
+    assert!(one.error("show", &["functions"]).contains("--profile-functions"));
+    assert!(one.error("show", &["forwarding"]).contains("install"));
+    assert!(one.error("show", &["routes", "--inside", "x"]).contains('x'));
+    assert!(one.error("neighbor", &["nobody", "refresh"]).contains("no neighbour"));
+    one.stop();
+    let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["show", "--socket"])
+        .arg(directory.path().join("one.sock"))
+        .arg("rib")
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no router answers"));
+}
+
+#[test]
+fn a_neighbor_is_refreshed_reset_shut_down_and_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, _) = pair(&directory, &[]);
+
+    let updates = one.one(&["neighbor", "r2"])["updates_received"].as_u64().unwrap();
+    one.text("neighbor", &["r2", "refresh"]);
+    eventually("the routes come again", || {
+        (one.one(&["neighbor", "r2"])["updates_received"].as_u64()? > updates).then_some(())
+    });
+    assert_eq!(one.json(&["route", NETWORK_2]).len(), 1);
+
+    one.text("neighbor", &["r2", "reset", "new policy"]);
+    eventually("it went down and says why", || {
+        let view = two.one(&["neighbor", "r1"]);
+        (view["flaps"].as_u64()? == 1 && view["last_error"].as_str()?.contains("new policy")).then_some(())
+    });
+    one.await_established("r2");
+    one.await_route(NETWORK_2);
+
+    one.text("neighbor", &["r2", "shutdown", "maintenance"]);
+    one.await_no_route(NETWORK_2);
+    two.await_no_route(NETWORK_1);
+    assert_eq!(one.one(&["neighbor", "r2"])["state"], "Idle");
+    one.text("neighbor", &["r2", "start"]);
+    one.await_established("r2");
+    one.await_route(NETWORK_2);
+    two.await_route(NETWORK_1);
+}
+
+#[test]
+fn a_reload_changes_what_differs_and_nothing_if_the_file_is_wrong() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, port) = pair(&directory, &[]);
+    assert_eq!(one.text("reload", &[]), "nothing changed\n");
+
+    fs::write(&one.config, config(1, 2, port, &["192.0.2.0/24"])).unwrap();
+    assert!(one.text("reload", &[]).contains("1 networks announced, 1 withdrawn"));
+    two.await_route("192.0.2.0/24");
+    two.await_no_route(NETWORK_1);
+
+    let broken = config(1, 2, port, &[NETWORK_1]).replace("as = 64502", "as = \"many\"");
+    fs::write(&one.config, broken).unwrap();
+    assert!(one.error("reload", &[]).contains("many"));
+    assert_eq!(two.json(&["route", "192.0.2.0/24"]).len(), 1);
+
+    // A signal does the same; what is wrong goes to the log.
+    one.signal("HUP");
+    eventually("the log says so", || one.log().contains("not valid").then_some(()));
+    fs::write(&one.config, config(1, 2, port, &[NETWORK_1])).unwrap();
+    one.signal("HUP");
+    two.await_route(NETWORK_1);
+
+    // The session never went down for any of this.
+    assert_eq!(one.one(&["neighbor", "r2"])["flaps"], 0);
+    assert_eq!(one.one(&["neighbor", "r2"])["state"], "Established");
+
+    // Policy: nothing of it is accepted any more, and the table follows.
+    let rejecting = config(1, 2, port, &[NETWORK_1]).replace("import = \"accept\"", "import = \"reject\"");
+    fs::write(&one.config, rejecting).unwrap();
+    assert!(one.text("reload", &[]).contains("import policy"));
+    one.await_no_route(NETWORK_2);
+    assert_eq!(one.one(&["neighbor", "r2"])["flaps"], 0);
+
+    // Without the neighbour.
+    fs::write(&one.config, format!("{}networks = [{NETWORK_1:?}]\n", speaker(1, port))).unwrap();
+    assert!(one.text("reload", &[]).contains("removed"));
+    two.await_no_route(NETWORK_1);
+}
+
+#[test]
+fn a_router_ends_cleanly_and_tells_its_neighbours() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, port) = pair(&directory, &["--scheduling", "dynamic"]);
+    let (status, log) = one.stop();
+    assert!(status.success() && log.contains("stopped"), "{status}\n{log}");
+    two.await_no_route(NETWORK_1);
+    let error = two.one(&["neighbor", "r1"])["last_error"].as_str().unwrap_or_default().to_owned();
+    assert!(error.contains("Administrative Shutdown"), "{error}");
+
+    // It comes back.
+    let one = Router::start(directory.path(), "one", &config(1, 2, port, &[NETWORK_1]));
+    two.await_route(NETWORK_1);
+    one.await_route(NETWORK_2);
+}
+
+#[test]
+fn a_second_router_on_the_same_socket_is_refused_and_a_dead_ones_socket_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = Router::start(directory.path(), "one", &speaker(1, free_port()));
+    let second = directory.path().join("second.toml");
+    fs::write(&second, speaker(2, free_port())).unwrap();
+    let socket = directory.path().join("one.sock");
+    let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["run", "--socket"])
+        .args([&socket, &second])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("a router answers"), "{output:?}");
+    assert_eq!(one.json(&["rib"]).len(), 1);
+
+    one.signal("KILL");
+    eventually("its socket is deaf", || (!one.command("show", &["rib"]).status.success()).then_some(()));
+    assert!(socket.exists());
+    Router::start(directory.path(), "one", &speaker(1, free_port())).stop();
+}
+
+#[test]
+fn every_scheduling_runs_two_routers() {
+    for scheduling in ["serial", "per-peer", "dynamic", "sharded"] {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, _two, _) = pair(&directory, &["--scheduling", scheduling]);
+        assert!(one.one(&["rib"])["scheduling"].as_str().unwrap().starts_with(scheduling));
+    }
+}

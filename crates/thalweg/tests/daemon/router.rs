@@ -1,0 +1,184 @@
+//! A router under test.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long anything may take on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How often is looked.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Asks until the answer is there.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+        thread::sleep(POLL);
+    }
+}
+
+/// A port on which nobody listens.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback is there");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// A running router; killed when it goes out of scope.
+pub(crate) struct Router {
+    child: Child,
+    pub(crate) config: PathBuf,
+    socket: PathBuf,
+    log: PathBuf,
+}
+
+impl Router {
+    /// Starts a router and waits until it answers. Its files are called `name` in the directory.
+    pub(crate) fn start(directory: &Path, name: &str, config: &str) -> Self {
+        Self::start_with(directory, name, config, &[])
+    }
+
+    pub(crate) fn start_with(directory: &Path, name: &str, config: &str, arguments: &[&str]) -> Self {
+        let file = |extension| directory.join(format!("{name}.{extension}"));
+        fs::write(file("toml"), config).expect("the directory is writable");
+        let log = File::create(file("log")).expect("the directory is writable");
+        let child = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .args(["run", "--log", "debug", "--threads", "2", "--socket"])
+            .args([file("sock"), file("toml")])
+            .args(arguments)
+            .stderr(log)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the binary runs");
+        let mut router = Self { child, config: file("toml"), socket: file("sock"), log: file("log") };
+        eventually("the router answers", || {
+            if let Some(status) = router.child.try_wait().expect("it is our child") {
+                panic!("the router ended, {status}:\n{}", router.log());
+            }
+            router.command("show", &["rib"]).status.success().then_some(())
+        });
+        router
+    }
+
+    /// Runs `thalweg COMMAND --socket ... ARGUMENTS`.
+    pub(crate) fn command(&self, command: &str, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .arg(command)
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(arguments)
+            .output()
+            .expect("the binary runs")
+    }
+
+    /// What `thalweg COMMAND` printed; it must succeed.
+    #[track_caller]
+    pub(crate) fn text(&self, command: &str, arguments: &[&str]) -> String {
+        let output = self.command(command, arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command} {arguments:?}: {error}\n{}", self.log());
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The items of `thalweg show ... --format json`.
+    #[track_caller]
+    pub(crate) fn json(&self, arguments: &[&str]) -> Vec<Value> {
+        let text = self.text("show", &[arguments, &["--format", "json"]].concat());
+        text.lines().map(|line| serde_json::from_str(line).expect("a JSON object a line")).collect()
+    }
+
+    /// Why a command failed; it must.
+    #[track_caller]
+    pub(crate) fn error(&self, command: &str, arguments: &[&str]) -> String {
+        let output = self.command(command, arguments);
+        assert!(!output.status.success(), "{command} {arguments:?} succeeded");
+        String::from_utf8(output.stderr).expect("text")
+    }
+
+    /// The only item of an answer.
+    #[track_caller]
+    pub(crate) fn one(&self, arguments: &[&str]) -> Value {
+        let items = self.json(arguments);
+        assert_eq!(items.len(), 1, "{arguments:?}: {items:?}");
+        items.into_iter().next().expect("one")
+    }
+
+    /// Waits for a session to be up.
+    #[track_caller]
+    pub(crate) fn await_established(&self, neighbor: &str) -> Value {
+        eventually("the session is up", || {
+            Some(self.one(&["neighbor", neighbor])).filter(|view| view["state"] == "Established")
+        })
+    }
+
+    /// Waits for a route to be there, and gives all routes of the prefix.
+    #[track_caller]
+    pub(crate) fn await_route(&self, prefix: &str) -> Vec<Value> {
+        eventually(&format!("{prefix} is there"), || {
+            Some(self.json(&["route", prefix, "--exact"])).filter(|routes| !routes.is_empty())
+        })
+    }
+
+    /// Waits for a prefix to be gone.
+    #[track_caller]
+    pub(crate) fn await_no_route(&self, prefix: &str) {
+        eventually(&format!("{prefix} is gone"), || {
+            self.json(&["route", prefix, "--exact"]).is_empty().then_some(())
+        });
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", signal, &pid]).status().expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Ends the router as an init system would; its last words.
+    #[track_caller]
+    pub(crate) fn stop(mut self) -> (ExitStatus, String) {
+        self.signal("TERM");
+        let status = eventually("the router ends", || self.child.try_wait().expect("it is our child"));
+        assert!(!self.socket.exists(), "its socket is gone");
+        (status, self.log())
+    }
+}
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// `[bgp]` of the router at 127.0.0.`number` in AS 64500 + `number`; more keys of it may follow.
+pub(crate) fn speaker(number: u8, port: u16) -> String {
+    format!(
+        "[bgp]\nas = {}\nrouter_id = \"192.0.2.{number}\"\nlisten = [\"127.0.0.{number}:{port}\"]\n",
+        64500 + u32::from(number)
+    )
+}
+
+/// Its neighbour at 127.0.0.`other`, called `rN`, whose routes it wants and that gets its routes.
+pub(crate) fn neighbor(number: u8, other: u8, port: u16) -> String {
+    format!(
+        "[[bgp.neighbor]]\nname = \"r{other}\"\naddress = \"127.0.0.{other}\"\nport = {port}\n\
+         local_address = \"127.0.0.{number}\"\nas = {}\nimport = \"accept\"\nexport = \"accept\"\n",
+        64500 + u32::from(other)
+    )
+}
