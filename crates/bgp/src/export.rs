@@ -27,7 +27,7 @@
 //! by a dump of what changed since.
 //!
 //! # What is missing
-//! MRAI (drivers flush when they like), prepending by control communities, aggregation. Routes that only changed
+//! MRAI (drivers flush when they like), aggregation. Routes that only changed
 //! in what is not sent (LOCAL_PREF towards another AS) are sent again.
 //!
 //! RFC 4271 (5, 9.1.3, 9.2), 4456, 4724, 4760, 5065, 6793, 7313, 7911, 7947, 8654, 8950, 9234.
@@ -41,6 +41,7 @@ mod queue;
 mod rules;
 mod view;
 
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -48,9 +49,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use thalweg_base::{IpPrefix, Prefix};
+use thalweg_wire::bgp::Family;
 
 pub use audience::{Audience, PeerSet};
-pub use dump::{Dump, DumpKind, DumpProgress};
+pub use dump::{Dump, DumpKind, DumpProgress, Earlier};
 pub use log::{Chunk, GroupLog, LogCounters, Segment, Versions, earliest, is_later};
 pub use member::{GATHER_BYTES_MAX, Member, MemberState, SLICES_MAX};
 pub use view::{ExportLimits, ExportView, NextHopRule, RouteServerRules};
@@ -84,6 +86,9 @@ pub struct GroupCounters {
     pub changes: u64,
     /// UPDATE messages encoded, dumps not counted.
     pub messages: u64,
+    /// Routes withdrawn or never announced because their attributes do not fit into a message, each time they
+    /// changed; dumps not counted.
+    pub too_long: u64,
     /// What became of the log.
     pub log: LogCounters,
 }
@@ -106,6 +111,13 @@ pub struct UpdateGroup {
     changes: u64,
     had: Vec<Exported>,
     gets: Vec<Exported>,
+}
+
+/// A member on its way to another group.
+pub struct HandOver {
+    needs: DumpKind,
+    path_ids: [u32; 2],
+    gathered: member::Gathered,
 }
 
 /// Why a group cannot take another view.
@@ -160,7 +172,12 @@ impl UpdateGroup {
 
     /// What it has done.
     pub fn counters(&self) -> GroupCounters {
-        GroupCounters { changes: self.changes, messages: self.encoder.messages, log: self.log.counters() }
+        GroupCounters {
+            changes: self.changes,
+            messages: self.encoder.messages,
+            too_long: self.rules.too_long,
+            log: self.log.counters(),
+        }
     }
 
     /// Adds a member, from now on; give it an [`DumpKind::Initial`] dump for what was before.
@@ -173,6 +190,35 @@ impl UpdateGroup {
             old.clear_sets();
         }
         Member::new(peer, self.log.clone())
+    }
+
+    /// What a member takes along to another group: give it to [`Self::join_from`] there, then let the member leave
+    /// here. In this order shards keep what the member still has to be told of. Nothing may be gathered from the
+    /// old member in between. `wanted`: dumps that it was to be given and that did not begin.
+    pub fn hand_over(&self, member: &mut Member, wanted: &[DumpKind]) -> HandOver {
+        let (lag, under_way) = member.has();
+        let replaces = |kind: &DumpKind| matches!(kind, DumpKind::Replace { .. });
+        let known = self.old_rules.is_none() && !lag.by_old_view && !wanted.iter().any(replaces);
+        let others = wanted.iter().filter_map(DumpKind::since);
+        let since = others.fold(lag.since, |since, other| Arc::new(earliest(&since, &other)));
+        let earlier = Earlier::of(known.then_some(&self.rules), under_way, wanted);
+        let largest = |family: Family| self.path_ids[family.index()].load(Ordering::Relaxed);
+        HandOver {
+            needs: DumpKind::Replace { since, earlier: Arc::new(earlier) },
+            path_ids: Family::ALL.map(largest),
+            gathered: member.hand_over(),
+        }
+    }
+
+    /// Adds a member of another group whose session goes on, in the middle of a message perhaps. It needs the dump
+    /// that [`Member::needs`] names.
+    pub fn join_from(&mut self, peer: PeerId, remote_as: u32, from: HandOver) -> Member {
+        let mut member = self.join(peer, remote_as);
+        for (mine, theirs) in self.path_ids.iter().zip(from.path_ids) {
+            mine.fetch_max(theirs, Ordering::Relaxed);
+        }
+        member.take_over(from.gathered, from.needs);
+        member
     }
 
     /// Removes a member; its [`Member`] is dropped by whoever has it.
@@ -242,10 +288,12 @@ impl UpdateGroup {
             return;
         }
         let rules = &mut self.rules;
+        let too_long = rules.too_long;
         let had = match old {
             Some(old) => rules.simple_audience(A::FAMILY, &old.attrs, old.peer, peers),
             None => AudienceCode::NOBODY,
         };
+        rules.too_long = too_long;
         let queue = A::queue(&mut self.queues);
         let mut pack = None;
         if let Some(new) = new {
@@ -282,7 +330,9 @@ impl UpdateGroup {
         peers: &PeerTable,
     ) {
         let (mut had, mut gets) = (std::mem::take(&mut self.had), std::mem::take(&mut self.gets));
+        let too_long = self.rules.too_long;
         exported(&mut self.rules, prefix, old.clone(), peers, &mut had);
+        self.rules.too_long = too_long;
         exported(&mut self.rules, prefix, new, peers, &mut gets);
         let mut earlier = Vec::new();
         if let Some(rules) = &mut self.old_rules {
@@ -327,7 +377,9 @@ impl UpdateGroup {
             for old in had.iter().filter(|out| out.path_id == path_id) {
                 let mut lost = old.offer.audience;
                 let same = |new: &&mut Exported| {
-                    new.path_id == path_id && new.attrs_id == old.attrs_id && new.source == old.source
+                    new.path_id == path_id
+                        && (new.attrs_id, new.source) == (old.attrs_id, old.source)
+                        && new.offer.origins == old.offer.origins
                 };
                 if !waits
                     && !whole
@@ -407,7 +459,8 @@ impl UpdateGroup {
             return Err(DifferentEncoding);
         }
         self.flush();
-        let new = self.rules.with_view(view);
+        let mut new = self.rules.with_view(view, self.rules.representative.clone());
+        new.too_long = self.rules.too_long;
         self.old_rules = Some(std::mem::replace(&mut self.rules, new));
         self.log.begin_view();
         for log in self.dumps.drain(..).filter_map(|log| log.upgrade()) {
@@ -443,16 +496,7 @@ impl UpdateGroup {
         let (mut had, mut gets) = (Vec::new(), Vec::new());
         exported(old_rules, prefix, paths.iter(), peers, &mut had);
         exported(&mut self.rules, prefix, paths.iter(), peers, &mut gets);
-        let (mut block, mut other) = (encode::Block::default(), encode::Block::default());
-        let same = had.len() == gets.len()
-            && had.iter().zip(&gets).all(|(old, new)| {
-                let (from, to) = (&old.offer, &new.offer);
-                encode::attributes(&old_rules.view, A::FAMILY, &from.attrs, from.origins, &mut block);
-                encode::attributes(&self.rules.view, A::FAMILY, &to.attrs, to.origins, &mut other);
-                old.path_id == new.path_id
-                    && block == other
-                    && old_rules.audiences.to_set(from.audience) == self.rules.audiences.to_set(to.audience)
-            });
+        let same = same_messages(old_rules, &had, &self.rules, &gets, A::FAMILY);
         if !same {
             let mut earlier = Vec::new();
             for out in &had {
@@ -475,6 +519,26 @@ impl UpdateGroup {
     }
 }
 
+/// Whether members are sent the same by both rules.
+fn same_messages(
+    old_rules: &Rules,
+    had: &[Exported],
+    rules: &Rules,
+    gets: &[Exported],
+    family: Family,
+) -> bool {
+    let (mut block, mut other) = (encode::Block::default(), encode::Block::default());
+    had.len() == gets.len()
+        && had.iter().zip(gets).all(|(old, new)| {
+            let (from, to) = (&old.offer, &new.offer);
+            encode::attributes(&old_rules.view, family, &from.attrs, from.origins, &mut block);
+            encode::attributes(&rules.view, family, &to.attrs, to.origins, &mut other);
+            old.path_id == new.path_id
+                && block == other
+                && old_rules.audiences.to_set(from.audience) == rules.audiences.to_set(to.audience)
+        })
+}
+
 /// The paths of a prefix that go out, and to whom: the best; or with add-path each of the first ranks; or for a
 /// route server the best that each client may have.
 fn exported<'a, A: NlriAddress>(
@@ -495,12 +559,21 @@ fn exported<'a, A: NlriAddress>(
             offer.audience = rules.audiences.and(left, offer.audience);
             left = rules.audiences.minus(left, offer.audience);
         }
-        offer.audience = rules.audiences.tidy(offer.audience);
-        if offer.audience == AudienceCode::NOBODY {
-            continue;
-        }
         let path_id = if add_path { path.local_id } else { 0 };
-        out.push(Exported { path_id, attrs_id: path.attrs.id(), source: path.peer, offer });
+        for (prepend, members) in std::mem::take(&mut offer.prepended) {
+            let mut part = offer.clone();
+            part.origins.prepend = prepend;
+            part.audience = rules.audiences.and(offer.audience, members);
+            offer.audience = rules.audiences.minus(offer.audience, part.audience);
+            part.audience = rules.audiences.tidy(part.audience);
+            if part.audience != AudienceCode::NOBODY {
+                out.push(Exported { path_id, attrs_id: path.attrs.id(), source: path.peer, offer: part });
+            }
+        }
+        offer.audience = rules.audiences.tidy(offer.audience);
+        if offer.audience != AudienceCode::NOBODY {
+            out.push(Exported { path_id, attrs_id: path.attrs.id(), source: path.peer, offer });
+        }
         if left == AudienceCode::NOBODY {
             break;
         }

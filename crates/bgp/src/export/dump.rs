@@ -27,8 +27,9 @@ use super::encode::{CHUNK_BYTES, Encoder, NlriAddress};
 use super::log::{Chunk, GroupLog, Versions, is_later};
 use super::queue::Queues;
 use super::rules::Rules;
-use super::{Exported, PathIds, exported};
-use crate::peer::PeerTable;
+use super::view::ExportView;
+use super::{Exported, PathIds, exported, same_messages};
+use crate::peer::{PeerInfo, PeerTable};
 use crate::route::{Chosen, RouteAddress};
 
 /// What a dump is for.
@@ -49,13 +50,52 @@ pub enum DumpKind {
         since: Arc<Versions>,
     },
     /// The members had the table by other rules (another group's): everything is announced, or withdrawn if it
-    /// does not go to them. Prefixes that went away after these versions are withdrawn too.
+    /// does not go to them. Prefixes that went away after these versions are withdrawn too. Where it is known what
+    /// members have, only differences go out.
     Replace {
         /// Up to where the members had everything.
         since: Arc<Versions>,
-        /// They had not got the whole table of their session yet: ends with End-of-RIB.
-        initial: bool,
+        /// What is known of those rules.
+        earlier: Arc<Earlier>,
     },
+}
+
+/// What members had before they came to their group. The default knows nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Earlier {
+    /// They had nothing but what these rules let out.
+    rules: Option<EarlierRules>,
+    /// The dump that was under way to them, whose end has to be said.
+    interrupted: Option<DumpKind>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct EarlierRules {
+    view: Arc<ExportView>,
+    representative: Arc<PeerInfo>,
+    /// They had all of it, not only a part.
+    complete: bool,
+}
+
+impl Earlier {
+    /// What a member has that leaves a group with these rules, with a dump under way or wanted.
+    pub(super) fn of(rules: Option<&Rules>, under_way: Option<DumpKind>, wanted: &[DumpKind]) -> Self {
+        let part = |kind: &DumpKind| !matches!(kind, DumpKind::CatchUp { .. });
+        let complete = !under_way.iter().chain(wanted).any(part);
+        let known = |rules: &Rules| EarlierRules {
+            view: rules.view.clone(),
+            representative: rules.representative.clone(),
+            complete,
+        };
+        let interrupted = match under_way {
+            Some(DumpKind::Replace { earlier, .. }) => earlier.interrupted.clone(),
+            other => other,
+        };
+        // A refresh that did not begin may begin later.
+        let initial = wanted.iter().any(DumpKind::is_initial).then_some(DumpKind::Initial);
+        let interrupted = initial.or(interrupted);
+        Self { rules: rules.map(known), interrupted }
+    }
 }
 
 impl DumpKind {
@@ -67,18 +107,33 @@ impl DumpKind {
         }
     }
 
-    /// What a member needs that was left out of such a dump.
-    /// Perhaps because the view was replaced, so catching up has to cover every prefix now.
+    /// Everything goes out that may differ from what a member had at these versions by unknown rules.
+    pub(super) fn replace_all(since: Arc<Versions>) -> Self {
+        Self::Replace { since, earlier: Arc::default() }
+    }
+
+    /// What a member needs that was left out of such a dump. Perhaps because the view was replaced, so catching up
+    /// has to cover every prefix now, and what the member has is neither the old nor the new.
     pub(super) fn again(&self) -> Self {
         match self {
-            Self::CatchUp { since } => Self::Replace { since: since.clone(), initial: false },
+            Self::CatchUp { since } => Self::replace_all(since.clone()),
+            Self::Replace { since, earlier } => {
+                let interrupted = earlier.interrupted.clone();
+                Self::Replace {
+                    since: since.clone(),
+                    earlier: Arc::new(Earlier { rules: None, interrupted }),
+                }
+            }
             _ => self.clone(),
         }
     }
 
     /// Whether End-of-RIB is at its end.
     pub fn is_initial(&self) -> bool {
-        matches!(self, Self::Initial | Self::Replace { initial: true, .. })
+        match self {
+            Self::Replace { earlier, .. } => earlier.interrupted == Some(Self::Initial),
+            kind => *kind == Self::Initial,
+        }
     }
 
     /// Whether routes of the family are in it.
@@ -89,6 +144,10 @@ impl DumpKind {
         }
     }
 }
+
+/// Less is not kept of a dump, so that a whole chunk, its last message and the lists of its segments are never too
+/// much for a reader that waits for them.
+const BYTES_MIN: usize = 4 * CHUNK_BYTES;
 
 /// What [`Dump::poll_chunk`] did, or waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,12 +166,15 @@ pub enum DumpProgress {
 pub struct Dump {
     kind: DumpKind,
     rules: Rules,
+    /// By which rules the members have what is not later than their versions.
+    earlier: Option<Rules>,
     routes_max: usize,
     queues: Queues,
     encoder: Encoder,
     log: Arc<GroupLog>,
     path_ids: Arc<PathIds>,
     outs: Vec<Exported>,
+    earlier_outs: Vec<Exported>,
     encoding: bool,
     scanned: bool,
     done: bool,
@@ -132,15 +194,27 @@ impl Dump {
         if let DumpKind::Refresh { family, enhanced: true } = kind {
             encoder.refresh(family, 1, &Audience::All);
         }
+        let earlier = match &kind {
+            DumpKind::Replace { earlier, .. } => earlier.rules.as_ref(),
+            _ => None,
+        };
+        // Of other encodings nothing is known to be the same.
+        let alike =
+            |view: &ExportView| view.codec == rules.view.codec && view.families == rules.view.families;
+        let earlier = earlier
+            .filter(|earlier| alike(&earlier.view))
+            .map(|earlier| rules.with_view(earlier.view.clone(), earlier.representative.clone()));
         Self {
+            earlier,
             kind,
             routes_max: routes_max.max(1),
             queues: Queues::new(false),
             encoder,
-            log: Arc::new(GroupLog::new(bytes_max.max(CHUNK_BYTES))),
+            log: Arc::new(GroupLog::new(bytes_max.max(BYTES_MIN))),
             rules,
             path_ids,
             outs: Vec::new(),
+            earlier_outs: Vec::new(),
             encoding: false,
             scanned: false,
             done: false,
@@ -166,6 +240,11 @@ impl Dump {
     /// Routes it was given.
     pub fn routes(&self) -> u64 {
         self.routes
+    }
+
+    /// Routes that did not go out because their attributes do not fit into a message.
+    pub fn too_long(&self) -> u64 {
+        self.rules.too_long
     }
 
     /// Whether it takes routes now. A scan's slice may be finished after it stopped to.
@@ -200,21 +279,17 @@ impl Dump {
         if !self.kind.has(family) || !self.rules.view.families[family.index()] {
             return;
         }
-        let since = |versions: &Versions| versions[family.index()].get(shard).copied().unwrap_or(0);
-        let withdraws = match &self.kind {
-            DumpKind::Initial | DumpKind::Refresh { .. } => false,
-            DumpKind::CatchUp { since: versions } => {
-                if !is_later(version, since(versions)) {
-                    return;
-                }
-                true
-            }
-            DumpKind::Replace { since: versions, .. } => {
-                if paths.is_empty() && !is_later(version, since(versions)) {
-                    return;
-                }
-                true
-            }
+        let is_new = |versions: &Versions| {
+            let since = versions[family.index()].get(shard).copied().unwrap_or(0);
+            is_later(version, since)
+        };
+        let (withdraws, known) = match &self.kind {
+            DumpKind::Initial | DumpKind::Refresh { .. } => (false, false),
+            DumpKind::CatchUp { since } if !is_new(since) => return,
+            DumpKind::CatchUp { .. } => (true, false),
+            DumpKind::Replace { since, .. } if is_new(since) => (true, false),
+            DumpKind::Replace { .. } if paths.is_empty() => return,
+            DumpKind::Replace { .. } => (true, self.earlier.is_some()),
         };
         self.routes += 1;
         let mut outs = std::mem::take(&mut self.outs);
@@ -222,9 +297,54 @@ impl Dump {
         for out in &outs {
             self.path_ids[family.index()].fetch_max(u32::from(out.path_id), Ordering::Relaxed);
         }
-        self.enter(prefix, &outs, withdraws);
+        if known {
+            self.replace(prefix, paths, &outs, peers);
+        } else {
+            self.enter(prefix, &outs, withdraws);
+        }
         outs.clear();
         self.outs = outs;
+    }
+
+    /// The prefix did not change since the members had everything by the earlier rules: only what differs goes out.
+    fn replace<A: NlriAddress>(
+        &mut self,
+        prefix: Prefix<A>,
+        paths: &[Chosen],
+        outs: &[Exported],
+        peers: &PeerTable,
+    ) {
+        let Some(earlier) = &mut self.earlier else { return };
+        let had = &mut self.earlier_outs;
+        had.clear();
+        exported(earlier, prefix, paths.iter(), peers, had);
+        let complete = match &self.kind {
+            DumpKind::Replace { earlier, .. } => earlier.rules.as_ref().is_some_and(|rules| rules.complete),
+            _ => false,
+        };
+        if had.is_empty() && outs.is_empty()
+            || complete && same_messages(earlier, had, &self.rules, outs, A::FAMILY)
+        {
+            had.clear();
+            return;
+        }
+        let (queue, audiences) = (A::queue(&mut self.queues), &mut self.rules.audiences);
+        let mut ids: Vec<u16> = had.iter().chain(outs).map(|out| out.path_id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        for path_id in ids {
+            let mut before = AudienceCode::NOBODY;
+            for old in had.iter().filter(|old| old.path_id == path_id) {
+                let members = audiences.code(earlier.audiences.to_set(old.offer.audience));
+                before = audiences.or(before, members);
+            }
+            let entry = queue.enter(prefix, path_id, before, audiences);
+            for out in outs.iter().filter(|out| out.path_id == path_id) {
+                let pack = queue.pack(&out.offer.attrs, out.offer.origins, out.offer.audience);
+                queue.assign(entry, pack);
+            }
+        }
+        had.clear();
     }
 
     /// All slices of all shards were there.
@@ -253,6 +373,9 @@ impl Dump {
         if written {
             self.encoding = false;
             self.rules.clear_sets();
+            if let Some(earlier) = &mut self.earlier {
+                earlier.clear_sets();
+            }
             if self.scanned {
                 self.write_end();
                 self.done = true;
@@ -268,15 +391,19 @@ impl Dump {
     }
 
     fn write_end(&mut self) {
-        match self.kind {
-            DumpKind::Initial | DumpKind::Replace { initial: true, .. } => {
+        let kind = match &self.kind {
+            DumpKind::Replace { earlier, .. } => earlier.interrupted.clone(),
+            kind => Some(kind.clone()),
+        };
+        match kind {
+            Some(DumpKind::Initial) => {
                 for family in Family::ALL {
                     if self.rules.view.families[family.index()] {
                         self.encoder.end_of_rib(family, &Audience::All);
                     }
                 }
             }
-            DumpKind::Refresh { family, enhanced: true } => {
+            Some(DumpKind::Refresh { family, enhanced: true }) => {
                 self.encoder.refresh(family, 2, &Audience::All);
             }
             _ => {}

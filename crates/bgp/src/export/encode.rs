@@ -25,6 +25,8 @@ const TRANSITIVE: u8 = code::FLAG_TRANSITIVE;
 const HEADER: usize = 19;
 /// Header and the lengths of withdrawn routes and attributes.
 const FIXED: usize = HEADER + 4;
+/// MP_UNREACH_NLRI before its prefixes, its header's length being two.
+const MP_UNREACH: usize = 4 + 3;
 const UPDATE: u8 = 2;
 
 /// A chunk is closed when it has this many bytes.
@@ -73,7 +75,7 @@ pub(super) fn attributes(
     let out = &mut block.bytes;
     out.clear();
     out.extend_from_slice(&[TRANSITIVE, code::ORIGIN, 1, attrs.origin as u8]);
-    let path_needs_four = as_path(view, attrs, out);
+    let path_needs_four = as_path(view, attrs, origins.prepend, out);
     block.next_hop_length = 0;
     match rules::next_hop(view, family, attrs, origins) {
         Some(NextHop::V4(address)) => {
@@ -243,7 +245,7 @@ impl Rest<'_> {
     fn add_four_octet(&self, out: &mut Vec<u8>) {
         if self.path_needs_four {
             let mut whole = Vec::new();
-            path_value(self.view, self.attrs, &mut whole);
+            path_value(self.view, self.attrs, self.origins.prepend, &mut whole);
             let mut value = Vec::with_capacity(whole.len());
             for segment in AsPath::new(&whole).segments().filter(|each| !each.kind.is_confederation()) {
                 value.extend_from_slice(&[segment.kind as u8, segment.asns().len() as u8]);
@@ -274,8 +276,9 @@ impl Rest<'_> {
     fn write_large_communities(&self, each: Attribute<'_>, out: &mut Vec<u8>) {
         let Some(asn) = self.view.route_server.and_then(|rules| rules.control_as) else { return };
         let kept = each.value.as_chunks::<12>().0.iter().filter(|twelve| {
-            let control = twelve[..4] == asn.to_be_bytes() && twelve[4..7] == [0; 3] && twelve[7] <= 1;
-            !control
+            let [function, ..] = twelve[4..8].as_chunks::<4>().0 else { return true };
+            let function = u32::from_be_bytes(*function);
+            twelve[..4] != asn.to_be_bytes() || !rules::is_control_function(function)
         });
         let value: Vec<u8> = kept.flatten().copied().collect();
         if !value.is_empty() {
@@ -314,7 +317,7 @@ fn write_header(flags: u8, code: u8, length: usize, out: &mut Vec<u8>) {
 }
 
 /// Writes AS_PATH. Whether it has numbers that two octets could not hold, where they are to.
-fn as_path(view: &ExportView, attrs: &Attrs, out: &mut Vec<u8>) -> bool {
+fn as_path(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) -> bool {
     let old = attrs.as_path().value();
     let external = view.kind == PeerKind::External;
     let plain = external
@@ -335,7 +338,7 @@ fn as_path(view: &ExportView, attrs: &Attrs, out: &mut Vec<u8>) -> bool {
         return false;
     }
     let mut value = Vec::with_capacity(old.len() + 8);
-    path_value(view, attrs, &mut value);
+    path_value(view, attrs, prepend, &mut value);
     if view.codec.four_octet_as {
         write_attribute(TRANSITIVE, code::AS_PATH, &value, out);
         return false;
@@ -353,13 +356,17 @@ fn as_path(view: &ExportView, attrs: &Attrs, out: &mut Vec<u8>) -> bool {
     needs_four
 }
 
-/// The path as it goes out, in four octets.
-fn path_value(view: &ExportView, attrs: &Attrs, out: &mut Vec<u8>) {
+/// The path as it goes out, in four octets. A route server prepends the AS of the
+/// client that sent the route.
+fn path_value(view: &ExportView, attrs: &Attrs, prepend: u8, out: &mut Vec<u8>) {
     let path = attrs.as_path();
-    let (prepend, kind) = match view.kind {
-        PeerKind::External => (view.route_server.is_none(), SegmentKind::Sequence),
-        PeerKind::Confederation => (true, SegmentKind::ConfederationSequence),
-        PeerKind::Internal | PeerKind::InternalClient => (false, SegmentKind::Sequence),
+    let (count, asn, kind) = match view.kind {
+        PeerKind::External if view.route_server.is_some() => {
+            (prepend, attrs.neighbor_as, SegmentKind::Sequence)
+        }
+        PeerKind::External => (1, view.local_as, SegmentKind::Sequence),
+        PeerKind::Confederation => (1, view.local_as, SegmentKind::ConfederationSequence),
+        PeerKind::Internal | PeerKind::InternalClient => (0, view.local_as, SegmentKind::Sequence),
     };
     if view.kind == PeerKind::External {
         for segment in path.segments().filter(|each| !each.kind.is_confederation()) {
@@ -372,16 +379,20 @@ fn path_value(view: &ExportView, attrs: &Attrs, out: &mut Vec<u8>) {
     } else {
         out.extend_from_slice(path.value());
     }
-    if !prepend {
-        return;
+    for _ in 0..count {
+        prepend_one(asn, kind, out);
     }
+}
+
+/// Into the first segment where it fits, else into a new one.
+fn prepend_one(asn: u32, kind: SegmentKind, out: &mut Vec<u8>) {
     match out.first_chunk::<2>() {
         Some(&[first, count]) if first == kind as u8 && count < u8::MAX => {
             out[1] = count + 1;
-            out.splice(2..2, view.local_as.to_be_bytes());
+            out.splice(2..2, asn.to_be_bytes());
         }
         _ => {
-            let [a, b, c, d] = view.local_as.to_be_bytes();
+            let [a, b, c, d] = asn.to_be_bytes();
             out.splice(0..0, [kind as u8, 1, a, b, c, d]);
         }
     }
@@ -448,8 +459,12 @@ pub(super) type Written = (Box<[u8]>, Box<[Segment]>);
 
 /// Writes messages, one after the other, and remembers whom they are for.
 pub(super) struct Encoder {
-    buffer: Box<[u8]>,
+    /// Grows with what is written and becomes the chunk, so that an idle encoder holds none: there may be
+    /// hundreds of groups.
+    buffer: Vec<u8>,
     at: usize,
+    /// The last chunk was a full one: the next may be too.
+    busy: bool,
     segments: Vec<Segment>,
     limit: usize,
     add_path: [bool; 2],
@@ -459,9 +474,8 @@ pub(super) struct Encoder {
 
 impl Encoder {
     pub(super) fn new(codec: Codec, limit: usize) -> Self {
-        let buffer = vec![0; CHUNK_BYTES + MESSAGE_MAX + 2 * SLACK].into();
         let add_path = codec.add_path_send;
-        Self { buffer, at: 0, segments: Vec::new(), limit, add_path, messages: 0 }
+        Self { buffer: Vec::new(), at: 0, busy: false, segments: Vec::new(), limit, add_path, messages: 0 }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -473,9 +487,46 @@ impl Encoder {
         if self.at == 0 {
             return None;
         }
-        let bytes: Box<[u8]> = self.buffer[..self.at].into();
+        self.busy = self.is_full();
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.truncate(self.at);
         self.at = 0;
-        Some((bytes, std::mem::take(&mut self.segments).into()))
+        Some((bytes.into(), std::mem::take(&mut self.segments).into()))
+    }
+
+    /// Octets held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Makes room for a message of this many octets, or as many as messages have.
+    #[inline]
+    fn reserve(&mut self, octets: usize) {
+        let needed = self.at + octets.min(self.limit) + 2 * SLACK;
+        if self.buffer.len() < needed {
+            self.grow(needed);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, needed: usize) {
+        let most = CHUNK_BYTES + self.limit + 2 * SLACK;
+        let length = if self.busy { most } else { (2 * self.buffer.len()).min(most) };
+        let length = length.max(needed);
+        if self.buffer.is_empty() {
+            // Comes zeroed from the allocator, at no cost where it is large.
+            self.buffer = vec![0; length];
+        } else {
+            self.buffer.resize(length, 0);
+        }
+    }
+
+    /// Octets that these prefixes take at most.
+    #[inline]
+    fn octets_max<A: NlriAddress>(prefixes: &impl Iterator<Item = Nlri<A>>) -> usize {
+        let each = if A::FAMILY == Family::Ipv4 { 9 } else { 21 };
+        prefixes.size_hint().1.map_or(usize::MAX, |count| count.saturating_mul(each))
     }
 
     /// One message that announces prefixes, as many of them as it holds.
@@ -486,6 +537,8 @@ impl Encoder {
         audience: &Audience,
     ) {
         let start = self.at;
+        let attributes = block.bytes.len() + block.mp_overhead();
+        self.reserve((FIXED + attributes).saturating_add(Self::octets_max(prefixes)));
         self.begin();
         self.at += 2;
         let attributes = self.at;
@@ -519,6 +572,7 @@ impl Encoder {
         audience: &Audience,
     ) {
         let start = self.at;
+        self.reserve((FIXED + MP_UNREACH).saturating_add(Self::octets_max(prefixes)));
         self.begin();
         let end = start + self.limit;
         if A::FAMILY == Family::Ipv4 {
@@ -539,6 +593,7 @@ impl Encoder {
     /// End-of-RIB (RFC 4724 section 2).
     pub(super) fn end_of_rib(&mut self, family: Family, audience: &Audience) {
         let start = self.at;
+        self.reserve(FIXED + MP_UNREACH);
         self.begin();
         self.put(&[0, 0]);
         if family == Family::Ipv6 {
@@ -553,6 +608,7 @@ impl Encoder {
     pub(super) fn refresh(&mut self, family: Family, subtype: u8, audience: &Audience) {
         let start = self.at;
         let (afi, safi) = family.afi_safi();
+        self.reserve(FIXED);
         self.put(&[0xff; 16]);
         self.put(&[0, 23, 5]);
         self.put(&afi.to_be_bytes());

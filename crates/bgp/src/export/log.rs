@@ -264,20 +264,22 @@ impl GroupLog {
         }
     }
 
-    /// Versions up to which the follower has everything.
-    pub(super) fn since(&self, peer: PeerId) -> Arc<Versions> {
+    /// Up to which versions a follower has everything that has read all before chunk `place`, and whether it may
+    /// have routes by an old view.
+    pub(super) fn has(&self, peer: PeerId, place: u64) -> Lag {
         let inner = self.lock();
-        match inner.followers.get(&peer) {
-            Some(Place::Lagging(lag)) => lag.since.clone(),
-            Some(Place::At(place)) => match place.checked_sub(inner.base + 1) {
-                None => inner.base_versions.clone(),
-                Some(before) => {
-                    let kept = inner.chunks.get(before as usize);
-                    kept.map_or_else(|| inner.versions.clone(), |kept| kept.chunk.versions.clone())
-                }
-            },
-            None => Arc::default(),
+        if let Some(Place::Lagging(lag)) = inner.followers.get(&peer) {
+            return lag.clone();
         }
+        let since = match place.checked_sub(inner.base) {
+            None | Some(0) if !inner.chunks.is_empty() => inner.base_versions.clone(),
+            Some(more @ 1..) => match inner.chunks.get(more as usize - 1) {
+                Some(kept) if place < inner.end() => kept.chunk.versions.clone(),
+                _ => inner.versions.clone(),
+            },
+            _ => inner.versions.clone(),
+        };
+        Lag { since, by_old_view: place < inner.view_until }
     }
 
     /// The group's view is being replaced: what that adds is no matter of versions.

@@ -15,7 +15,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use super::dump::DumpKind;
-use super::log::{Chunk, Found, GroupLog, Versions, earliest};
+use super::log::{Chunk, Found, GroupLog, Lag};
 use crate::peer::PeerId;
 
 /// The most that is gathered at once; more would only keep chunks from being dropped.
@@ -43,6 +43,9 @@ pub struct Member {
     needs: Option<DumpKind>,
     gathered: VecDeque<Piece>,
 }
+
+/// What is still to be written when a member leaves for another group.
+pub(super) struct Gathered(VecDeque<Piece>);
 
 /// Bytes of a chunk that go out.
 struct Piece {
@@ -80,6 +83,30 @@ impl Member {
         log.follow(self.peer);
         self.dump = Some((Cursor::at_end(log), kind));
         self.needs = None;
+    }
+
+    /// What it has, for another group: up to which versions everything, whether perhaps by an old view, and the
+    /// dump that was under way or needed.
+    pub(super) fn has(&self) -> (Lag, Option<DumpKind>) {
+        let mut lag = self.log.log.has(self.peer, self.log.place);
+        let dump = self.dump.as_ref().map(|(_, kind)| kind).or(self.needs.as_ref()).cloned();
+        if let Some(since) = dump.as_ref().and_then(DumpKind::since) {
+            lag.since = since;
+        }
+        lag.by_old_view |= matches!(dump, Some(DumpKind::Replace { .. }));
+        (lag, dump)
+    }
+
+    /// What was gathered and not yet written goes out by the other group's member, so that no message is cut.
+    pub(super) fn hand_over(&mut self) -> Gathered {
+        Gathered(std::mem::take(&mut self.gathered))
+    }
+
+    /// Goes on where a member of another group stopped, with this dump first.
+    pub(super) fn take_over(&mut self, gathered: Gathered, needs: DumpKind) {
+        self.gathered = gathered.0;
+        self.hold_floor(&needs);
+        self.needs = Some(needs);
     }
 
     /// The log goes on from its end: what came before is in the dump.
@@ -150,20 +177,6 @@ impl Member {
         !self.gathered.is_empty()
     }
 
-    /// Up to which versions it has everything, once what was gathered is written.
-    pub fn since(&self) -> Arc<Versions> {
-        let log = self.log.log.since(self.peer);
-        let dumped = self.dump.as_ref().and_then(|(_, kind)| kind.since());
-        let needed = self.needs.as_ref().and_then(DumpKind::since);
-        let others = [dumped, needed].into_iter().flatten();
-        others.fold(log, |since, other| Arc::new(earliest(&since, &other)))
-    }
-
-    /// The dump that is under way to it or that it needs instead.
-    pub fn unfinished(&self) -> Option<&DumpKind> {
-        self.dump.as_ref().map(|(_, kind)| kind).or(self.needs.as_ref())
-    }
-
     /// How it is doing.
     pub fn state(&self) -> MemberState {
         if self.needs.is_some() {
@@ -190,7 +203,7 @@ impl Member {
     fn lagging(&self) -> Option<DumpKind> {
         let lag = self.log.log.lag(self.peer)?;
         Some(match lag.by_old_view {
-            true => DumpKind::Replace { since: lag.since, initial: false },
+            true => DumpKind::replace_all(lag.since),
             false => DumpKind::CatchUp { since: lag.since },
         })
     }

@@ -107,6 +107,12 @@ impl<A: NlriAddress> Queue<A> {
         }
     }
 
+    /// Entries it has room for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.capacity().max(self.index.capacity()).max(self.order.capacity())
+    }
+
     /// The entry of a prefix, if it is there.
     #[inline]
     pub(super) fn find(&self, prefix: Prefix<A>, path_id: u16) -> Option<u32> {
@@ -334,7 +340,10 @@ impl<A: NlriAddress> Queue<A> {
         false
     }
 
+    /// Empty again. What was needed for many more than this time is given back: there may be hundreds of groups.
     fn clear(&mut self) {
+        const KEPT: usize = 256;
+        let (used, packs) = (self.entries.len(), self.packs.len());
         self.entries.clear();
         self.index.clear();
         self.packs.clear();
@@ -344,6 +353,18 @@ impl<A: NlriAddress> Queue<A> {
         self.order.clear();
         self.last = None;
         self.phase = Phase::Collecting;
+        if self.entries.capacity() > 8 * used.max(KEPT) {
+            self.entries.shrink_to(2 * used);
+            self.index.shrink_to(2 * used, |_| 0);
+            self.withdrawals.shrink_to(2 * used);
+            self.order.shrink_to(2 * used);
+        }
+        if self.packs.capacity() > 8 * packs.max(KEPT) {
+            self.packs.shrink_to(2 * packs);
+            self.pack_table.shrink_to(2 * packs, |_| 0);
+            self.more.shrink_to(2 * used);
+            self.ranks.shrink_to(2 * packs);
+        }
     }
 }
 

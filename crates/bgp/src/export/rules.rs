@@ -28,6 +28,8 @@ pub(super) struct Origins {
     pub(super) router_id: Ipv4Addr,
     /// What policy decided beyond attributes.
     pub(super) changed: Marks,
+    /// How often a route server prepends the first AS of the path.
+    pub(super) prepend: u8,
 }
 
 /// [`Changed`], small and comparable.
@@ -62,6 +64,17 @@ pub(super) struct Offer {
     pub(super) origins: Origins,
     /// Who may have it.
     pub(super) audience: AudienceCode,
+    /// For whom among them it is prepended how often (route server).
+    pub(super) prepended: Vec<(u8, AudienceCode)>,
+}
+
+/// What becomes of a route.
+#[derive(Clone, Debug)]
+enum Judgement {
+    Goes(Offer),
+    Stays,
+    /// Its attributes leave no room for a prefix.
+    TooLong,
 }
 
 /// What is known of the neighbour that sent a route, looked up once for a run of routes.
@@ -77,7 +90,7 @@ struct Source {
 pub(super) struct Rules {
     pub(super) view: Arc<ExportView>,
     /// Stands for all members where a policy asks who the neighbour is.
-    representative: Arc<PeerInfo>,
+    pub(super) representative: Arc<PeerInfo>,
     pub(super) audiences: Audiences,
     /// Members by AS number, for control communities.
     members_by_as: Vec<(u32, PeerId)>,
@@ -90,10 +103,12 @@ pub(super) struct Rules {
     interner: Interner,
     /// Offers by attributes and source, where they hold for every prefix.
     memo: Memo,
+    /// Routes kept back because their attributes do not fit into a message.
+    pub(super) too_long: u64,
 }
 
 /// Keys hold an address, so the set that has it is kept with the answer.
-type Memo = HashMap<(Family, usize, PeerId), (AttrRef, Option<Offer>), FixedState>;
+type Memo = HashMap<(Family, usize, PeerId), (AttrRef, Judgement), FixedState>;
 
 /// More offers are not remembered.
 const MEMO_MAX: usize = 16_384;
@@ -115,6 +130,7 @@ impl Rules {
             edit: AttrsBuilder::default(),
             interner: Interner::new(0x7e57),
             memo: HashMap::with_hasher(FixedState::default()),
+            too_long: 0,
             view,
         }
     }
@@ -129,8 +145,8 @@ impl Rules {
     }
 
     /// Other rules for the same members.
-    pub(super) fn with_view(&self, view: Arc<ExportView>) -> Self {
-        let mut rules = Self::new(view, self.representative.clone());
+    pub(super) fn with_view(&self, view: Arc<ExportView>, representative: Arc<PeerInfo>) -> Self {
+        let mut rules = Self::new(view, representative);
         self.members_by_as.iter().for_each(|&(remote_as, peer)| rules.join(peer, remote_as));
         rules
     }
@@ -138,7 +154,11 @@ impl Rules {
     /// Forgets sets and offers, when no queue holds a code of them any more.
     pub(super) fn clear_sets(&mut self) {
         self.audiences.clear_sets();
+        let used = self.memo.len();
         self.memo.clear();
+        if self.memo.capacity() > 8 * used.max(128) {
+            self.memo.shrink_to(2 * used);
+        }
     }
 
     pub(super) fn join(&mut self, peer: PeerId, remote_as: u32) {
@@ -171,7 +191,12 @@ impl Rules {
         self.source.get_or_insert_with(|| Source {
             peer,
             info: None,
-            origins: Origins { kind: None, router_id: Ipv4Addr::UNSPECIFIED, changed: Marks::default() },
+            origins: Origins {
+                kind: None,
+                router_id: Ipv4Addr::UNSPECIFIED,
+                changed: Marks::default(),
+                prepend: 0,
+            },
             blocked: false,
         })
     }
@@ -182,7 +207,12 @@ impl Rules {
         let router_id = info.as_ref().map_or(Ipv4Addr::UNSPECIFIED, |info| info.router_id);
         // RFC 4456 section 6: from a client to everybody, from another internal neighbour to clients only.
         let blocked = kind == Some(PeerKind::Internal) && self.view.kind == PeerKind::Internal;
-        Source { peer, info, origins: Origins { kind, router_id, changed: Marks::default() }, blocked }
+        Source {
+            peer,
+            info,
+            origins: Origins { kind, router_id, changed: Marks::default(), prepend: 0 },
+            blocked,
+        }
     }
 
     /// The quick answer, right where [`Self::simple`] holds: who may have the route, [`AudienceCode::NOBODY`] for
@@ -204,6 +234,7 @@ impl Rules {
             return AudienceCode::NOBODY;
         }
         if !self.fits(family, attrs, origins) {
+            self.too_long += 1;
             return AudienceCode::NOBODY;
         }
         AudienceCode::all_except(peer)
@@ -219,17 +250,30 @@ impl Rules {
         peers: &PeerTable,
     ) -> Option<Offer> {
         if self.view.policy.depends_on_prefix() {
-            return self.judge(family, prefix, attrs, peer, peers);
+            let judgement = self.judge(family, prefix, attrs, peer, peers);
+            return self.count(judgement);
         }
         let key = (family, attrs.id(), peer);
-        if let Some((_, offer)) = self.memo.get(&key) {
-            return offer.clone();
+        if let Some((_, judgement)) = self.memo.get(&key) {
+            let judgement = judgement.clone();
+            return self.count(judgement);
         }
-        let offer = self.judge(family, prefix, attrs, peer, peers);
+        let judgement = self.judge(family, prefix, attrs, peer, peers);
         if self.memo.len() < MEMO_MAX {
-            self.memo.insert(key, (attrs.clone(), offer.clone()));
+            self.memo.insert(key, (attrs.clone(), judgement.clone()));
         }
-        offer
+        self.count(judgement)
+    }
+
+    fn count(&mut self, judgement: Judgement) -> Option<Offer> {
+        match judgement {
+            Judgement::Goes(offer) => Some(offer),
+            Judgement::Stays => None,
+            Judgement::TooLong => {
+                self.too_long += 1;
+                None
+            }
+        }
     }
 
     fn judge(
@@ -239,30 +283,37 @@ impl Rules {
         attrs: &AttrRef,
         peer: PeerId,
         peers: &PeerTable,
-    ) -> Option<Offer> {
+    ) -> Judgement {
         let source = self.source(peer, peers).clone();
         if source.blocked || attrs.flags & self.reject_flags != 0 {
-            return None;
+            return Judgement::Stays;
         }
         if self.view.sender_loop_check && self.view.remote_as.is_some_and(|asn| attrs.path_contains(asn)) {
-            return None;
+            return Judgement::Stays;
         }
         let audience = self.controlled(attrs, AudienceCode::all_except(peer));
         if audience == AudienceCode::NOBODY {
-            return None;
+            return Judgement::Stays;
         }
+        let prepended = self.prepended(attrs);
         let context = RouteContext { prefix, peer: &self.representative, source: source.info.as_deref() };
         let mut origins = source.origins;
         let attrs = match self.view.policy.evaluate(&context, attrs, &mut self.edit) {
-            Outcome::Reject { .. } => return None,
+            Outcome::Reject { .. } => return Judgement::Stays,
             Outcome::Accept => attrs.clone(),
             Outcome::AcceptChanged(changed) => {
                 origins.changed = changed.into();
                 self.interner.intern(&mut self.edit)
             }
         };
-        self.next_hop(family, &attrs, origins)?;
-        self.fits(family, &attrs, origins).then_some(Offer { attrs, origins, audience })
+        if self.next_hop(family, &attrs, origins).is_none() {
+            return Judgement::Stays;
+        }
+        let longest = Origins { prepend: prepended.iter().map(|each| each.0).max().unwrap_or(0), ..origins };
+        if !self.fits(family, &attrs, longest) {
+            return Judgement::TooLong;
+        }
+        Judgement::Goes(Offer { attrs, origins, audience, prepended })
     }
 
     /// The next hop that goes out; `None`: the neighbours cannot be given any.
@@ -282,6 +333,31 @@ impl Rules {
         let mut block = encode::Block::default();
         encode::attributes(&self.view, family, attrs, origins, &mut block);
         block.message_length_min(family) <= limit
+    }
+
+    /// For whom control communities prepend, and how often.
+    fn prepended(&mut self, attrs: &Attrs) -> Vec<(u8, AudienceCode)> {
+        let Some(RouteServerRules { control_as: Some(asn), .. }) = self.view.route_server else {
+            return Vec::new();
+        };
+        if attrs.flags & flag::LARGE_COMMUNITIES == 0 || attrs.neighbor_as == 0 {
+            return Vec::new();
+        }
+        let times = |remote_as: u32| {
+            let mine = |each: &[u32; 3]| each[0] == asn && each[2] == remote_as;
+            let counts = attrs.large_communities().filter(mine).map(|each| each[1]);
+            counts.filter(|function| (101..=103).contains(function)).max().map_or(0, |it| it - 100)
+        };
+        let mut prepended = Vec::new();
+        for count in 1..=3u8 {
+            let members = self.members_by_as.iter();
+            let members: PeerSet =
+                members.filter(|each| times(each.0) == u32::from(count)).map(|each| each.1).collect();
+            if !members.is_empty() {
+                prepended.push((count, self.audiences.code(members)));
+            }
+        }
+        prepended
     }
 
     /// What control communities leave of an audience.
@@ -307,8 +383,14 @@ impl Rules {
     }
 }
 
+/// Whether large communities of a route server with this function are for it alone.
+pub(super) fn is_control_function(function: u32) -> bool {
+    matches!(function, 0 | 1 | 101..=103)
+}
+
 /// Control communities of a route: `0:X` and `RS:0:X` keep it from AS X, `0:RS` and `RS:0:0` from all;
-/// `RS:X` and `RS:1:X` are for AS X, and once there is one of these the others do not get it.
+/// `RS:X` and `RS:1:X` are for AS X, and once there is one of these the others do not get it. `RS:101:X`, `RS:102:X`
+/// and `RS:103:X` prepend the first AS of the path once, twice and three times towards AS X.
 #[derive(Debug, Default)]
 struct Control {
     denied: Vec<u32>,

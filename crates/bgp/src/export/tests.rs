@@ -2,9 +2,7 @@
 //! come, go and ask again; at the end each holds exactly what the final RIB says it should.
 
 mod attributes;
-mod world;
-
-use std::net::Ipv4Addr;
+mod limits;
 use std::sync::Arc;
 
 use thalweg_base::XorShift64Star;
@@ -12,20 +10,12 @@ use thalweg_wire::bgp::Codec;
 
 use super::*;
 use crate::peer::{PeerKind, Role};
-use world::World;
+use testing::{Seen, World, external, route_server, tight};
 
-fn external() -> ExportView {
-    ExportView {
-        own_ipv4: Some(Ipv4Addr::new(192, 0, 2, 100)),
-        own_ipv6: Some("2001:db8::100".parse().unwrap()),
-        ..ExportView::new(PeerKind::External, 65_000)
-    }
-}
-
-fn run_all(view: &ExportView, seeds: std::ops::Range<u64>, limits: ExportLimits) -> world::Seen {
-    let mut seen = world::Seen::default();
+fn run_all(view: &ExportView, seeds: std::ops::Range<u64>, limits: ExportLimits) -> Seen {
+    let mut seen = Seen::default();
     for seed in seeds {
-        let mut world = World::new(view.clone(), limits, seed);
+        let mut world = World::new(std::slice::from_ref(view), limits, seed);
         let mut rng = XorShift64Star::new(seed + 1);
         for _ in 0..600 {
             world.step(&mut rng);
@@ -34,11 +24,6 @@ fn run_all(view: &ExportView, seeds: std::ops::Range<u64>, limits: ExportLimits)
         seen.add(&world.check());
     }
     seen
-}
-
-/// Everything overflows all the time: members lag, dumps are cut, queues are encoded early.
-fn tight() -> ExportLimits {
-    ExportLimits { log_bytes_max: 3_000, pending_max: 7, dump_routes_max: 9, dump_bytes_max: 1 }
 }
 
 #[test]
@@ -70,8 +55,7 @@ fn a_role_keeps_routes_of_customers_only() {
 
 #[test]
 fn route_server_clients_get_the_next_path_they_may_have() {
-    let rules = RouteServerRules { control_as: Some(65_000), ranks: 3, ..RouteServerRules::default() };
-    let view = ExportView { route_server: Some(rules), ..external() };
+    let view = ExportView { route_server: Some(route_server()), ..external() };
     let seen = run_all(&view, 0..25, tight());
     assert!(seen.routes > 100, "{seen:?}");
     run_all(&view, 100..110, ExportLimits::default());
@@ -95,7 +79,7 @@ fn a_replaced_view_leaves_what_the_new_one_says() {
         ExportView { next_hop: NextHopRule::Keep, ..external() },
     ];
     for seed in 0..20u64 {
-        let mut world = World::new(views[0].clone(), tight(), seed);
+        let mut world = World::new(&views[..1], tight(), seed);
         let mut rng = XorShift64Star::new(seed + 1);
         for step in 0..600usize {
             if step % 150 == 149 {
@@ -112,11 +96,82 @@ fn a_replaced_view_leaves_what_the_new_one_says() {
 /// share them.
 #[test]
 fn prefixes_with_equal_attributes_share_messages() {
-    let mut world = World::new(external(), ExportLimits::default(), 7);
+    let mut world = World::new(&[external()], ExportLimits::default(), 7);
     world.join_all();
     world.announce_many(3, 1_000);
-    let messages = world.group.counters().messages;
+    let messages = world.groups[0].counters().messages;
     assert!(messages <= 2, "{messages} messages");
     world.settle(&mut XorShift64Star::new(1));
     assert!(world.check().routes >= 1_000);
+}
+
+/// A policy that looks at prefixes: each is judged by itself, and attributes change for some.
+#[test]
+fn a_policy_may_look_at_prefixes() {
+    let view = ExportView { policy: Arc::new(testing::by_prefix()), ..external() };
+    assert!(run_all(&view, 0..15, tight()).routes > 50);
+    let view = ExportView { route_server: Some(route_server()), ..view };
+    assert!(run_all(&view, 20..30, tight()).routes > 50);
+}
+
+/// Members move between groups at any time, in the middle of messages and of dumps.
+#[test]
+fn members_that_move_hold_what_their_new_group_says() {
+    let codec = Codec { four_octet_as: true, add_path_send: [true; 2], ..Codec::default() };
+    let add_path = ExportView { codec, add_path_depth: [3; 2], ..external() };
+    let by_prefix = Arc::new(testing::by_prefix());
+    let pairs = [
+        [external(), ExportView { policy: by_prefix.clone(), ..external() }],
+        [ExportView { role: Some(Role::Peer), ..external() }, external()],
+        [ExportView { route_server: Some(route_server()), ..external() }, external()],
+        [add_path.clone(), ExportView { policy: by_prefix, ..add_path }],
+    ];
+    for (number, views) in pairs.iter().enumerate() {
+        for seed in 0..12u64 {
+            let mut world = World::new(views, tight(), seed);
+            let mut rng = XorShift64Star::new(seed * 4 + number as u64 + 1);
+            (0..600).for_each(|_| world.step(&mut rng));
+            world.settle(&mut rng);
+            world.check();
+        }
+    }
+}
+
+/// What members have already, or never had and do not get, is not sent to those that move.
+#[test]
+fn only_differences_go_to_members_that_move() {
+    let policy = Arc::new(testing::by_prefix());
+    let views = [external(), ExportView { policy, ..external() }, external()];
+    let mut world = World::new(&views, ExportLimits::default(), 7);
+    world.join_all();
+    world.announce_many(5, 30);
+    world.settle(&mut XorShift64Star::new(1));
+    for (to, news) in [(1, 22), (2, 22), (0, 0)] {
+        world.received = 0;
+        (0..4).for_each(|who| world.move_member(who, to));
+        world.settle(&mut XorShift64Star::new(1));
+        world.check();
+        // Prefixes 0 to 15 change their MED, 24 to 29 come and go, for four members.
+        assert_eq!(world.received, 4 * news);
+    }
+    // And nothing at all where neither view lets anything out.
+    let nothing =
+        |role| ExportView { policy: Arc::new(crate::policy::Policy::reject_all()), role, ..external() };
+    let mut world = World::new(&[nothing(None), nothing(Some(Role::Peer))], ExportLimits::default(), 7);
+    world.join_all();
+    world.announce_many(5, 30);
+    world.settle(&mut XorShift64Star::new(1));
+    (0..4).for_each(|who| world.move_member(who, 1));
+    world.settle(&mut XorShift64Star::new(1));
+    assert_eq!(world.received, 0);
+}
+
+/// What the fuzzer runs, with random recipes: views, moves and replaced views of all kinds.
+#[test]
+fn any_recipe_ends_right() {
+    let mut rng = XorShift64Star::new(11);
+    for length in 0..150 {
+        let recipe: Vec<u8> = (0..length * 10).map(|_| rng.below(256) as u8).collect();
+        testing::fuzz_one(&recipe);
+    }
 }

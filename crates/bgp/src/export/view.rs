@@ -163,7 +163,7 @@ pub struct ExportLimits {
     /// collected IPv4 route takes 24 bytes, an IPv6 one 48.
     pub dump_routes_max: usize,
     /// Bytes of a dump kept for the slower of its readers. When the fastest has read everything and no more may
-    /// be kept, the slowest are left behind and get a dump of their own later.
+    /// be kept, the slowest are left behind and get a dump of their own later. 256 KiB at least.
     pub dump_bytes_max: usize,
 }
 

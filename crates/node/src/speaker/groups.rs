@@ -51,32 +51,45 @@ impl Speaker {
         negotiated: &Negotiated,
         info: &Arc<PeerInfo>,
     ) -> Sending {
-        let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
-        let view = Arc::new(view_of(config, negotiated, info, policy));
-        let group = self.group_for(view, info, u64::from(config.timers.mrai_ms));
+        let group = self.group_of(config, negotiated, info);
         let member = group.lock().group.join(slot.id, info.remote_as);
         Sending { connection: negotiated.connection, group, member, wants: VecDeque::new(), moves: false }
     }
 
-    /// Moves a neighbour that is to be sent something else to its new group, unless something is gathered for it
-    /// and not written yet; then it is moved later. What it had been promised it still gets.
+    /// The group of those that are sent what this neighbour is to be sent, a member more in it.
+    fn group_of(
+        &self,
+        config: &NeighborConfig,
+        negotiated: &Negotiated,
+        info: &Arc<PeerInfo>,
+    ) -> Arc<GroupSlot> {
+        let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
+        let view = Arc::new(view_of(config, negotiated, info, policy));
+        self.group_for(view, info, u64::from(config.timers.mrai_ms))
+    }
+
+    /// Moves a neighbour that is to be sent something else to its new group. What it was being sent goes on there,
+    /// then what differs; what it had been promised it still gets.
     pub(super) fn regroup(&self, slot: &Arc<PeerSlot>, state: &mut PeerState) {
         let Some(negotiated) = state.negotiated.clone() else { return };
-        let ready = |sending: &mut Sending| sending.moves && !sending.member.has_gathered();
-        let Some(mut sending) = state.sending.take_if(ready) else { return };
-        let mut since = sending.member.since();
-        let mut promised = std::mem::take(&mut sending.wants);
-        promised.extend(sending.member.unfinished().cloned());
-        for each in promised.iter().filter_map(DumpKind::since) {
-            since = Arc::new(earliest(&since, &each));
-        }
-        let initial = promised.iter().any(DumpKind::is_initial);
-        self.leave_group(slot, sending);
+        let Some(mut old) = state.sending.take_if(|sending| sending.moves) else { return };
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
-        let mut sending = self.join_group(slot, &state.config, &negotiated, &info);
-        sending.want(DumpKind::Replace { since, initial });
+        let group = self.group_of(&state.config, &negotiated, &info);
+        if Arc::ptr_eq(&group, &old.group) {
+            group.members.fetch_sub(1, Ordering::AcqRel);
+            old.moves = false;
+            state.sending = Some(old);
+            return;
+        }
+        let mut promised: Vec<DumpKind> = std::mem::take(&mut old.wants).into();
+        let left = old.group.lock().group.hand_over(&mut old.member, &promised);
+        let member = group.lock().group.join_from(slot.id, info.remote_as, left);
+        let connection = old.connection;
+        self.leave_group(slot, old);
+        let needs = member.needs();
+        let mut sending = Sending { connection, group, member, wants: VecDeque::new(), moves: false };
         promised.retain(|kind| matches!(kind, DumpKind::Refresh { .. }));
-        promised.into_iter().for_each(|kind| sending.want(kind));
+        needs.into_iter().chain(promised).for_each(|kind| sending.want(kind));
         state.sending = Some(sending);
     }
 

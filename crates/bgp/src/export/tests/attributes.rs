@@ -22,7 +22,7 @@ fn route(edit: impl FnOnce(&mut AttrsBuilder)) -> AttrRef {
 }
 
 fn from(kind: PeerKind) -> Origins {
-    Origins { kind: Some(kind), router_id: Ipv4Addr::new(10, 0, 0, 9), changed: Marks::default() }
+    Origins { kind: Some(kind), router_id: Ipv4Addr::new(10, 0, 0, 9), changed: Marks::default(), prepend: 0 }
 }
 
 /// The attributes in hexadecimal, blanks between.
@@ -117,7 +117,7 @@ fn a_route_server_leaves_path_next_hop_and_med_and_takes_its_communities_out() {
     let view = ExportView { route_server: Some(rules), next_hop: NextHopRule::Keep, ..external() };
     let attrs = route(|builder| {
         builder.set_communities(&[64_601, 65_000 << 16 | 5, 0x0007_0007]).unwrap();
-        builder.set_large_communities(&[[65_000, 1, 3], [65_000, 7, 3]]).unwrap();
+        builder.set_large_communities(&[[65_000, 1, 3], [65_000, 7, 3], [65_000, 103, 3]]).unwrap();
     });
     assert_eq!(
         sent(&view, from(EXTERNAL), &attrs),
