@@ -21,7 +21,7 @@ use mio::{Interest, Registry, Token};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::PeerTable;
-use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, shard_of};
+use thalweg_bgp::route::{Change, RouteAddress, SHARDS, SharedChanges, shard_of};
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, RouterConfig};

@@ -109,10 +109,9 @@ impl Speaker {
 
     /// Applies work that no session brought.
     pub(super) fn apply_work(&self, work: &Work) {
-        let peers = self.peers();
         for (index, shard) in self.shards.iter().enumerate() {
             if work.routes.touches(index) {
-                shard.apply(index, work, &peers, |changes| self.deliver(changes));
+                shard.apply(index, work, || self.peers(), |changes| self.deliver(changes));
             }
         }
         self.wake();
