@@ -3,7 +3,7 @@
 //! Real shards are changed by six neighbours; two groups with different views turn that into messages; members read
 //! them at any speed, in any pieces, fall behind, come, go, move from one group to the other, and ask again. What
 //! arrives is parsed as a neighbour would, and may never be malformed. When all comes to rest, each member must
-//! hold exactly what the final RIB says it should by its group's view, as [`may_have`] defines it.
+//! hold exactly what the final RIB says it should by its group's view, as `may_have` defines it.
 
 #![allow(clippy::unwrap_used)] // Its own routes and views are good.
 
