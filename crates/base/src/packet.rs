@@ -46,6 +46,8 @@ impl PacketFlags {
     pub const NAT_OUT: u8 = 32;
     /// Addressed to a public address: NAT translates its destination.
     pub const NAT_IN: u8 = 64;
+    /// Denied by an access list that wants its sender told (ICMP: administratively prohibited).
+    pub const REJECT: u8 = 128;
 
     /// Whether all bits of `mask` are set.
     #[inline(always)]

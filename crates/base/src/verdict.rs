@@ -57,11 +57,19 @@ drop_reasons! {
     NeighbourUnresolved = 28, "neighbour-unresolved", "No MAC address is known for the next hop.";
     UnknownPort = 29, "unknown-port", "Arrived on a port the configuration does not name.";
     MtuExceeded = 30, "mtu-exceeded", "Larger than the egress port's MTU.";
+    AclDenied = 31, "acl-denied", "A rule of an access list denies it.";
+    ReversePath = 32, "reverse-path", "Its source is not reached by the port it came in by (RFC 3704).";
+    QueueFull = 33, "queue-full", "The queue of its class at the egress port is at its bound.";
+    QueueManaged = 34, "queue-managed", "Active queue management dropped it: its class has waited too long for too long.";
+    TransmitFailed = 35, "transmit-failed", "The egress port took no more frames, is down or is gone.";
+    HostQueueFull = 36, "host-queue-full", "More packets for the router itself, or about which it has to write, than it can keep up with.";
+    UnknownVlan = 37, "unknown-vlan", "A VLAN that no sub-interface of the port has.";
+    NatPortLimit = 38, "nat-port-limit", "Its subscriber uses all the public ports it may.";
 }
 
 impl DropReason {
     /// One more than the largest code: the size of a counter array indexed by code.
-    pub const CODES: usize = 31;
+    pub const CODES: usize = 39;
 
     /// The reason with this code.
     pub fn from_code(code: u8) -> Option<DropReason> {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use thalweg_base::{Prefix, XorShift64Star};
+use thalweg_base::{IpPrefix, Prefix, XorShift64Star};
 use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop, SegmentKind};
 use thalweg_bgp::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
-use thalweg_bgp::rib::{RibShard, ScanCursor, ShardConfig};
+use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatch, RouteBatchBuilder, SHARDS, WITHDRAWN};
 use thalweg_wire::bgp::{Family, attribute};
 
@@ -260,4 +260,41 @@ fn intern_hit(bencher: Bencher<'_, '_>) {
     bencher
         .counter(ItemsCount::new(held.len()))
         .bench_local(|| builders.iter_mut().map(|builder| interner.intern(builder).id() & 1).sum::<usize>());
+}
+
+/// A view of so many routes of others, a metric each, that has all neighbours' next hops.
+fn view(routes: usize) -> NextHopView {
+    let host = |n: u32| Prefix::new(0xc612_0001 + n, 32).ok().map(|prefix| (IpPrefix::V4(prefix), Some(n)));
+    let others = prefixes(routes).into_iter().zip(0..).map(|(prefix, n)| (IpPrefix::V4(prefix), Some(n)));
+    NextHopView::new(others.chain((0..10).filter_map(host)))
+}
+
+/// What it costs to reach a next hop, asked for ten of them in turn.
+#[divan::bench(args = [20, 10_000, 1_000_000])]
+fn next_hop_metric(bencher: Bencher<'_, '_>, routes: usize) {
+    let (interner, view) = (Interner::new(1), view(routes));
+    let sets: Vec<_> = (0..1000).map(|n| set(&interner, n * 7 % 10, n)).collect();
+    bencher
+        .counter(ItemsCount::new(sets.len()))
+        .bench_local(|| sets.iter().map(|attrs| u64::from(view.metric(attrs).unwrap_or(0))).sum::<u64>());
+}
+
+/// Deciding anew when next hops cost something else: so many prefixes with so many paths each.
+#[divan::bench(args = [(500_000, 1), (200_000, 2), (50_000, 10)], sample_count = 10)]
+fn reevaluate(bencher: Bencher<'_, '_>, (size, paths): (usize, u16)) {
+    let (interner, prefixes) = (Interner::new(1), prefixes(size));
+    let mut rib = filled(paths, &prefixes, &interner);
+    let views = [Arc::new(view(20)), Arc::new(NextHopView::default())];
+    let mut round = 0;
+    bencher.counter(ItemsCount::new(size)).bench_local(|| {
+        round += 1;
+        let mut changed = 0;
+        for shard in &mut rib.shards {
+            shard.set_next_hops(views[round % 2].clone());
+            let (mut cursor, mut changes) = (ScanCursor::START, Changes::default());
+            while !shard.reevaluate(Family::Ipv4, &mut cursor, 4096, &rib.peers, &mut changes) {}
+            changed += changes.v4.len();
+        }
+        changed
+    });
 }

@@ -134,13 +134,6 @@ impl PeerTable {
         self.peers[index] = Some(info);
     }
 
-    /// Forgets a neighbour.
-    pub fn remove(&mut self, id: PeerId) {
-        if let Some(slot) = self.peers.get_mut(id.index()) {
-            *slot = None;
-        }
-    }
-
     /// All of them, by place.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<PeerInfo>> {
         self.peers.iter().flatten()

@@ -44,6 +44,7 @@
 pub mod damping;
 pub mod decision;
 mod family;
+mod next_hops;
 mod paths;
 mod table;
 pub mod testing;
@@ -58,8 +59,9 @@ use crate::peer::{Millis, PeerId, PeerTable};
 use crate::route::{Changes, RouteAddress, RouteBatch};
 
 pub use damping::{DampedRoute, DampingConfig};
-pub use decision::{DecisionConfig, NextHopView, Step};
+pub use decision::{DecisionConfig, Step};
 pub use family::{FamilyRoutes, VERSION_AGE_MAX, is_newer};
+pub use next_hops::NextHopView;
 pub use view::{Explained, PathView, ScanCursor, ScannedRoute, Verdict};
 
 use decision::{Candidate, Decision};
@@ -389,7 +391,7 @@ impl RibShard {
                     }
                     _ => Verdict::Best,
                 };
-                Explained { path, verdict }
+                Explained { metric: self.next_hops.metric(path.attrs), path, verdict }
             })
             .collect()
     }

@@ -64,7 +64,11 @@ fn bed() -> &'static Bed {
         let routes = prefixes.iter().zip(ids.iter().cycle()).map(|(p, id)| (*p, *id));
         let fib4 = Fib4Writer::from_routes(routes).unwrap_or_else(|e| panic!("{e}"));
         let fib6 = Fib6Writer::new().unwrap_or_else(|e| panic!("{e}"));
-        let router = Router { fib4: Arc::clone(fib4.table()), fib6: Arc::clone(fib6.table()), next_hops };
+        let router = Router {
+            fib4: Arc::clone(fib4.table()),
+            fib6: Arc::clone(fib6.table()),
+            next_hops: next_hops.into(),
+        };
         Bed { router, prefixes }
     })
 }
@@ -112,7 +116,7 @@ fn each_batch(bencher: Bencher<'_, '_>, work: impl Fn(&mut Chunk, usize) + Sync)
 }
 
 fn ingress() -> Ingress {
-    Ingress { drop_martians: false, port_guess: PortGuess::default() }
+    Ingress { drop_martians: false, port_guess: PortGuess::default(), vlans: Default::default() }
 }
 
 #[divan::bench]

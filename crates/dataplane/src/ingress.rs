@@ -12,8 +12,12 @@
 //! A packet that the capture cut short (`wire_len` larger than the bytes at hand) is not malformed: its
 //! lengths are checked against the wire.
 //!
+//! VLAN tags (IEEE 802.1Q) are followed. On a port with sub-interfaces the tag says which of them the packet
+//! came in by; on others tags say nothing and up to two are skipped. See [`crate::vlan`].
+//!
 //! Missing: IPv4 options are passed through unexamined; tunnels are not looked into.
 
+use crate::vlan::VlanTable;
 use ipnet::IpNet;
 use std::hint::select_unpredictable;
 use std::net::IpAddr;
@@ -92,6 +96,8 @@ pub struct Ingress {
     pub drop_martians: bool,
     /// For packets whose port the source does not know.
     pub port_guess: PortGuess,
+    /// The sub-interfaces of ports.
+    pub vlans: VlanTable,
 }
 
 impl Ingress {
@@ -117,7 +123,7 @@ impl Ingress {
 
     #[inline(always)]
     fn validate(&self, packet: &mut Packet, frame: &[u8]) -> Result<(), DropReason> {
-        let (l3_offset, version) = link_layer(packet.link, frame)?;
+        let (l3_offset, version) = self.link_layer(packet, frame)?;
         packet.l3_offset = l3_offset as u16;
         let l3 = frame.get(l3_offset..).ok_or(DropReason::FrameTooShort)?;
         let wire_l3_len = (packet.wire_len as usize).max(frame.len()) - l3_offset;
@@ -209,61 +215,72 @@ impl Ingress {
         }
         if packet.port_in == UNKNOWN_PORT { Err(DropReason::UnknownPort) } else { Ok(()) }
     }
-}
 
-/// Where the IP header begins and which version the link layer promises.
-#[inline(always)]
-fn link_layer(link: LinkType, frame: &[u8]) -> Result<(usize, u8), DropReason> {
-    match link {
-        LinkType::Ethernet => {
-            let header: &[u8; 14] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
-            match be16(header, 12) {
-                ETHERTYPE_IPV4 => Ok((14, 4)),
-                ethertype => ethernet_beyond(ethertype, frame, 14),
+    /// Where the IP header begins and which version the link layer promises.
+    #[inline(always)]
+    fn link_layer(&self, packet: &mut Packet, frame: &[u8]) -> Result<(usize, u8), DropReason> {
+        match packet.link {
+            LinkType::Ethernet => {
+                let header: &[u8; 14] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+                match be16(header, 12) {
+                    ETHERTYPE_IPV4 => Ok((14, 4)),
+                    ethertype => self.ethernet_beyond(packet, ethertype, frame, 14),
+                }
             }
-        }
-        LinkType::RawIp => match frame.first().map(|b| b >> 4) {
-            Some(4) => Ok((0, 4)),
-            Some(6) => Ok((0, 6)),
-            Some(_) => Err(DropReason::IpVersion),
-            None => Err(DropReason::FrameTooShort),
-        },
-        LinkType::LinuxCooked => {
-            let header: &[u8; 16] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
-            ethernet_beyond(be16(header, 14), frame, 16)
-        }
-        LinkType::LinuxCooked2 => {
-            let header: &[u8; 20] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
-            ethernet_beyond(be16(header, 0), frame, 20)
-        }
-        LinkType::BsdLoopback => {
-            // The family is in the byte order of the machine that captured; all values fit one byte.
-            let family: &[u8; 4] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
-            match family[0] | family[3] {
-                2 => Ok((4, 4)),
-                24 | 28 | 30 => Ok((4, 6)),
-                _ => Err(DropReason::NotIp),
+            LinkType::RawIp => match frame.first().map(|b| b >> 4) {
+                Some(4) => Ok((0, 4)),
+                Some(6) => Ok((0, 6)),
+                Some(_) => Err(DropReason::IpVersion),
+                None => Err(DropReason::FrameTooShort),
+            },
+            LinkType::LinuxCooked => {
+                let header: &[u8; 16] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+                self.ethernet_beyond(packet, be16(header, 14), frame, 16)
             }
-        }
-        LinkType::Unsupported => Err(DropReason::UnsupportedLink),
-    }
-}
-
-/// Follows VLAN tags from the type field at the end of a link-layer header.
-fn ethernet_beyond(mut ethertype: u16, frame: &[u8], mut offset: usize) -> Result<(usize, u8), DropReason> {
-    for _ in 0..3 {
-        match ethertype {
-            ETHERTYPE_IPV4 => return Ok((offset, 4)),
-            ETHERTYPE_IPV6 => return Ok((offset, 6)),
-            ETHERTYPE_VLAN | ETHERTYPE_QINQ | ETHERTYPE_QINQ_OLD => {
-                let tag = frame.get(offset..offset + 4).ok_or(DropReason::FrameTooShort)?;
-                ethertype = u16::from_be_bytes([tag[2], tag[3]]);
-                offset += 4;
+            LinkType::LinuxCooked2 => {
+                let header: &[u8; 20] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+                self.ethernet_beyond(packet, be16(header, 0), frame, 20)
             }
-            _ => return Err(DropReason::NotIp),
+            LinkType::BsdLoopback => {
+                // The family is in the byte order of the machine that captured; all values fit one byte.
+                let family: &[u8; 4] = frame.first_chunk().ok_or(DropReason::FrameTooShort)?;
+                match family[0] | family[3] {
+                    2 => Ok((4, 4)),
+                    24 | 28 | 30 => Ok((4, 6)),
+                    _ => Err(DropReason::NotIp),
+                }
+            }
+            LinkType::Unsupported => Err(DropReason::UnsupportedLink),
         }
     }
-    Err(DropReason::VlanDepth)
+
+    /// Follows VLAN tags from the type field at the end of a link-layer header. A frame of another kind than
+    /// IP has its `l3_offset` set too, for the host (ARP).
+    fn ethernet_beyond(
+        &self,
+        packet: &mut Packet,
+        mut ethertype: u16,
+        frame: &[u8],
+        mut offset: usize,
+    ) -> Result<(usize, u8), DropReason> {
+        for _ in 0..3 {
+            match ethertype {
+                ETHERTYPE_IPV4 => return Ok((offset, 4)),
+                ETHERTYPE_IPV6 => return Ok((offset, 6)),
+                ETHERTYPE_VLAN | ETHERTYPE_QINQ | ETHERTYPE_QINQ_OLD => {
+                    let tag = frame.get(offset..offset + 4).ok_or(DropReason::FrameTooShort)?;
+                    packet.port_in = self.vlans.port_behind(packet.port_in, be16_at(tag, 0))?;
+                    ethertype = be16_at(tag, 2);
+                    offset += 4;
+                }
+                _ => {
+                    packet.l3_offset = offset as u16;
+                    return Err(DropReason::NotIp);
+                }
+            }
+        }
+        Err(DropReason::VlanDepth)
+    }
 }
 
 /// The checksum over a header of 20 bytes and its options, in native byte order: the sum of 16-bit words
@@ -457,6 +474,10 @@ fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
 #[inline(always)]
 fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn be16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 /// The address at `at` of an IPv6 header.

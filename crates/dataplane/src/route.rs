@@ -14,8 +14,9 @@
 
 use crate::ingress::be128;
 use crate::lpm::{Fib4, Fib6, Lpm, NEXT_HOP_MAX};
+use arc_swap::ArcSwap;
 use std::sync::Arc;
-use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet};
+use thalweg_base::{BATCH_PACKETS, Batch, DropReason, NO_PORT, Packet};
 
 /// What to do with a packet that matched a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,31 @@ pub enum Adjacency {
         /// Largest IP packet the port takes.
         mtu_bytes: u32,
     },
-    /// Dropped for this reason.
+    /// A neighbour or network on a port whose MAC address is not known yet: dropped as
+    /// `neighbour-unresolved`, for whoever resolves it.
+    Glean {
+        /// The port it is on.
+        port: u16,
+    },
+    /// An address of the router itself: dropped as `local`, for the host.
+    Local {
+        /// The port that has the address.
+        port: u16,
+    },
+    /// Dropped for this reason; leads nowhere.
     Drop(DropReason),
+}
+
+impl Adjacency {
+    /// The port behind which its stations are.
+    pub fn port(self) -> Option<u16> {
+        match self {
+            Adjacency::Forward { port, .. } | Adjacency::Glean { port } | Adjacency::Local { port } => {
+                Some(port)
+            }
+            Adjacency::Drop(_) => None,
+        }
+    }
 }
 
 /// An adjacency as the hot path reads it.
@@ -47,6 +71,12 @@ struct Rewrite {
 
 impl From<Adjacency> for Rewrite {
     fn from(adjacency: Adjacency) -> Self {
+        let dropped = |reason: DropReason, port: u16| Rewrite {
+            macs: [0; 12],
+            drop_code: reason as u8,
+            port,
+            mtu_bytes: 0,
+        };
         match adjacency {
             Adjacency::Forward { port, destination_mac, source_mac, mtu_bytes } => {
                 let mut macs = [0; 12];
@@ -54,9 +84,9 @@ impl From<Adjacency> for Rewrite {
                 macs[6..].copy_from_slice(&source_mac);
                 Rewrite { macs, drop_code: 0, port, mtu_bytes }
             }
-            Adjacency::Drop(reason) => {
-                Rewrite { macs: [0; 12], drop_code: reason as u8, port: thalweg_base::NO_PORT, mtu_bytes: 0 }
-            }
+            Adjacency::Glean { port } => dropped(DropReason::NeighbourUnresolved, port),
+            Adjacency::Local { port } => dropped(DropReason::Local, port),
+            Adjacency::Drop(reason) => dropped(reason, NO_PORT),
         }
     }
 }
@@ -68,16 +98,28 @@ struct Group {
     count: u32,
 }
 
+/// Which ports a group leads to, for packets that come from there.
+#[derive(Clone, Copy, Debug)]
+struct Leads {
+    /// The port of all its paths that have one, or of the first of them; [`NO_PORT`] if none has.
+    port: u16,
+    /// Whether others lead to other ports.
+    more: bool,
+    is_default: bool,
+}
+
 /// All next-hop groups. Id 0 is "no route".
 #[derive(Clone, Debug)]
 pub struct NextHops {
     groups: Vec<Group>,
     rewrites: Vec<Rewrite>,
+    /// By group. Apart from `groups`, which forwarding reads and this is not needed for.
+    leads: Vec<Leads>,
 }
 
 impl Default for NextHops {
     fn default() -> Self {
-        let mut hops = Self { groups: Vec::new(), rewrites: Vec::new() };
+        let mut hops = Self { groups: Vec::new(), rewrites: Vec::new(), leads: Vec::new() };
         hops.push(&[Adjacency::Drop(DropReason::NoRoute)]);
         hops
     }
@@ -100,7 +142,18 @@ impl NextHops {
         Some(self.push(paths))
     }
 
+    /// The same for the paths of a default route (of length zero). A group of its own, even if others have the
+    /// same paths: a reverse path check that disregards default routes knows them by it.
+    pub fn add_default(&mut self, paths: &[Adjacency]) -> Option<u16> {
+        let id = self.add(paths)?;
+        self.leads[usize::from(id)].is_default = true;
+        Some(id)
+    }
+
     fn push(&mut self, paths: &[Adjacency]) -> u16 {
+        let mut ports = paths.iter().filter_map(|path| path.port());
+        let port = ports.next().unwrap_or(NO_PORT);
+        self.leads.push(Leads { port, more: ports.any(|other| other != port), is_default: false });
         let group = Group { first: self.rewrites.len() as u32, count: paths.len() as u32 };
         self.rewrites.extend(paths.iter().map(|&a| Rewrite::from(a)));
         self.groups.push(group);
@@ -117,12 +170,68 @@ impl NextHops {
         self.groups.is_empty()
     }
 
+    /// Whether one of the group's paths leads out of `port`: whether a packet whose source the group is the
+    /// way to may have come in there. Networks and neighbours that are not resolved count, and the router's own
+    /// addresses; a blackhole leads nowhere.
+    #[inline(always)]
+    pub fn leads_out_of(&self, id: u16, port: u16) -> bool {
+        let leads = self.leads[usize::from(id)];
+        leads.port == port && port != NO_PORT || leads.more && self.any_path_by(id, port)
+    }
+
+    #[cold]
+    fn any_path_by(&self, id: u16, port: u16) -> bool {
+        let Group { first, count } = self.groups[usize::from(id)];
+        self.rewrites[first as usize..(first + count) as usize].iter().any(|path| path.port == port)
+    }
+
+    /// Whether the group leads out of any port, by a path of a default route only if `through_default`.
+    #[inline(always)]
+    pub fn leads_out(&self, id: u16, through_default: bool) -> bool {
+        let leads = self.leads[usize::from(id)];
+        leads.port != NO_PORT && (through_default || !leads.is_default)
+    }
+
     #[inline(always)]
     fn select(&self, id: u16, flow_hash: u32) -> &Rewrite {
-        let group = self.groups[usize::from(id)];
-        let member =
-            if group.count == 1 { 0 } else { ((u64::from(flow_hash) * u64::from(group.count)) >> 32) as u32 };
-        &self.rewrites[(group.first + member) as usize]
+        // A number that is not in the table means no route.
+        let group = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
+        &self.rewrites[(group.first + member(group.count, flow_hash)) as usize]
+    }
+
+    /// Which of `count` equal paths a flow takes.
+    pub fn member_of(count: usize, flow_hash: u32) -> usize {
+        member(count as u32, flow_hash) as usize
+    }
+}
+
+#[inline(always)]
+fn member(count: u32, flow_hash: u32) -> u32 {
+    if count == 1 { 0 } else { ((u64::from(flow_hash) * u64::from(count)) >> 32) as u32 }
+}
+
+/// The table of next hops as readers and its one writer share it: a snapshot, replaced as a whole.
+///
+/// Readers look up prefixes first and load the snapshot then; the writer publishes what a number means before the
+/// first prefix that leads to it. So a reader never meets a number that its snapshot does not know.
+#[derive(Clone, Debug, Default)]
+pub struct SharedNextHops(Arc<ArcSwap<NextHops>>);
+
+impl SharedNextHops {
+    /// Replaces the table.
+    pub fn publish(&self, hops: NextHops) {
+        self.0.store(Arc::new(hops));
+    }
+
+    /// The table now.
+    pub fn load(&self) -> Arc<NextHops> {
+        self.0.load_full()
+    }
+}
+
+impl From<NextHops> for SharedNextHops {
+    fn from(hops: NextHops) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(hops)))
     }
 }
 
@@ -133,7 +242,7 @@ pub struct Router {
     /// IPv6 routes, likewise.
     pub fib6: Arc<Fib6>,
     /// What the routes lead to.
-    pub next_hops: NextHops,
+    pub next_hops: SharedNextHops,
 }
 
 impl Router {
@@ -158,8 +267,9 @@ impl Router {
         }
         let mut hops = [0u16; BATCH_PACKETS];
         self.fib4.lookup_batch(&addresses4[..count4], &mut hops[..count4]);
+        let next_hops = self.next_hops.0.load();
         for (&i, &hop) in members4[..count4].iter().zip(&hops) {
-            self.forward_ipv4(batch, usize::from(i), hop);
+            forward_ipv4(&next_hops, batch, usize::from(i), hop);
         }
         if any_ipv6 {
             self.process_ipv6(batch);
@@ -181,58 +291,59 @@ impl Router {
         }
         let mut hops = [0u16; BATCH_PACKETS];
         self.fib6.lookup_batch(&addresses[..count], &mut hops[..count]);
+        let next_hops = self.next_hops.0.load();
         for (&i, &hop) in members[..count].iter().zip(&hops) {
-            self.forward_ipv6(batch, usize::from(i), hop);
+            forward_ipv6(&next_hops, batch, usize::from(i), hop);
         }
     }
+}
 
-    #[inline(always)]
-    fn forward_ipv4(&self, batch: &mut Batch<'_>, i: usize, hop: u16) {
-        let (packet, frame) = batch.packet_and_egress(i);
-        let Some(header) = frame.first_chunk_mut::<34>() else { return };
-        let Some(rewrite) = self.admit(packet, hop, header[22]) else { return };
-        header[..12].copy_from_slice(&rewrite.macs);
-        header[12] = 0x08;
-        header[13] = 0x00;
-        header[22] -= 1;
-        // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its
-        // complement rises by as much, with the carry brought round.
-        let (sum, carry) = u16::from_be_bytes([header[24], header[25]]).overflowing_add(0x0100);
-        let sum = sum + u16::from(carry);
-        header[24..26].copy_from_slice(&sum.to_be_bytes());
-    }
+#[inline(always)]
+fn forward_ipv4(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16) {
+    let (packet, frame) = batch.packet_and_egress(i);
+    let Some(header) = frame.first_chunk_mut::<34>() else { return };
+    let Some(rewrite) = admit(next_hops, packet, hop, header[22]) else { return };
+    header[..12].copy_from_slice(&rewrite.macs);
+    header[12] = 0x08;
+    header[13] = 0x00;
+    header[22] -= 1;
+    // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its
+    // complement rises by as much, with the carry brought round.
+    let (sum, carry) = u16::from_be_bytes([header[24], header[25]]).overflowing_add(0x0100);
+    let sum = sum + u16::from(carry);
+    header[24..26].copy_from_slice(&sum.to_be_bytes());
+}
 
-    #[inline(always)]
-    fn forward_ipv6(&self, batch: &mut Batch<'_>, i: usize, hop: u16) {
-        let (packet, frame) = batch.packet_and_egress(i);
-        let Some(header) = frame.first_chunk_mut::<54>() else { return };
-        let Some(rewrite) = self.admit(packet, hop, header[21]) else { return };
-        header[..12].copy_from_slice(&rewrite.macs);
-        header[12] = 0x86;
-        header[13] = 0xdd;
-        header[21] -= 1;
-    }
+#[inline(always)]
+fn forward_ipv6(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16) {
+    let (packet, frame) = batch.packet_and_egress(i);
+    let Some(header) = frame.first_chunk_mut::<54>() else { return };
+    let Some(rewrite) = admit(next_hops, packet, hop, header[21]) else { return };
+    header[..12].copy_from_slice(&rewrite.macs);
+    header[12] = 0x86;
+    header[13] = 0xdd;
+    header[21] -= 1;
+}
 
-    /// Decides whether the packet may leave, and by which rewrite.
-    #[inline(always)]
-    fn admit(&self, packet: &mut Packet, hop: u16, ttl: u8) -> Option<&Rewrite> {
-        packet.next_hop = u32::from(hop);
-        let rewrite = self.next_hops.select(hop, packet.flow_hash);
-        if rewrite.drop_code != 0 {
-            packet.drop_for(DropReason::from_code(rewrite.drop_code)?);
-            return None;
-        }
-        if ttl <= 1 {
-            packet.drop_for(DropReason::TtlExpired);
-            return None;
-        }
-        if packet.ip_len > rewrite.mtu_bytes {
-            packet.drop_for(DropReason::MtuExceeded);
-            return None;
-        }
-        packet.port_out = rewrite.port;
-        Some(rewrite)
+/// Decides whether the packet may leave, and by which rewrite.
+#[inline(always)]
+fn admit<'h>(next_hops: &'h NextHops, packet: &mut Packet, hop: u16, ttl: u8) -> Option<&'h Rewrite> {
+    packet.next_hop = u32::from(hop);
+    let rewrite = next_hops.select(hop, packet.flow_hash);
+    if rewrite.drop_code != 0 {
+        packet.drop_for(DropReason::from_code(rewrite.drop_code)?);
+        return None;
     }
+    if ttl <= 1 {
+        packet.drop_for(DropReason::TtlExpired);
+        return None;
+    }
+    if packet.ip_len > rewrite.mtu_bytes {
+        packet.drop_for(DropReason::MtuExceeded);
+        return None;
+    }
+    packet.port_out = rewrite.port;
+    Some(rewrite)
 }
 
 #[cfg(test)]

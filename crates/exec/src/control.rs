@@ -183,9 +183,6 @@ pub trait Control: Send + Sync {
     /// Applies a batch to a shard; what changes is put before every lane.
     fn apply(&self, worker: &mut Self::Worker, shard: usize, batch: &Self::Batch, now_ms: u64);
 
-    /// All shards have applied the batch.
-    fn applied(&self, batch: &Self::Batch);
-
     /// Hands a lane's outlets what changed. Holding back for a moment, so that changes go out together, is
     /// allowed unless `now` is said.
     fn export(&self, worker: &mut Self::Worker, lane: usize, now: bool, now_ms: u64) -> Exported;

@@ -6,7 +6,7 @@
 //!                                               │ order: who sends when
 //! daemon (a process) <── TCP ── client (neighbours) + monitor (the one that listens)
 //!                                               │
-//!                                             bench: one measurement ──> experiment: cells, rounds, tables, report
+//!                                   functions, bench: one measurement ──> experiment: cells, rounds, tables, report
 //! receive: ways to read from TCP, without a daemon
 //! ```
 //!
@@ -20,6 +20,7 @@ pub mod bench;
 pub mod client;
 pub mod daemon;
 pub mod experiment;
+pub mod functions;
 pub mod message;
 pub mod monitor;
 pub mod order;

@@ -15,6 +15,7 @@
 //! itself (no script, font or picture from elsewhere); text from outside is escaped.
 
 pub mod bgp;
+pub mod forwarding;
 pub mod lpm;
 mod markup;
 pub mod models;

@@ -5,20 +5,23 @@
 //! become routes to a drop (RFC 2644: directed broadcasts are not forwarded).
 
 use crate::config::{self, RouteTarget, RouterConfig};
-use crate::plan::{Nat, RouterParts, RouterPlan};
+use crate::plan::{Filters, Nat, RouterParts, RouterPlan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use thalweg_base::DropReason;
+use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::{Classifier, Match};
 use thalweg_dataplane::ingress::{Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
 use thalweg_dataplane::nat::{self, Labeller, NatStage};
 use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
+use thalweg_dataplane::reverse_path::ReversePath;
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::{Scheduler, Service};
+use thalweg_dataplane::vlan::{EgressTags, VlanTable};
 
 /// A configuration that is valid but cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub enum BuildError {
     Nat(String),
     /// The look-up tables cannot hold the routes.
     Routes(String),
+    /// An access list cannot be compiled.
+    Acl(AclError),
 }
 
 impl fmt::Display for BuildError {
@@ -42,6 +47,7 @@ impl fmt::Display for BuildError {
             }
             BuildError::Nat(reason) => write!(f, "nat: {reason}"),
             BuildError::Routes(reason) => write!(f, "routes: {reason}"),
+            BuildError::Acl(error) => write!(f, "acl: {error}"),
         }
     }
 }
@@ -60,18 +66,59 @@ impl RouterPlan {
         routes: &Routes,
         work_queens: Option<u32>,
     ) -> Result<Self, BuildError> {
+        Self::with_router(config, routes.router(), work_queens)
+    }
+
+    /// The same with a routing stage over tables that somebody else keeps.
+    pub fn with_router(
+        config: &RouterConfig,
+        router: Router,
+        work_queens: Option<u32>,
+    ) -> Result<Self, BuildError> {
         Ok(RouterPlan::new(RouterParts {
-            ingress: Ingress { drop_martians: config.validate.martians, port_guess: port_guess(config) },
+            ingress: Ingress {
+                drop_martians: config.validate.martians,
+                port_guess: port_guess(config),
+                vlans: VlanTable::new(sub_interfaces(config)),
+            },
+            filters: Filters::from_config(config, 0)?,
             classifier: classifier(&config.qos),
             police: Police::new(&config.qos.classes.iter().map(policer).collect::<Vec<_>>()),
             scheduler: Scheduler::new(&config.qos.classes.iter().map(service).collect::<Vec<_>>()),
             nat: config.nat.as_ref().map(|n| build_nat(n, config)).transpose()?,
-            router: routes.router(),
+            router,
             ports: config.ports.len(),
             classes: config.qos.classes.len(),
             work_queens,
         }))
     }
+}
+
+impl Filters {
+    /// The source checks and access lists of a configuration. `version` tells the counters of these lists from
+    /// those of lists before them.
+    pub fn from_config(config: &RouterConfig, version: u64) -> Result<Self, BuildError> {
+        let lists: Vec<AccessList> = config.acls.iter().map(|acl| acl.list.clone()).collect();
+        let bindings = AclBindings {
+            inbound: config.ports.iter().map(|port| port.acl_in).collect(),
+            outbound: config.ports.iter().map(|port| port.acl_out).collect(),
+        };
+        Ok(Self {
+            reverse_path: ReversePath::new(config.ports.iter().map(|port| port.urpf)),
+            acls: AclSet::compile(&lists, &bindings, version).map_err(BuildError::Acl)?,
+        })
+    }
+}
+
+/// Port, parent and VLAN of every sub-interface.
+fn sub_interfaces(config: &RouterConfig) -> impl Iterator<Item = (u16, u16, u16)> {
+    let ports = (0u16..).zip(&config.ports);
+    ports.filter_map(|(index, port)| port.sub_interface.map(|s| (index, s.parent, s.vlan)))
+}
+
+/// The VLAN tags that frames of a configuration's sub-interfaces leave with, for whoever hands them to drivers.
+pub fn egress_tags(config: &RouterConfig) -> EgressTags {
+    EgressTags::new(sub_interfaces(config))
 }
 
 /// The look-up tables of a configuration, and what its routes lead to. They remember nothing of packets, so
@@ -92,7 +139,7 @@ impl Routes {
         let mut ids = Vec::with_capacity(config.routing.targets.len());
         for target in &config.routing.targets {
             let paths = match target {
-                RouteTarget::Local(_) => vec![AdjacencyKey::Drop(DropReason::Local)],
+                RouteTarget::Local(port) => vec![AdjacencyKey::Local(*port)],
                 RouteTarget::Blackhole => vec![AdjacencyKey::Drop(DropReason::Blackhole)],
                 RouteTarget::Unreachable => vec![AdjacencyKey::Drop(DropReason::Unreachable)],
                 RouteTarget::Forward(hops) => hops.iter().map(|hop| adjacency(hop, config, &macs)).collect(),
@@ -102,6 +149,11 @@ impl Routes {
         let id_of = |target: &u32| ids.get(*target as usize).copied().unwrap_or(0);
         let mut v4: Vec<(Ipv4Net, u16)> = config.routing.v4.iter().map(|(net, t)| (*net, id_of(t))).collect();
         let mut v6: Vec<(Ipv6Net, u16)> = config.routing.v6.iter().map(|(net, t)| (*net, id_of(t))).collect();
+        let defaults4 = v4.iter_mut().filter(|r| r.0.prefix_len() == 0).map(|r| &mut r.1);
+        let defaults6 = v6.iter_mut().filter(|r| r.0.prefix_len() == 0).map(|r| &mut r.1);
+        for id in defaults4.chain(defaults6) {
+            *id = groups.id_for_default(*id, config)?;
+        }
         let hosts = host_routes(config, &mut groups)?;
         let taken4: HashSet<Ipv4Net> = v4.iter().map(|r| r.0).filter(|n| n.prefix_len() == 32).collect();
         let taken6: HashSet<Ipv6Net> = v6.iter().map(|r| r.0).filter(|n| n.prefix_len() == 128).collect();
@@ -124,7 +176,7 @@ impl Routes {
         Router {
             fib4: Arc::clone(&self.fib4),
             fib6: Arc::clone(&self.fib6),
-            next_hops: self.next_hops.clone(),
+            next_hops: self.next_hops.clone().into(),
         }
     }
 }
@@ -266,12 +318,16 @@ fn inside_networks(nat: &config::NatConfig, config: &RouterConfig) -> Vec<Ipv4Ne
 struct Groups {
     hops: NextHops,
     known: HashMap<Vec<AdjacencyKey>, u16>,
+    /// The groups of default routes, by that of other routes to the same place.
+    defaults: HashMap<u16, u16>,
 }
 
 /// An adjacency as a key: equal keys are equal adjacencies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum AdjacencyKey {
     Forward(u16, config::MacAddress),
+    Glean(u16),
+    Local(u16),
     Drop(DropReason),
 }
 
@@ -280,23 +336,43 @@ impl Groups {
         if let Some(&id) = self.known.get(&paths) {
             return Ok(id);
         }
-        let adjacencies: Vec<Adjacency> = paths
-            .iter()
-            .map(|path| match *path {
-                AdjacencyKey::Forward(port, destination_mac) => Adjacency::Forward {
-                    port,
-                    destination_mac,
-                    source_mac: config.ports[usize::from(port)].mac,
-                    mtu_bytes: u32::from(config.ports[usize::from(port)].mtu),
-                },
-                AdjacencyKey::Drop(reason) => Adjacency::Drop(reason),
-            })
-            .collect();
+        let adjacencies = adjacencies(&paths, config);
         let limit = NextHops::GROUPS_MAX;
         let id = self.hops.add(&adjacencies).ok_or(BuildError::TooManyNextHops { limit })?;
         self.known.insert(paths, id);
         Ok(id)
     }
+
+    /// A group with the paths of another, for default routes alone: a source check that disregards default
+    /// routes tells by the group.
+    fn id_for_default(&mut self, like: u16, config: &RouterConfig) -> Result<u16, BuildError> {
+        if let Some(&id) = self.defaults.get(&like) {
+            return Ok(id);
+        }
+        let Some(paths) = self.known.iter().find(|(_, id)| **id == like).map(|(paths, _)| paths) else {
+            return Ok(like);
+        };
+        let limit = NextHops::GROUPS_MAX;
+        let paths = adjacencies(paths, config);
+        let id = self.hops.add_default(&paths).ok_or(BuildError::TooManyNextHops { limit })?;
+        self.defaults.insert(like, id);
+        Ok(id)
+    }
+}
+
+fn adjacencies(paths: &[AdjacencyKey], config: &RouterConfig) -> Vec<Adjacency> {
+    let adjacency = |path: &AdjacencyKey| match *path {
+        AdjacencyKey::Forward(port, destination_mac) => Adjacency::Forward {
+            port,
+            destination_mac,
+            source_mac: config.ports[usize::from(port)].mac,
+            mtu_bytes: u32::from(config.ports[usize::from(port)].mtu),
+        },
+        AdjacencyKey::Glean(port) => Adjacency::Glean { port },
+        AdjacencyKey::Local(port) => Adjacency::Local { port },
+        AdjacencyKey::Drop(reason) => Adjacency::Drop(reason),
+    };
+    paths.iter().map(adjacency).collect()
 }
 
 fn adjacency(
@@ -307,7 +383,7 @@ fn adjacency(
     let listed = hop.gateway.and_then(|gateway| macs.get(&(hop.port, gateway)).copied());
     match listed.or(config.ports[usize::from(hop.port)].default_mac) {
         Some(mac) => AdjacencyKey::Forward(hop.port, mac),
-        None => AdjacencyKey::Drop(DropReason::NeighbourUnresolved),
+        None => AdjacencyKey::Glean(hop.port),
     }
 }
 

@@ -13,10 +13,12 @@
 //! under what is wrong. The result, [`RouterConfig`], is plain data that later parts of the node can use
 //! without checking anything again.
 
+mod acl;
 mod bgp;
 mod bgp_settings;
 mod bgp_types;
 mod diagnostic;
+mod egress;
 mod nat;
 mod policy;
 mod policy_rules;
@@ -36,13 +38,17 @@ use toml::de::DeTable;
 use diagnostic::SourceText;
 use reader::{Reader, Section};
 
-pub use bgp_types::{BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, Refiltered, diff};
+pub use acl::AclConfig;
+pub use bgp_types::{
+    BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, Refiltered, diff,
+};
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
+pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
-    Class, ClassIndex, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig, NatTimeouts,
-    Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
-    QosConfig, RedAction, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, TargetIndex,
-    ValidateConfig,
+    Class, ClassIndex, Driver, Filtering, ForwardProtocol, InterfaceConfig, MacAddress, Match, Meter,
+    NatConfig, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex,
+    PortRange, PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
+    RoutingConfig, Service, SubInterface, TargetIndex, ValidateConfig,
 };
 pub use values::DSCP_NAMES;
 
@@ -88,6 +94,7 @@ impl RouterConfig {
         ports::read_neighbours(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
         let nat = nat::read(&mut reader, &mut root, &ports);
+        let acls = acl::read(&mut reader, &mut root, &mut ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
@@ -101,6 +108,7 @@ impl RouterConfig {
             neighbours: ports.neighbours,
             routing,
             nat,
+            acls,
             qos,
             validate,
             bgp,

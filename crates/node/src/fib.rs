@@ -14,13 +14,17 @@
 //! Where a next hop leads is a function of the best routes and of the [`Underlay`], not of the order in which they
 //! came. For an address, in this order:
 //!
-//! 1. A connected network has it: the neighbour is there.
-//! 2. Of the underlay's other routes and the BGP routes, the longest prefix has it (the underlay's of two equal
+//! 1. The underlay's longest prefix that has it is a connected network: the neighbour is there.
+//! 2. Of the underlay's routes and the BGP routes, the longest prefix has it (the underlay's of two equal
 //!    ones). The BGP route's next hop, or the underlay's gateway (by the underlay alone), is the next address to
 //!    resolve; at most [`DEPTH_MAX`] times. A BGP route that leads to the very address it would resolve is passed
 //!    over.
-//! 3. Nothing has it, or the chain comes back to where it was: the next hop is unresolved. Its prefixes stay
-//!    out of the tables, so that shorter ones serve (RFC 4271 9.1.2.1), and come back when it resolves.
+//! 3. Nothing has it, a route says that it cannot be reached, or the chain comes back to where it was: the next hop is
+//!    unresolved. Its prefixes stay out of the tables, so that shorter ones serve (RFC 4271 9.1.2.1), and come back
+//!    when it resolves.
+//!
+//! Which paths may be the best at all, and whose next hop is nearer, is the decision's affair; it asks
+//! [`Underlay::next_hop_view`], the underlay without BGP.
 //!
 //! Each change of a BGP route or of the underlay marks the next hops whose addresses it covers, and those that
 //! were resolved through them; only these are resolved again.
@@ -32,7 +36,7 @@
 //! A prefix takes 8 octets (IPv6: 32) in a hash table that is 44 to 88 % full, besides what the installer keeps.
 //!
 //! Missing: several paths of a prefix; IPv6 next hops that are only link-local (the session's interface is not
-//! known here); next hops weighed by the metric of the way to them.
+//! known here).
 
 mod dataplane;
 mod hops;
@@ -51,7 +55,7 @@ use thalweg_bgp::route::{Change, Changes, Chosen, RouteAddress};
 
 pub use dataplane::{AdjacencyOf, BaseRoutes, FibTables};
 pub use hops::{DEPTH_MAX, HopNumber, Unresolved, Way};
-pub use resolve::{Underlay, UnderlayTarget};
+pub use resolve::{Underlay, UnderlayRoute, UnderlayTarget};
 
 use hops::{Hops, Moved, Target};
 use table::{PrefixTable, Tables};

@@ -2,8 +2,10 @@
 //!
 //! - [`config`]: what a file may say, and every way to get it wrong; plain data.
 //! - `build`: from that data to look-up tables, next hops, shards and classes.
+//! - [`egress`]: from classes and rates to the queues of each port.
 //! - [`fib`]: from best routes to what forwards packets, the data plane's tables or the kernel's.
 //! - [`forwarding`]: keeping it so, on a thread of its own behind a bounded queue.
+//! - [`live`]: tables that change while packets pass.
 //! - [`mrt`], [`seed`]: routes to and from the records of MRT files.
 //! - [`plan`]: the stages in order, with the scope of the state each touches.
 //!
@@ -13,11 +15,13 @@
 mod build;
 pub mod config;
 pub mod control;
+pub mod egress;
 pub mod fib;
 pub mod forwarding;
+pub mod live;
 pub mod mrt;
 pub mod plan;
 pub mod seed;
 pub mod speaker;
 
-pub use build::{BuildError, Routes};
+pub use build::{BuildError, Routes, egress_tags};

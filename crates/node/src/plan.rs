@@ -2,28 +2,36 @@
 //!
 //! | stage | scope | when |
 //! |---|---|---|
-//! | `ingress` | any batch | always: validate, hash, classify, label with shards |
+//! | `ingress` | any batch | always: validate, check sources, access lists, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer or NAT needs the ports of fragments |
 //! | `order` | one chunk | always: put in order of service |
 //! | `nat` | per shard | if configured |
-//! | `route` | any batch | always: look-up, TTL, MAC addresses |
+//! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
 //! | `egress` | any batch | always: the books |
 //! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
+//!
+//! Source checks and access lists are no stages of their own: they have the scope of the stages they are
+//! part of, and find the headers where those left them, in the first-level cache. Incoming lists stand before
+//! everything that packets could wear out (policers, NAT sessions), outgoing ones behind the look-up that says
+//! where a packet leaves. They are one snapshot that a reload replaces while packets pass.
 //!
 //! State with order lives in mutexes that the scopes keep free of contention; they cost one uncontended
 //! lock per chunk and stage.
 
+use arc_swap::ArcSwap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
+use thalweg_dataplane::acl::{AclCounts, AclSet};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::nat::{Labeller, NatCounters, NatStage, shard_group};
 use thalweg_dataplane::police::{ColourCounts, Police};
 use thalweg_dataplane::queens;
+use thalweg_dataplane::reverse_path::ReversePath;
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
@@ -43,10 +51,21 @@ pub struct Nat {
     pub stage: NatStage,
 }
 
+/// What decides which packets ports take in and let out: read by every worker, replaced as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Filters {
+    /// Checks of sources.
+    pub reverse_path: ReversePath,
+    /// Access lists.
+    pub acls: AclSet,
+}
+
 /// Everything a router does to packets, built from a configuration.
 pub struct RouterParts {
     /// Validation.
     pub ingress: Ingress,
+    /// Source checks and access lists.
+    pub filters: Filters,
     /// Classes.
     pub classifier: Classifier,
     /// Policers.
@@ -88,6 +107,8 @@ struct Arrival {
 pub struct Scratch {
     /// The books.
     pub account: Account,
+    /// What met which rule of the access lists.
+    pub acl: AclCounts,
     /// Sum of all synthetic results, so that none can be left out.
     pub queens_sum: u64,
     members: Vec<(u16, u16)>,
@@ -100,6 +121,7 @@ pub struct RouterPlan {
     specs: Vec<StageSpec>,
     stages: Vec<Stage>,
     ingress: Ingress,
+    filters: ArcSwap<Filters>,
     classifier: Classifier,
     arrival: Mutex<Arrival>,
     scheduler: Scheduler,
@@ -145,6 +167,7 @@ impl RouterPlan {
                 .collect(),
             stages: rows.iter().map(|r| r.1).collect(),
             ingress: parts.ingress,
+            filters: ArcSwap::from_pointee(parts.filters),
             classifier: parts.classifier,
             arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
             scheduler: parts.scheduler,
@@ -191,6 +214,24 @@ impl RouterPlan {
         all
     }
 
+    /// The source checks and access lists in force.
+    pub fn filters(&self) -> Arc<Filters> {
+        self.filters.load_full()
+    }
+
+    /// Puts others in force, for every batch that begins from now on. Their access lists must have a version of
+    /// their own; counters begin anew.
+    pub fn replace_filters(&self, filters: Filters) {
+        self.filters.store(Arc::new(filters));
+    }
+
+    /// What met which rule of the access lists in force, of all workers together.
+    pub fn acl_counts<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> AclCounts {
+        let mut all = AclCounts::new(&self.filters.load().acls);
+        scratches.for_each(|s| all.merge(&s.acl));
+        all
+    }
+
     fn group_of(&self, shard: u16) -> u16 {
         shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
@@ -205,14 +246,23 @@ impl RouterPlan {
         }
     }
 
-    /// Validates, classifies and labels a batch: what can be said of a packet from its own bytes.
-    fn ingress(&self, chunk: &mut Chunk, k: usize) {
+    /// Validates, filters, classifies and labels a batch: what can be said of a packet from its own bytes.
+    fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         let fragments = self.ingress.process(&mut batch);
+        let filters = self.filters.load();
+        filters.reverse_path.process(&self.router, &mut batch);
+        filters.acls.process_in(&mut batch, &mut scratch.acl);
         self.classifier.process(&mut batch);
         let crosses = self.label(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT));
         chunk.has_fragments |= fragments;
         chunk.crosses_shards |= crosses;
+    }
+
+    fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
+        let mut batch = chunk.batch(k);
+        self.router.process(&mut batch);
+        self.filters.load().acls.process_out(&mut batch, &mut scratch.acl);
     }
 
     /// Gives every packet that `which` admits its shard. Returns whether one needs two.
@@ -283,6 +333,7 @@ impl Plan for RouterPlan {
     fn scratch(&self) -> Scratch {
         Scratch {
             account: Account::new(self.ports, self.classes),
+            acl: AclCounts::new(&self.filters.load().acls),
             queens_sum: 0,
             members: Vec::new(),
             spare: Vec::new(),
@@ -303,8 +354,8 @@ impl Plan for RouterPlan {
 
     fn run_batch(&self, stage: usize, job: &mut Chunk, batch: usize, now_ns: u64, scratch: &mut Scratch) {
         match self.stages[stage] {
-            Stage::Ingress => self.ingress(job, batch),
-            Stage::Route => self.router.process(&mut job.batch(batch)),
+            Stage::Ingress => self.ingress(job, batch, scratch),
+            Stage::Route => self.route(job, batch, scratch),
             Stage::Work => self.work(job, batch, scratch),
             Stage::Egress => {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);

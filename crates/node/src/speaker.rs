@@ -10,8 +10,9 @@
 //!     └─────────────────────────── Member: place in the group's log <──────────────────────┘
 //! ```
 //!
-//! Locks are taken in the order slot, shard, lane, group; the table of neighbours, the list of groups and the
-//! list of notices are leaves, held for a copy.
+//! Locks are taken in the order slot, list of groups, lane, group, shard; the table of neighbours, what waits before
+//! a lane or a shard and the list of notices are leaves, held for a copy or a change. What is known of next hops comes
+//! before them all: whoever says something new holds it while it puts work before the shards.
 //!
 //! A mistake in this program that panics while a session's bytes are worked on costs that session only: it is
 //! taken down like one that lost its connection, and the log says so.
@@ -21,6 +22,7 @@ mod groups;
 mod lanes;
 mod log;
 mod network;
+mod places;
 mod profile;
 mod query;
 mod read;
@@ -39,9 +41,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
-use thalweg_bgp::rib::ShardConfig;
+use thalweg_bgp::rib::{NextHopView, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
-use thalweg_bgp::session::{Importer, NeighborConfig, Session};
 use thalweg_exec::control::{Control, Exported, Notice, Reading, Registry, Share, Token, Wakers};
 
 use crate::config::BgpConfig;
@@ -55,13 +56,7 @@ pub use tap::SessionTap;
 use lanes::{GroupSlot, Lane};
 use profile::{Function, Profile};
 use shards::ShardSlot;
-use slot::{PeerSlot, PeerState};
-
-/// Neighbours there may be, dynamic ones included.
-const PEERS_MAX: usize = 16_384;
-
-/// How long neighbours are told that the daemon has just restarted, in milliseconds.
-const RESTART_MS: u64 = 120_000;
+use slot::PeerSlot;
 
 /// How often shards learn which tombstones nobody needs any more, in milliseconds.
 const TOMBSTONE_FLOOR_MS: u64 = 500;
@@ -77,12 +72,16 @@ pub struct Speaker {
     shards: Vec<ShardSlot>,
     lanes: OnceLock<Vec<Lane>>,
     groups: Mutex<Vec<Arc<GroupSlot>>>,
+    /// What was said last about next hops.
+    next_hops: Mutex<Arc<NextHopView>>,
     /// Given to the first lane when there is one.
     readers: Mutex<Vec<Box<dyn RouteReader>>>,
     tap: Option<Arc<dyn SessionTap>>,
     notices: Mutex<VecDeque<Notice>>,
     wakers: OnceLock<Wakers>,
     now_ms: AtomicU64,
+    /// When shards are to learn again which tombstones nobody needs.
+    floors_due_ms: AtomicU64,
     /// Ranks that update groups want to know of.
     depth: AtomicUsize,
     /// Dumps have written something.
@@ -142,11 +141,13 @@ impl Speaker {
             peers: RwLock::default(),
             lanes: OnceLock::new(),
             groups: Mutex::default(),
+            next_hops: Mutex::default(),
             readers: Mutex::new(options.readers),
             tap: options.tap,
             notices: Mutex::default(),
             wakers: OnceLock::new(),
             now_ms: AtomicU64::new(0),
+            floors_due_ms: AtomicU64::new(0),
             depth: AtomicUsize::new(1),
             grew: AtomicBool::new(false),
             seed: options.seed,
@@ -166,49 +167,6 @@ impl Speaker {
     /// The configuration in force.
     pub fn config(&self) -> Arc<BgpConfig> {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Gives a neighbour a place and starts its session.
-    fn add_neighbor(
-        &self,
-        config: Arc<NeighborConfig>,
-        dynamic: bool,
-        now: Millis,
-    ) -> io::Result<Arc<PeerSlot>> {
-        self.network.expect(&config, true)?;
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        let place = slots.iter().position(|slot| slot.is_free() && !slot.is_withdrawing());
-        let index = place.unwrap_or(slots.len());
-        if place.is_some() {
-            self.shards.iter().for_each(|shard| shard.rib().forget_peer(PeerId(index as u16)));
-        }
-        if index >= PEERS_MAX {
-            return Err(io::Error::other(format!("there are {PEERS_MAX} neighbours already")));
-        }
-        let id = PeerId(index as u16);
-        let seed = self.seed.wrapping_add(index as u64);
-        let mut session = Session::new(config.clone(), id, seed);
-        session.set_restarting(self.restarting && now.0 < RESTART_MS);
-        if config.enabled {
-            session.handle_start(now);
-        }
-        let state = PeerState {
-            session,
-            importer: Importer::new(self.interner.clone()),
-            links: [None, None],
-            negotiated: None,
-            sending: None,
-            written_octets: 0,
-            dynamic,
-            config: config.clone(),
-        };
-        let slot = Arc::new(PeerSlot::new(id, state));
-        match place {
-            Some(index) => slots[index] = slot.clone(),
-            None => slots.push(slot.clone()),
-        }
-        lock(&self.by_address).insert(config.address, id);
-        Ok(slot)
     }
 
     fn slot(&self, session: usize) -> Option<Arc<PeerSlot>> {
@@ -240,7 +198,8 @@ impl Speaker {
         self.wake();
     }
 
-    fn wake(&self) {
+    /// Wakes whatever sleeps.
+    pub fn wake(&self) {
         if let Some(wakers) = self.wakers.get() {
             wakers.wake_all();
         }
@@ -252,10 +211,6 @@ impl Speaker {
         for lane in self.lanes() {
             lane.push(changes.clone());
         }
-    }
-
-    fn scheduling(&self) -> String {
-        self.scheduling.clone()
     }
 
     /// The neighbour at an address: a configured one, or a new one where a dynamic range allows it.
@@ -326,22 +281,7 @@ impl Control for Speaker {
 
     fn accept(&self, _: &mut SpeakerWorker, now_ms: u64) {
         let now = self.at(now_ms);
-        loop {
-            match self.network.accept() {
-                Ok(Some(incoming)) => {
-                    let remote = incoming.remote;
-                    match self.neighbor_at(remote.ip().to_canonical(), now) {
-                        Some(slot) => self.incoming(&slot, incoming, now),
-                        None => log::stranger(remote),
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    log::accept_failed(&error);
-                    return;
-                }
-            }
-        }
+        self.profile.time(Function::Housekeeping, || self.accept_all(now));
     }
 
     fn ready(&self, session: usize, readable: bool, writable: bool) {
@@ -367,8 +307,6 @@ impl Control for Speaker {
         });
     }
 
-    fn applied(&self, _: &Work) {}
-
     fn export(&self, _: &mut SpeakerWorker, lane: usize, now: bool, now_ms: u64) -> Exported {
         let lane = self.lanes().get(lane);
         let mut exported = lane.map_or_else(Exported::default, |lane| {
@@ -393,20 +331,12 @@ impl Control for Speaker {
 
     fn tick(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) -> u64 {
         let now = self.at(now_ms);
-        let mut next = now_ms + TOMBSTONE_FLOOR_MS;
-        if share.index == 0 {
-            self.update_tombstone_floors();
-        }
-        for slot in self.slots_in_use().iter().filter(|slot| share.has(slot.id.index())) {
-            if slot.deadline_ms.load(Ordering::Acquire) <= now_ms {
-                self.profile.time(Function::Housekeeping, || self.run_timers(slot, now));
-            }
+        let (due, mut next) = self.profile.time(Function::Housekeeping, || self.run_timers(share, now));
+        for slot in &due {
+            // Writing can bring a deadline nearer: that of a neighbour that does not read.
+            self.write_slot(slot, now);
             next = next.min(slot.deadline_ms.load(Ordering::Acquire));
         }
-        for (_, lane) in self.lanes().iter().enumerate().filter(|(index, _)| share.has(*index)) {
-            next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
-        }
-        next = next.min(self.damping_timers(share, now));
         next.max(now_ms + 1)
     }
 
@@ -427,13 +357,50 @@ impl Speaker {
         Millis(now_ms)
     }
 
-    fn run_timers(&self, slot: &Arc<PeerSlot>, now: Millis) {
-        {
-            let mut state = slot.lock();
-            state.session.handle_timer(now);
-            self.drive_alone(slot, &mut state, now);
+    /// Lets in all who wait.
+    fn accept_all(&self, now: Millis) {
+        loop {
+            match self.network.accept() {
+                Ok(Some(incoming)) => {
+                    let remote = incoming.remote;
+                    match self.neighbor_at(remote.ip().to_canonical(), now) {
+                        Some(slot) => self.incoming(&slot, incoming, now),
+                        None => log::stranger(remote),
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    log::accept_failed(&error);
+                    return;
+                }
+            }
         }
-        self.write_slot(slot, now);
+    }
+
+    /// Runs the timers of a share; who may have something to write for it, and when to run them again.
+    fn run_timers(&self, share: Share, now: Millis) -> (Vec<Arc<PeerSlot>>, u64) {
+        let mut next = now.0 + TOMBSTONE_FLOOR_MS;
+        if share.index == 0 && now.0 >= self.floors_due_ms.load(Ordering::Relaxed) {
+            self.floors_due_ms.store(next, Ordering::Relaxed);
+            self.update_tombstone_floors();
+        }
+        let mut due = Vec::new();
+        for slot in self.slots_in_use().into_iter().filter(|slot| share.has(slot.id.index())) {
+            let is_due = slot.deadline_ms.load(Ordering::Acquire) <= now.0;
+            if is_due {
+                let mut state = slot.lock();
+                state.session.handle_timer(now);
+                self.drive_alone(&slot, &mut state, now);
+            }
+            next = next.min(slot.deadline_ms.load(Ordering::Acquire));
+            if is_due {
+                due.push(slot);
+            }
+        }
+        for lane in self.lanes().iter().skip(share.index).step_by(share.of) {
+            next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
+        }
+        (due, next.min(self.damping_timers(share, now)))
     }
 
     /// Writes what the neighbour has to be sent, and tells its group if that waits for it.
@@ -473,14 +440,12 @@ impl Speaker {
         let mut more = false;
         for (index, shard) in self.shards.iter().enumerate().filter(|(index, _)| share.has(*index)) {
             if shard.has_work() {
-                more |= shard.slice(
-                    index,
-                    || self.peers(),
-                    |changes| {
-                        self.deliver(changes);
-                        self.wake();
-                    },
-                );
+                let deliver = |changes| {
+                    self.deliver(changes);
+                    self.wake();
+                };
+                more |=
+                    self.profile.time(Function::TableUpdate, || shard.slice(index, || self.peers(), deliver));
             }
         }
         more

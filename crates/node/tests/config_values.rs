@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use thalweg_node::config::{
-    Filtering, ForwardProtocol, Meter, NatTimeouts, NextHop, PortRange, PortSelection, RedAction,
-    RouteTarget, RouterConfig, Service,
+    Filtering, ForwardProtocol, Meter, NatTimeouts, NextHop, NextHopCheck, PortRange, PortSelection,
+    RedAction, RouteTarget, RouterConfig, Service,
 };
 
 const PORTS: &str = r#"
@@ -220,4 +220,23 @@ fn the_full_table_loads() {
     );
     assert_eq!(config.routing.sources.files, 1_062_046);
     assert!(config.routing.v4.len() > 890_000 && config.routing.v6.len() > 150_000);
+}
+
+#[test]
+fn next_hops_are_checked_where_routes_are_used() {
+    let check = |keys: &str| {
+        let text = format!("[bgp]\nas = 65000\nrouter_id = \"198.18.0.1\"\n{keys}");
+        accepted(&text, Path::new("")).bgp.expect("[bgp]").next_hop_check
+    };
+    for (keys, expected) in [
+        ("", NextHopCheck::Off),
+        ("install = \"none\"", NextHopCheck::Off),
+        ("install = \"fib\"", NextHopCheck::Off),
+        ("install = \"kernel\"", NextHopCheck::Kernel),
+        ("install = \"kernel\"\nnext_hop_check = \"auto\"", NextHopCheck::Kernel),
+        ("install = \"kernel\"\nnext_hop_check = \"off\"", NextHopCheck::Off),
+        ("install = \"none\"\nnext_hop_check = \"kernel\"", NextHopCheck::Kernel),
+    ] {
+        assert_eq!(check(keys), expected, "{keys}");
+    }
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
+use thalweg_dataplane::acl::RuleCount;
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::RouterPlan;
@@ -14,23 +15,29 @@ const CONFIG: &str = r#"
 mac = "02:00:00:00:00:01"
 addresses = ["203.0.113.2/24", "2001:db8:ffff::2/64"]
 default_mac = "02:00:00:00:ff:01"
+acl_in = "from-internet"
+urpf = "loose-allow-default"
 
 [ports.lan]
 mac = "02:00:00:00:00:02"
 addresses = ["10.0.0.1/16", "2001:db8:1::1/64"]
 default_mac = "02:00:00:00:ff:02"
+acl_in = "from-inside"
+acl_out = "to-inside"
 
 [ports.voice]
 mac = "02:00:00:00:00:03"
 addresses = ["10.1.0.1/16"]
 default_mac = "02:00:00:00:ff:03"
+acl_in = "from-inside"
+urpf = "strict"
 
 [[routes]]
 prefix = "0.0.0.0/0"
 via = ["203.0.113.1", "203.0.113.9"]
 
 [[routes]]
-prefix = "198.51.100.0/25"
+prefix = "198.51.100.32/27"
 action = "blackhole"
 
 [[routes]]
@@ -54,6 +61,48 @@ protocol = "tcp"
 port = 8080
 to = "10.0.0.10:80"
 
+[[acl]]
+name = "from-internet"
+default = "permit"
+[[acl.rules]]
+action = "reject"
+destination_ports = "2100-2110"
+[[acl.rules]]
+action = "deny"
+protocol = "tcp"
+tcp_flags = ["syn,!ack", "rst,!ack"]
+[[acl.rules]]
+action = "deny"
+source = "198.51.100.64/29"
+fragment = ["first", "later"]
+
+[[acl]]
+name = "from-inside"
+default = "permit"
+[[acl.rules]]
+action = "deny"
+source = ["10.0.0.16/28", "2001:db8:1::/64"]
+protocol = "udp"
+source_ports = "2000-2300"
+[[acl.rules]]
+action = "permit"
+dscp = "ef"
+[[acl.rules]]
+action = "reject"
+source = "10.0.130.16/30"
+
+[[acl]]
+name = "to-inside"
+default = "permit"
+[[acl.rules]]
+action = "deny"
+destination = "10.0.0.77/32"
+protocol = "udp"
+[[acl.rules]]
+action = "reject"
+protocol = "icmp"
+icmp = "echo-reply"
+
 [[qos.classes]]
 name = "voice"
 strict = 0
@@ -65,10 +114,10 @@ weight = 3
 match = [{ protocol = "tcp", destination_ports = "80-443" }]
 [qos.classes.policer]
 kind = "trtcm"
-cir = "50 kbit/s"
-cbs = "3 KiB"
-pir = "100 kbit/s"
-pbs = "6 KiB"
+cir = "20 kbit/s"
+cbs = "2 KiB"
+pir = "40 kbit/s"
+pbs = "3 KiB"
 yellow_dscp = "af12"
 
 [[qos.classes]]
@@ -231,6 +280,7 @@ struct Run {
     dropped: Vec<u64>,
     classes: Vec<u64>,
     nat: String,
+    acl: Vec<Vec<RuleCount>>,
 }
 
 fn run(seed: u64, options: &ModelOptions) -> Run {
@@ -248,6 +298,11 @@ fn run(seed: u64, options: &ModelOptions) -> Run {
         packets_out: account.packets_out,
         dropped: account.dropped.to_vec(),
         classes: account.classes.iter().map(|c| c.packets).collect(),
+        acl: (0..config.acls.len())
+            .map(|list| {
+                plan.filters().acls.counts_of(list, &plan.acl_counts(report.scratches.iter())).to_vec()
+            })
+            .collect(),
         nat: format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.colour_counts()),
     }
 }
@@ -268,6 +323,7 @@ fn check(seed: u64, options: &ModelOptions, serial: &Run) {
     assert_eq!((other.packets_in, other.packets_out), (serial.packets_in, serial.packets_out), "{what}");
     assert_eq!(other.classes, serial.classes, "classes: {what}");
     assert_eq!(other.nat, serial.nat, "state: {what}");
+    assert_eq!(other.acl, serial.acl, "access lists: {what}");
     if options.kind != ModelKind::Farm || options.ordered {
         assert!(other.outs == serial.outs, "total order: {what}");
     }
@@ -304,12 +360,22 @@ fn the_traffic_reaches_every_corner() {
     let serial = run(1, &ModelOptions::new(ModelKind::Serial, 1));
     let hits: Vec<&str> =
         DropReason::ALL.iter().filter(|r| serial.dropped[**r as usize] > 0).map(|r| r.name()).collect();
-    for name in
-        ["ip-checksum", "ttl-expired", "policed", "nat-no-mapping", "blackhole", "fragment-without-first"]
-    {
+    for name in [
+        "ip-checksum",
+        "ttl-expired",
+        "policed",
+        "nat-no-mapping",
+        "blackhole",
+        "fragment-without-first",
+        "acl-denied",
+        "reverse-path",
+    ] {
         assert!(hits.contains(&name), "no packet was dropped as {name}: {hits:?}");
     }
     assert!(serial.classes.iter().all(|n| *n > 20), "{:?}", serial.classes);
+    for rules in &serial.acl {
+        assert!(rules.iter().all(|rule| rule.packets > 0 && rule.octets > 0), "{:?}", serial.acl);
+    }
     let chunks = traffic(1, 12);
     let hairpins = chunks
         .iter()

@@ -2,124 +2,47 @@
 //!
 //! Each run is a speaker under a scheduling, with real threads and real (local) sockets. Neighbours of a trace
 //! play what they said, all at once; each ends with a route to one prefix in every shard, so that when these are
-//! there everything before is. Then two more such rounds of one neighbour say when all has been handed on. Compared with the serial run, route by route: the table with the best route of every
-//! prefix, what a neighbour that listens has been sent, decoded, and what a reader of changes has been told.
+//! there everything before is. Then two more such rounds of one neighbour say when all has been handed on. Compared
+//! with the serial run, route by route: the table with the best route of every prefix, what a neighbour that listens
+//! has been sent, decoded, and what a reader of changes has been told.
 
 #![allow(clippy::unwrap_used)] // A test fails by it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+mod local;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use mio::{Interest, Registry, Token};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::route::{Change, RouteAddress, SHARDS, SharedChanges, shard_of};
-use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::{SchedulingKind, SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, RouterConfig};
 use thalweg_node::control::{Request, RouteFilter, RouteView};
-use thalweg_node::speaker::{ByteStream, Incoming, Network, RouteReader, Speaker, SpeakerOptions};
+use thalweg_node::speaker::{RouteReader, Speaker, SpeakerOptions};
 use thalweg_ports::MrtReader;
 use thalweg_testdata::shared;
 use thalweg_wire::bgp::{
-    AsPath, Capabilities, Codec, Family, MpNlri, Open, PeerFacts, Update, attribute, begin_attributes,
-    begin_update, finish_attributes, finish_message, frame, write_attribute, write_keepalive, write_nlri,
+    AsPath, Codec, MpNlri, PeerFacts, Update, begin_attributes, begin_update, finish_attributes,
+    finish_message, frame, write_nlri,
 };
 use thalweg_wire::mrt::{AsSize, Content};
+
+use local::{Ending, announce, ask, eventually, greeting, plain_attributes};
 
 const OWN_AS: u32 = 64_998;
 const LISTENER_AS: u32 = 64_999;
 const LISTENER: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
 
-/// A run that is not done by then is wrong, not slow.
-const PATIENCE: Duration = Duration::from_secs(100);
-
 /// What neighbours say: their AS and their UPDATEs, whole messages one after the other.
 type Trace = Vec<(u32, Vec<u8>)>;
-
-/// A connection with addresses of the test's choice.
-struct LocalStream {
-    stream: mio::net::UnixStream,
-    remote: SocketAddr,
-}
-
-impl ByteStream for LocalStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer)
-    }
-
-    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stream.write_vectored(slices)
-    }
-
-    fn connected(&mut self) -> Option<io::Result<()>> {
-        Some(Ok(()))
-    }
-
-    fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((SocketAddr::from(([127, 0, 0, 1], 179)), self.remote))
-    }
-
-    fn apply(&mut self, _: &NeighborConfig) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(&mut self.stream, token, Interest::READABLE | Interest::WRITABLE)
-    }
-}
-
-/// Connections that the test makes; the doorbell stands for the listening socket.
-struct LocalNetwork {
-    waiting: Arc<Mutex<VecDeque<LocalStream>>>,
-    doorbell: Mutex<mio::net::UnixStream>,
-}
-
-impl Network for LocalNetwork {
-    fn register_listeners(&self, registry: &Registry, token: Token) -> io::Result<()> {
-        registry.register(&mut *self.doorbell.lock().unwrap(), token, Interest::READABLE)
-    }
-
-    fn accept(&self) -> io::Result<Option<Incoming>> {
-        while self.doorbell.lock().unwrap().read(&mut [0; 64]).is_ok_and(|octets| octets > 0) {}
-        let next = self.waiting.lock().unwrap().pop_front();
-        Ok(next.map(|stream| Incoming { remote: stream.remote, stream: Box::new(stream) }))
-    }
-
-    fn connect(&self, _: &NeighborConfig) -> io::Result<Box<dyn ByteStream>> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn expect(&self, _: &NeighborConfig, _: bool) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Where a neighbour of the test calls.
-struct Door {
-    waiting: Arc<Mutex<VecDeque<LocalStream>>>,
-    bell: UnixStream,
-}
-
-impl Door {
-    fn connect(&mut self, from: Ipv4Addr) -> UnixStream {
-        let (near, far) = UnixStream::pair().unwrap();
-        far.set_nonblocking(true).unwrap();
-        let remote = SocketAddr::new(from.into(), 40_000);
-        let stream = mio::net::UnixStream::from_std(far);
-        self.waiting.lock().unwrap().push_back(LocalStream { stream, remote });
-        self.bell.write_all(&[1]).unwrap();
-        near
-    }
-}
 
 /// Best routes as changes tell of them.
 #[derive(Clone, Default)]
@@ -171,16 +94,6 @@ fn config() -> Arc<BgpConfig> {
     Arc::new(config.unwrap_or_else(|errors| panic!("{errors}")).bgp.unwrap())
 }
 
-/// OPEN and the KEEPALIVE that accepts the other's.
-fn greeting(asn: u32, router_id: Ipv4Addr) -> Vec<u8> {
-    let families = Family::ALL.map(Into::into).to_vec();
-    let capabilities = Capabilities { families, extended_message: true, ..Capabilities::default() };
-    let mut bytes = Vec::new();
-    Open::new(asn, 0, router_id, capabilities).write(&mut bytes);
-    write_keepalive(&mut bytes);
-    bytes
-}
-
 /// A /32 in each shard.
 fn markers(from: u32) -> Vec<Prefix<u32>> {
     let mut found: HashMap<usize, Prefix<u32>> = HashMap::new();
@@ -194,32 +107,12 @@ fn markers(from: u32) -> Vec<Prefix<u32>> {
     found.into_values().collect()
 }
 
-fn announce(out: &mut Vec<u8>, attributes: impl FnOnce(&mut Vec<u8>), prefixes: &[Prefix<u32>]) {
-    let message = begin_update(out);
-    let start = begin_attributes(out, message);
-    attributes(out);
-    finish_attributes(out, start);
-    prefixes.iter().for_each(|prefix| write_nlri(out, None, *prefix));
-    finish_message(out, message).unwrap();
-}
-
 fn withdraw(out: &mut Vec<u8>, prefixes: &[Prefix<u32>]) {
     let message = begin_update(out);
     prefixes.iter().for_each(|prefix| write_nlri(out, None, *prefix));
     let start = begin_attributes(out, message);
     finish_attributes(out, start);
     finish_message(out, message).unwrap();
-}
-
-/// ORIGIN, AS_PATH and NEXT_HOP.
-fn plain_attributes(path: &[u32], next_hop: [u8; 4]) -> impl FnOnce(&mut Vec<u8>) {
-    let mut value = vec![2, path.len() as u8];
-    path.iter().for_each(|asn| value.extend_from_slice(&asn.to_be_bytes()));
-    move |out| {
-        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::ORIGIN, &[0]);
-        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::AS_PATH, &value);
-        write_attribute(out, attribute::FLAG_TRANSITIVE, attribute::NEXT_HOP, &next_hop);
-    }
 }
 
 /// Keeps up a table of what arrives, until the connection ends.
@@ -270,24 +163,6 @@ fn hear(body: &[u8], table: &mut BTreeMap<IpPrefix, String>) {
     }
 }
 
-fn ask(speaker: &Speaker, request: &Request) -> Vec<RouteView> {
-    let mut views = Vec::new();
-    let answer = speaker.answer(request, &mut |item| {
-        views.push(serde_json::from_value(item).unwrap());
-        Ok(())
-    });
-    answer.unwrap().unwrap();
-    views
-}
-
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is() {
-        assert!(Instant::now() < until, "still waiting: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// What goes to other ASes, and how its path begins there.
 fn sent_path(route: &RouteView) -> Option<(IpPrefix, String)> {
     let kept = ["65535:65281", "65535:65282", "65535:65283"];
@@ -297,12 +172,7 @@ fn sent_path(route: &RouteView) -> Option<(IpPrefix, String)> {
 }
 
 fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
-    let (bell, doorbell) = UnixStream::pair().unwrap();
-    doorbell.set_nonblocking(true).unwrap();
-    let waiting = Arc::new(Mutex::new(VecDeque::new()));
-    let doorbell = Mutex::new(mio::net::UnixStream::from_std(doorbell));
-    let network = LocalNetwork { waiting: waiting.clone(), doorbell };
-    let mut door = Door { waiting, bell };
+    let (network, mut door) = local::network();
     let told = Told::default();
     let options = SpeakerOptions {
         network: Box::new(network),
@@ -319,17 +189,6 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
     let table = Mutex::new(BTreeMap::new());
     let (markers, ends) = (markers(0xc612_0000), markers(0xc613_0000));
     thread::scope(|scope| {
-        // Whatever fails here, the threads have to end before the test can.
-        struct Ending<'a>(&'a AtomicBool, &'a Speaker, Vec<UnixStream>);
-        impl Drop for Ending<'_> {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Release);
-                self.1.wake_all();
-                for stream in &self.2 {
-                    let _ = stream.shutdown(std::net::Shutdown::Both);
-                }
-            }
-        }
         let scheduling = scope.spawn(|| schedule(&speaker, SchedulingOptions { kind, threads }, &stop));
         let mut ending = Ending(&stop, &speaker, Vec::new());
         let mut listener = door.connect(LISTENER);
@@ -352,7 +211,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
         for marker in &markers {
             let destination = marker.to_string();
             let request = Request::Route { destination, exact: true, why: false };
-            eventually("the last routes", || ask(&speaker, &request).len() == trace.len());
+            eventually("the last routes", || ask::<RouteView>(&speaker, &request).len() == trace.len());
         }
         // What was known before the first of these is handed on with it or before; what goes out with the first is
         // there when the second is.
@@ -375,7 +234,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
             });
         }
         let best = RouteFilter { best: true, ..RouteFilter::default() };
-        let best = ask(&speaker, &Request::Routes(best));
+        let best: Vec<RouteView> = ask(&speaker, &Request::Routes(best));
         let wanted: BTreeMap<IpPrefix, String> = best.iter().filter_map(sent_path).collect();
         let heard = table.lock().unwrap().clone();
         assert!(heard.keys().eq(wanted.keys()), "the listener has the prefixes that go out");

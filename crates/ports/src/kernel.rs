@@ -30,6 +30,7 @@
 //!
 //! Missing: several paths of one route (as next-hop objects they could be), MPLS, VRFs' tables beyond their number.
 
+mod address;
 mod error;
 mod installer;
 mod message;
@@ -39,7 +40,9 @@ mod repair;
 mod route;
 mod socket;
 mod view;
+mod xdp;
 
+pub use address::add_address;
 pub use error::{KernelError, Refusal, RouteFailure};
 pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,
@@ -48,3 +51,4 @@ pub use monitor::{KernelEvent, Monitor, Watch};
 pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
 pub use view::{InterfaceAddress, Link, Neighbor, NetworkView};
+pub use xdp::XdpAttachment;

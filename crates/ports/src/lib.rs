@@ -5,11 +5,13 @@
 //! messages. Formats themselves are the business
 //! of `thalweg-wire`; here are reads, writes, threads, and what to say when a file is damaged.
 //!
-//! The network, on Linux: [`tcp`] for BGP's connections, [`kernel`] for the kernel's routing tables.
+//! The network, on Linux: [`live`] for packets on interfaces, [`tcp`] for BGP's connections, [`kernel`] for the
+//! kernel's routing tables.
 
 mod input;
 #[cfg(target_os = "linux")]
 pub mod kernel;
+pub mod live;
 mod mrt;
 mod names;
 mod output;

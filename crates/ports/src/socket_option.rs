@@ -1,7 +1,8 @@
-//! The socket options that neither the standard library nor `socket2` knows: MD5 keys, GTSM, netlink's own.
+//! The socket options that neither the standard library nor `socket2` knows: MD5 keys, GTSM, netlink's own, packet
+//! sockets' own.
 //!
-//! Unsafe because `setsockopt` is a C call. No measurement pays for it: without it there is neither MD5
-//! (RFC 2385) nor GTSM (RFC 5082), which the kernel offers in no other way.
+//! Unsafe because `setsockopt` and `getsockopt` are C calls. No measurement pays for it: without it there is neither
+//! MD5 (RFC 2385) nor GTSM (RFC 5082) nor a packet ring, which the kernel offers in no other way.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,6 +17,21 @@ pub(crate) fn set(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8])
     // from the pointer, which is to a live slice of that length, and writes none.
     match unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value.as_ptr().cast(), length) } {
         0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Reads an option into `value`; how many octets the kernel wrote.
+pub(crate) fn get(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
+    let Ok(mut length) = libc::socklen_t::try_from(value.len()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel writes at most `length` octets to the
+    // pointer, which is to a live slice of that length, and the true length to `length`.
+    match unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &raw mut length)
+    } {
+        0 => Ok(length as usize),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -328,6 +328,10 @@ fn the_view_says_what_next_hops_resolve_to() {
         ip("address add 198.18.9.1/24 dev w0");
         ip("address add 198.18.5.1 peer 198.18.5.2/32 dev v0");
         ip("route add 10.9.0.0/16 via 198.18.0.9");
+        ip("nexthop add id 77 via 198.18.0.8 dev v0");
+        ip("route add 10.10.0.0/16 nhid 77 metric 30");
+        ip("route add 10.11.0.0/16 nexthop via 198.18.0.6 nexthop via 198.18.0.7");
+        ip("route add 10.12.0.0/16 dev v0 metric 40");
         ip("neighbour add 198.18.0.2 lladdr 02:00:00:00:00:02 dev v0 nud permanent");
         open().apply(&[replace("10.8.0.0/16", via("198.18.0.2"))]).unwrap();
         let view = NetworkView::read(116).unwrap();
@@ -345,6 +349,15 @@ fn the_view_says_what_next_hops_resolve_to() {
         assert!(!connected.contains(&"198.18.9.0/24".to_owned()), "w0 is down");
         let others: Vec<_> = view.routes.iter().map(|route| route.prefix.to_string()).collect();
         assert!(others.contains(&"10.9.0.0/16".to_owned()) && !others.contains(&"10.8.0.0/16".to_owned()));
+        let ways = |prefix: &str| -> Vec<_> {
+            let routes = view.routes.iter().filter(|route| route.prefix.to_string() == prefix);
+            routes.map(|route| (route.target.unwrap(), NetworkView::cost(route))).collect()
+        };
+        let gateway = |host| RouteTarget::Gateway { address: [198, 18, 0, host].into(), interface: Some(v0) };
+        assert_eq!(ways("10.10.0.0/16"), [(gateway(8), 30)], "what an object stands for");
+        assert_eq!(ways("10.11.0.0/16"), [(gateway(6), 0), (gateway(7), 0)], "several paths");
+        assert_eq!(ways("10.12.0.0/16"), [(RouteTarget::Interface(v0), 40)]);
+        assert_eq!(ways("2001:db8::/64"), [(RouteTarget::Interface(v0), 0)], "connected, metric 256");
         let neighbor = view.neighbors.iter().find(|n| n.address == IpAddr::from([198, 18, 0, 2])).unwrap();
         assert_eq!((neighbor.interface, neighbor.mac), (v0, Some([2, 0, 0, 0, 0, 2])));
     });

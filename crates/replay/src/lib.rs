@@ -103,11 +103,10 @@ fn run(
     } else {
         run_streaming(plan, config, options, source, progress)?
     };
-    let account = plan.merged_account(run.scratches.iter());
-    let mut summary = summarize::summary(config, plan, &account);
+    let mut summary = summarize::summary(config, plan, &run.scratches);
     summary.elapsed_s = run.elapsed.as_secs_f64();
     summary.cpu_s = run.cpu.as_secs_f64();
-    summary.packets_per_second = account.packets_in as f64 / summary.elapsed_s.max(1e-9);
+    summary.packets_per_second = summary.packets_in as f64 / summary.elapsed_s.max(1e-9);
     summary.model = options.model.name().to_string();
     summary.workers = run.workers;
     summary.input_issues = summarize::input_issues(&run.input);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::Chunk;
+use thalweg_dataplane::vlan::{EgressTags, TAG_BYTES};
 use thalweg_exec::Sink;
 use thalweg_node::config::RouterConfig;
 use thalweg_ports::{OutputError, PacketOut, PortCaptures, PortNames, TraceOutput};
@@ -12,6 +13,8 @@ use thalweg_wire::trace::FieldOrder;
 
 /// Length of the Ethernet header every packet leaves with.
 const ETHERNET_HEADER: u32 = 14;
+/// The longest frame: an IP packet of 65,575 bytes (IPv6 with its header), Ethernet header and VLAN tag.
+const FRAME_MAX: usize = 65_575 + 14 + TAG_BYTES;
 
 /// Output `none`: a chunk's memory goes back to the reader.
 pub(crate) struct DropSink;
@@ -33,15 +36,38 @@ impl Sink<Chunk> for KeepSink {
 }
 
 enum Writer {
-    Captures(PortCaptures),
+    Captures(PortCaptures, Tagger),
     Trace(TraceOutput),
 }
 
 impl Writer {
-    fn write(&mut self, packet: &PacketOut<'_>) -> Result<(), OutputError> {
+    fn write(&mut self, packet: PacketOut<'_>) -> Result<(), OutputError> {
         match self {
-            Writer::Captures(captures) => captures.write(packet),
-            Writer::Trace(trace) => trace.write(packet),
+            Writer::Captures(captures, tagger) => captures.write(&tagger.tagged(packet)),
+            Writer::Trace(trace) => trace.write(&packet),
+        }
+    }
+}
+
+/// Writes frames of VLAN sub-interfaces as they leave: tagged, by the parent.
+struct Tagger {
+    tags: EgressTags,
+    frame: Box<[u8]>,
+}
+
+impl Tagger {
+    fn new(config: &RouterConfig) -> Self {
+        Self { tags: thalweg_node::egress_tags(config), frame: vec![0; FRAME_MAX].into() }
+    }
+
+    fn tagged<'a>(&'a mut self, packet: PacketOut<'a>) -> PacketOut<'a> {
+        let Some(tag) = self.tags.get(packet.port) else { return packet };
+        let Some(len) = tag.write(packet.frame, &mut self.frame) else { return packet };
+        PacketOut {
+            port: tag.parent,
+            wire_len: packet.wire_len + TAG_BYTES as u32,
+            frame: &self.frame[..len],
+            ..packet
         }
     }
 }
@@ -63,7 +89,7 @@ impl FileSink {
                 let names = PortNames::new(config.ports.iter().map(|p| p.name.clone()));
                 let captures = PortCaptures::create(directory, &names).map_err(output_error)?;
                 let paths = config.ports.iter().map(|p| directory.join(format!("{}.pcap", p.name)));
-                (Writer::Captures(captures), paths.collect())
+                (Writer::Captures(captures, Tagger::new(config)), paths.collect())
             }
             Output::Trace(directory) => {
                 let made = std::fs::create_dir_all(directory);
@@ -88,7 +114,7 @@ impl FileSink {
             return Err(output_error(error));
         }
         match self.writer {
-            Writer::Captures(captures) => captures.finish(),
+            Writer::Captures(captures, _) => captures.finish(),
             Writer::Trace(trace) => trace.finish(),
         }
         .map_err(output_error)?;
@@ -112,7 +138,7 @@ impl Sink<Chunk> for FileSink {
                 application: packet.application,
                 frame: chunk.egress_frame(i),
             };
-            if let Err(error) = self.writer.write(&out) {
+            if let Err(error) = self.writer.write(out) {
                 self.error = Some(error);
                 self.stop.store(true, Ordering::Relaxed);
                 return;

@@ -1,18 +1,20 @@
 //! From the books of all workers to the summary a person or a machine reads.
 
 use crate::summary::{
-    ClassSummary, Colours, InputIssue, InputIssues, Latency, NatSummary, PortSummary, ReplaySummary,
+    AclRuleSummary, ClassSummary, Colours, InputIssue, InputIssues, Latency, Named, NatSummary, PortSummary,
+    ReplaySummary,
 };
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use thalweg_base::DropReason;
-use thalweg_dataplane::account::{Account, ClassCounts, PortCounts};
-use thalweg_node::config::RouterConfig;
-use thalweg_node::plan::RouterPlan;
+use thalweg_dataplane::account::{ClassCounts, PortCounts};
+use thalweg_node::config::{AclConfig, RouterConfig};
+use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_ports::{InputReport, Issue, Place};
 
 /// Fills in everything that follows from the packets.
-pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, account: &Account) -> ReplaySummary {
+pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scratch]) -> ReplaySummary {
+    let account = &plan.merged_account(scratches.iter());
     let mut residence = None::<Histogram<u64>>;
     for class in &account.classes {
         match &mut residence {
@@ -42,6 +44,7 @@ pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, account: &Accoun
                 (class.name.clone(), class_summary(counts, colours))
             })
             .collect(),
+        acls: acls(config, plan, scratches),
         nat: nat(plan),
         ..ReplaySummary::default()
     }
@@ -49,6 +52,8 @@ pub(crate) fn summary(config: &RouterConfig, plan: &RouterPlan, account: &Accoun
 
 /// What packets of no configured port are listed under; no port can have this name.
 const UNKNOWN: &str = "(unknown)";
+/// What packets that met no rule of an access list are listed under.
+const DEFAULT: &str = "default";
 
 fn port(counts: &PortCounts) -> PortSummary {
     PortSummary {
@@ -79,6 +84,24 @@ fn latency(histogram: &Histogram<u64>) -> Latency {
         latency_ns_p99: histogram.value_at_quantile(0.99),
         latency_ns_max: histogram.max(),
     }
+}
+
+fn acls(config: &RouterConfig, plan: &RouterPlan, scratches: &[Scratch]) -> Named<Vec<AclRuleSummary>> {
+    let counts = plan.acl_counts(scratches.iter());
+    let filters = plan.filters();
+    let rules = |(place, acl): (usize, &AclConfig)| {
+        let names = acl.rule_names.iter().map(String::as_str).chain([DEFAULT]);
+        let actions = acl.list.rules.iter().map(|rule| rule.action).chain([acl.list.default]);
+        let counted = filters.acls.counts_of(place, &counts);
+        let rows = names.zip(actions).zip(counted).map(|((name, action), count)| AclRuleSummary {
+            rule: name.to_string(),
+            action: action.name().to_string(),
+            packets: count.packets,
+            octets: count.octets,
+        });
+        (acl.name.clone(), rows.collect())
+    };
+    config.acls.iter().enumerate().map(rules).collect()
 }
 
 fn nat(plan: &RouterPlan) -> Option<NatSummary> {

@@ -38,6 +38,8 @@ pub struct ReplaySummary {
     pub ports: Named<PortSummary>,
     /// Per class; every class of the configuration, in its order.
     pub classes: Named<ClassSummary>,
+    /// Per access list what met each rule, in their order, and last what met none.
+    pub acls: Named<Vec<AclRuleSummary>>,
     /// Address translation, where configured.
     pub nat: Option<NatSummary>,
     /// What was wrong with the input.
@@ -143,6 +145,19 @@ pub struct Colours {
     pub yellow: u64,
     /// Beyond both.
     pub red: u64,
+}
+
+/// What met a rule of an access list, on any port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct AclRuleSummary {
+    /// The rule's name or number; `default` for packets that met none.
+    pub rule: String,
+    /// `permit`, `deny` or `reject`.
+    pub action: String,
+    /// Packets.
+    pub packets: u64,
+    /// Their octets, from the IP header on.
+    pub octets: u64,
 }
 
 /// What address translation did.

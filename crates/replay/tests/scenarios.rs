@@ -107,6 +107,11 @@ fn books(text: &mut String, summary: &ReplaySummary, config: &RouterConfig) -> s
             None => writeln!(text)?,
         }
     }
+    for (name, rules) in summary.acls.iter() {
+        for r in rules {
+            writeln!(text, "acl {name} {} {} packets {} octets {}", r.rule, r.action, r.packets, r.octets)?;
+        }
+    }
     if let Some(n) = &summary.nat {
         writeln!(
             text,

@@ -1,6 +1,8 @@
 //! `thalweg check`: the router that a configuration describes.
 
+mod acl;
 mod bgp;
+mod egress;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -47,12 +49,15 @@ fn render(config: &RouterConfig) -> String {
         }
     }
     ports(&mut text, config);
+    acl::render_ports(&mut text, config);
     neighbours(&mut text, config);
     routes(&mut text, config);
     if let Some(nat) = &config.nat {
         render_nat(&mut text, config, nat);
     }
+    acl::render(&mut text, config);
     classes(&mut text, config);
+    egress::render(&mut text, config);
     let martians = if config.validate.martians { "are dropped" } else { "pass" };
     let _ = writeln!(
         text,
@@ -303,6 +308,10 @@ fn to_json(config: &RouterConfig) -> Value {
                 "name": port.name, "trace_name": port.trace_name, "mac": mac(port.mac), "mtu": port.mtu,
                 "addresses": port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "default_mac": port.default_mac.map(mac),
+                "parent": port.sub_interface.map(|s| port_name(config, s.parent)),
+                "vlan": port.sub_interface.map(|s| s.vlan),
+                "acl_in": acl::name(config, port.acl_in), "acl_out": acl::name(config, port.acl_out),
+                "urpf": port.urpf.to_string(),
             })
         })
         .collect();
@@ -340,7 +349,9 @@ fn to_json(config: &RouterConfig) -> Value {
             "sources": config.routing.sources,
         },
         "nat": config.nat.as_ref().map(|nat| nat_json(config, nat)),
+        "acl": acl::to_json(config),
         "classes": classes,
+        "egress": egress::to_json(config),
         "validate": { "martians": config.validate.martians },
         "bgp": config.bgp.as_ref().map(bgp::to_json),
         "warnings": config.warnings,

@@ -1,5 +1,7 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
+mod forwarding;
+
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -9,6 +11,8 @@ use thalweg_exec::control::SchedulingKind;
 use thalweg_lab::bgp::experiment::Part;
 use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
+
+pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -113,6 +117,12 @@ pub(crate) struct RunArgs {
     /// Threads of the dynamic and sharded schedulings [default: the configuration's, or one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
+    /// How packets are spread over cores, where ports have interfaces
+    #[arg(long, value_enum, default_value = "run-to-completion")]
+    pub(crate) model: ModelArg,
+    /// Threads that work on packets [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<NonZeroUsize>,
     /// Socket for show, reload and neighbor [default: the configuration's, or /run/thalweg.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -212,6 +222,14 @@ pub(crate) enum ShowThing {
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
+    /// Ports: interface, driver, what they received and sent
+    Ports,
+    /// Packets received, sent, for the router itself, and dropped by reason
+    Counters,
+    /// Neighbours on the ports' links (ARP, ND)
+    Arp,
+    /// Queues of ports by class: sent, dropped, marked, how long packets waited
+    Queues,
 }
 
 #[derive(Debug, Args)]
@@ -484,6 +502,8 @@ pub(crate) enum Experiment {
     Lpm(LabLpmArgs),
     /// Compare the schedulings of the BGP daemon: speed-up, time by function, traffic mixes, receiving
     Bgp(LabBgpArgs),
+    /// Measure routers between two testers in network namespaces, as RFC 2544 says: needs root
+    Forwarding(Box<LabForwardingArgs>),
 }
 
 #[derive(Debug, Args)]

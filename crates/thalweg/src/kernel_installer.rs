@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 
 use thalweg_base::{Address, IpPrefix, Prefix};
-use thalweg_node::fib::{HopNumber, Install, Outlet, RouteInstaller, Underlay, UnderlayTarget, Way};
+use thalweg_node::fib::{
+    HopNumber, Install, Outlet, RouteInstaller, Underlay, UnderlayRoute, UnderlayTarget, Way,
+};
 use thalweg_ports::kernel::{
     ApplyReport, KernelError, KernelRoute, KernelRoutes, NetworkView, RepairReport, RouteChange, RouteTarget,
 };
@@ -106,19 +108,20 @@ pub(crate) fn underlay(view: &NetworkView) -> Underlay {
             RouteTarget::Gateway { address, interface } => {
                 Some(UnderlayTarget::Gateway { address, link: interface })
             }
-            RouteTarget::Blackhole | RouteTarget::Unreachable => Some(UnderlayTarget::Discard),
+            RouteTarget::Blackhole => Some(UnderlayTarget::Discard),
+            RouteTarget::Unreachable => Some(UnderlayTarget::Unreachable),
             RouteTarget::Object(_) => None,
         };
-        Some((route.prefix, target?))
+        Some(UnderlayRoute { prefix: route.prefix, target: target?, metric: NetworkView::cost(route) })
     });
     let own = view.addresses.iter().filter_map(|own| {
         let prefix = match own.address {
             std::net::IpAddr::V4(address) => Prefix::new(u32::from(address), 32).ok()?.into(),
             std::net::IpAddr::V6(address) => Prefix::new(u128::from(address), 128).ok()?.into(),
         };
-        Some((prefix, UnderlayTarget::Local))
+        Some(UnderlayRoute { prefix, target: UnderlayTarget::Local, metric: 0 })
     });
-    Underlay::new(others.chain(own))
+    Underlay::with_metrics(others.chain(own))
 }
 
 #[cfg(all(test, target_os = "linux"))]

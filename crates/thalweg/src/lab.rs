@@ -1,6 +1,7 @@
 //! `thalweg lab`: experiments. A table on the terminal, `report.html` and `results.json` in a folder.
 
 mod bgp;
+mod forwarding;
 mod lpm;
 mod models;
 
@@ -8,6 +9,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
+use thalweg_lab::forwarding::ForwardingError;
 use thalweg_lab::lpm::bench::BenchError;
 use thalweg_lab::models::ModelsError;
 use thalweg_lab::report::{Report, ReportError};
@@ -29,6 +31,8 @@ pub(crate) enum LabError {
     Models(Box<ModelsError<models::RunError>>),
     /// The experiment on BGP schedulings failed.
     Bgp(bgp::BgpError),
+    /// The experiment on forwarding failed.
+    Forwarding(ForwardingError),
     /// The experiment on look-ups failed.
     Lpm(BenchError),
     /// The report cannot be written.
@@ -59,6 +63,7 @@ impl fmt::Display for LabError {
             LabError::NoPackets => write!(f, "the input has no packets"),
             LabError::Models(error) => write!(f, "{error}"),
             LabError::Bgp(error) => write!(f, "{error}"),
+            LabError::Forwarding(error) => write!(f, "{error}"),
             LabError::Lpm(error) => write!(f, "{error}"),
             LabError::Report(error) => write!(f, "{error}"),
         }
@@ -70,6 +75,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
         Experiment::Models(args) => models::run(args, format),
         Experiment::Lpm(args) => lpm::run(args, format),
         Experiment::Bgp(args) => bgp::run(args, format),
+        Experiment::Forwarding(args) => forwarding::run(args, format),
     }
 }
 

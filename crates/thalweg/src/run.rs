@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! schedule: sessions, RIB, update groups ──changes──> forwarding thread: FIB or kernel
-//!                    │    ^                           (bounded inbox, see `thalweg_node::forwarding`)
+//!                    │         ^                      (bounded inbox, see `thalweg_node::forwarding`)
+//!                    │         └── which next hops can be reached ── the kernel's thread, or one of its own
 //!      messages read └──> mrt thread                  seed thread ──routes──> RIB
 //! ```
 //!
@@ -10,8 +11,10 @@
 //! the files and routes are taken out of the kernel last.
 
 mod kernel;
+mod live;
 mod mrt;
 mod network;
+mod networks;
 mod seed;
 
 use std::fs;
@@ -26,37 +29,73 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
-use thalweg_node::config::{BgpConfig, Install, RouterConfig};
-use thalweg_node::control::{Reload, Server, serve};
+use thalweg_node::config::{BgpConfig, Install, NextHopCheck, RouterConfig};
+use thalweg_node::control::{LiveControl, Reload, Server, serve};
 use thalweg_node::forwarding::{FibForwarding, Forwarding, Inbox};
 use thalweg_node::speaker::{RouteReader, SessionTap, Speaker, SpeakerOptions};
+use thalweg_ports::kernel::PROTOCOL;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::{LogFormat, RunArgs};
+use crate::cli::{LogFormat, RunArgs, SOCKET_DEFAULT};
 use crate::{Failure, load_config};
 use kernel::KernelThread;
+use live::LiveSide;
 use mrt::UpdateTap;
 use network::TcpNetwork;
+use networks::NextHopThread;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let config = load_config(&args.config)?;
-    let Some(bgp) = config.bgp.clone().map(Arc::new) else {
+    let bgp = config.bgp.clone().map(Arc::new);
+    let is_live = config.ports.iter().any(|port| port.interface.is_some());
+    if bgp.is_none() && !is_live {
         return Err(Failure::Run(format!(
-            "{} has no [bgp] section: there is nothing to run (packets go through `thalweg replay`)",
+            "{} has neither [bgp] nor a port with an interface: there is nothing to run (files of packets go \
+             through `thalweg replay`)",
             args.config.display()
         )));
-    };
+    }
     log_to_stderr(args)?;
+    let configured = bgp.as_ref().map(|bgp| bgp.control_socket.clone());
+    let path = args.socket.clone().or(configured).unwrap_or_else(|| SOCKET_DEFAULT.into());
+    // First, so that a second router does not touch what the first has in the kernel.
+    let socket = ControlSocket::open(&path)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut helpers = Helpers::new(bgp.as_deref(), &config, is_live)?;
+    let live = match &helpers.fib {
+        Some(tables) if is_live => Some(Arc::new(LiveSide::start(&config, tables, args)?)),
+        _ => None,
+    };
+    let result = match bgp {
+        Some(bgp) => route(args, &bgp, &mut helpers, &live, &socket, &stop),
+        None => forward(args, &helpers, &live, &socket, &stop),
+    };
+    if let Some(live) = &live {
+        live.stop();
+    }
+    helpers.stop();
+    tracing::info!("stopped");
+    result
+}
+
+fn failed(what: &str, error: io::Error) -> Failure {
+    Failure::Run(format!("{what}: {error}"))
+}
+
+/// Speaks BGP until the end.
+fn route(
+    args: &RunArgs,
+    bgp: &Arc<BgpConfig>,
+    helpers: &mut Helpers,
+    live: &Option<Arc<LiveSide>>,
+    socket: &ControlSocket,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), Failure> {
     let options = SchedulingOptions {
         kind: args.scheduling.map_or(bgp.scheduling, Into::into),
         threads: args.threads.map(usize::from).or(bgp.threads).unwrap_or_else(cores),
     };
     let network = TcpNetwork::listen(&bgp.listen).map_err(|error| Failure::Run(error.to_string()))?;
-    let failed = |what: &str, error: io::Error| Failure::Run(format!("{what}: {error}"));
-    let path = args.socket.clone().unwrap_or_else(|| bgp.control_socket.clone());
-    // First, so that a second router does not touch what the first has in the kernel.
-    let socket = ControlSocket::open(&path)?;
-    let mut helpers = Helpers::new(&bgp, &config)?;
     let speaker = Speaker::new(
         bgp.clone(),
         SpeakerOptions {
@@ -72,54 +111,83 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     );
     let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbours", error))?);
     let reload = reloader(args.config.clone(), speaker.clone());
-    let stop = Arc::new(AtomicBool::new(false));
-    handle_signals(&stop, &speaker, &reload).map_err(|error| failed("cannot handle signals", error))?;
-    helpers.start(&bgp, &speaker).map_err(|error| failed("cannot start a thread", error))?;
-    let listener = socket.listener.try_clone().map_err(|error| failed("control socket", error))?;
-    let server = Server { speaker: speaker.clone(), reload, forwarding: helpers.forwarding() };
-    thread::Builder::new()
-        .name("control".to_owned())
-        .spawn(move || serve(&listener, &server))
-        .map_err(|error| failed("cannot start the control thread", error))?;
+    let woken = speaker.clone();
+    handle_signals(stop, &reload, move || woken.wake())
+        .map_err(|error| failed("cannot handle signals", error))?;
+    helpers.start(bgp, &speaker).map_err(|error| failed("cannot start a thread", error))?;
+    let live = live.clone().map(|live| live as Arc<dyn LiveControl>);
+    let server = Server { speaker: Some(speaker.clone()), reload, forwarding: helpers.forwarding(), live };
+    socket.serve(server)?;
     tracing::info!(
         r#as = bgp.local_as,
         router_id = %bgp.router_id,
         neighbours = bgp.neighbors.len(),
         scheduling = %options.kind,
         threads = options.threads,
-        socket = %path.display(),
+        socket = %socket.path.display(),
         install = bgp.install.name(),
+        next_hop_check = bgp.next_hop_check.name(),
         "running"
     );
-    if !config.ports.is_empty() {
-        tracing::info!(
-            "[ports] serve to resolve next hops; packets are not forwarded yet: this router speaks BGP only"
-        );
-    }
-    schedule(&*speaker, options, &stop).map_err(|error| failed("the router failed", error))?;
+    schedule(&*speaker, options, stop).map_err(|error| failed("the router failed", error))?;
     speaker.shut_down();
-    helpers.stop();
-    tracing::info!("stopped");
     Ok(())
 }
+
+/// Forwards packets by configured routes alone until the end.
+fn forward(
+    args: &RunArgs,
+    helpers: &Helpers,
+    live: &Option<Arc<LiveSide>>,
+    socket: &ControlSocket,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), Failure> {
+    let path = args.config.clone();
+    let reload: Arc<Reload> = Arc::new(move || {
+        RouterConfig::load(&path).map_err(|errors| errors.to_string())?;
+        Err("the file is valid, but a router without [bgp] takes a changed one only when it is started"
+            .to_owned())
+    });
+    let main = thread::current();
+    handle_signals(stop, &reload, move || main.unpark())
+        .map_err(|error| failed("cannot handle signals", error))?;
+    let live = live.clone();
+    let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
+    socket.serve(Server { speaker: None, reload, forwarding: helpers.forwarding(), live: control })?;
+    tracing::info!(socket = %socket.path.display(), "running");
+    while !stop.load(Ordering::Acquire) {
+        if live.as_ref().is_some_and(|live| live.has_ended()) {
+            return Err(Failure::Run("packets are not forwarded any more: see the log".to_owned()));
+        }
+        thread::park_timeout(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// How often a router without BGP looks whether it still forwards.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// What runs beside the scheduling, each on its own thread.
 struct Helpers {
     inbox: Option<Arc<Inbox>>,
     fib: Option<Arc<FibForwarding>>,
     kernel: Option<KernelThread>,
+    next_hops: Option<NextHopThread>,
     forwarding: Option<Arc<dyn Forwarding>>,
     tap: Option<Arc<UpdateTap>>,
+    /// Ends the thread that no inbox ends.
+    stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Helpers {
-    fn new(bgp: &BgpConfig, config: &RouterConfig) -> Result<Self, Failure> {
+    fn new(bgp: Option<&BgpConfig>, config: &RouterConfig, is_live: bool) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
-        let inbox = (bgp.install != Install::None).then(Arc::<Inbox>::default);
+        let install = bgp.map_or(Install::None, |bgp| bgp.install);
+        let inbox = (install != Install::None).then(Arc::<Inbox>::default);
         let (mut fib, mut kernel) = (None, None);
         let mut forwarding: Option<Arc<dyn Forwarding>> = None;
-        match (bgp.install, &inbox) {
+        match (install, &inbox) {
             (Install::Fib, Some(inbox)) => {
                 let tables = FibForwarding::new(inbox.clone(), config).map_err(|error| failed(&error))?;
                 let tables = Arc::new(tables);
@@ -127,15 +195,28 @@ impl Helpers {
                 fib = Some(tables);
             }
             (Install::Kernel, Some(inbox)) => {
+                let Some(bgp) = bgp else { return Err(failed(&"no [bgp]")) };
                 let thread = KernelThread::new(inbox.clone(), bgp).map_err(|error| failed(&error))?;
                 forwarding = Some(thread.forwarding());
                 kernel = Some(thread);
             }
             _ => {}
         }
-        let writes = bgp.mrt.dump.is_some() || bgp.mrt.updates.is_some();
+        if is_live && fib.is_none() {
+            // Configured routes; BGP's go elsewhere or nowhere.
+            let tables =
+                Arc::new(FibForwarding::new(Arc::default(), config).map_err(|error| failed(&error))?);
+            forwarding.get_or_insert_with(|| tables.clone());
+            fib = Some(tables);
+        }
+        // The kernel's thread tells itself.
+        let alone = bgp.is_some_and(|bgp| bgp.next_hop_check == NextHopCheck::Kernel) && kernel.is_none();
+        let next_hops =
+            alone.then(|| NextHopThread::new(PROTOCOL)).transpose().map_err(|error| failed(&error))?;
+        let writes = bgp.is_some_and(|bgp| bgp.mrt.dump.is_some() || bgp.mrt.updates.is_some());
         let tap = writes.then(Arc::<UpdateTap>::default);
-        Ok(Self { inbox, fib, kernel, forwarding, tap, threads: Vec::new() })
+        let (stop, threads) = (Arc::default(), Vec::new());
+        Ok(Self { inbox, fib, kernel, next_hops, forwarding, tap, stop, threads })
     }
 
     fn readers(&self) -> Vec<Box<dyn RouteReader>> {
@@ -151,13 +232,19 @@ impl Helpers {
     }
 
     fn start(&mut self, bgp: &Arc<BgpConfig>, speaker: &Arc<Speaker>) -> io::Result<()> {
-        if let Some(tables) = self.fib.take() {
+        if let (Some(tables), Install::Fib) = (self.fib.clone(), bgp.install) {
             let speaker = speaker.clone();
             self.spawn("fib", move || tables.run(&speaker))?;
         }
         if let Some(kernel) = self.kernel.take() {
             let speaker = speaker.clone();
+            kernel.tell_next_hops(&speaker);
             self.spawn("kernel", move || kernel.run(&speaker))?;
+        }
+        if let Some(next_hops) = self.next_hops.take() {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            next_hops.begin(&speaker);
+            self.spawn("next-hops", move || next_hops.run(&speaker, &stop))?;
         }
         if let Some(tap) = self.tap.clone() {
             let (speaker, bgp) = (speaker.clone(), bgp.clone());
@@ -184,6 +271,7 @@ impl Helpers {
         if let Some(inbox) = &self.inbox {
             inbox.close();
         }
+        self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of this program panicked; please report it");
@@ -222,7 +310,9 @@ fn reloader(path: PathBuf, speaker: Arc<Speaker>) -> Arc<Reload> {
             errors.to_string()
         })?;
         let bgp = config.bgp.ok_or_else(|| "the configuration has no [bgp] section any more".to_owned())?;
-        let changes = speaker.reload(Arc::new(bgp))?;
+        let changes = speaker.reload(Arc::new(bgp)).inspect_err(|error| {
+            tracing::error!("the configuration was not taken over: {error}");
+        })?;
         for change in &changes {
             tracing::info!("reload: {change}");
         }
@@ -231,9 +321,13 @@ fn reloader(path: PathBuf, speaker: Arc<Speaker>) -> Arc<Reload> {
 }
 
 /// SIGHUP reloads; SIGINT and SIGTERM end the router, a second one at once.
-fn handle_signals(stop: &Arc<AtomicBool>, speaker: &Arc<Speaker>, reload: &Arc<Reload>) -> io::Result<()> {
+fn handle_signals(
+    stop: &Arc<AtomicBool>,
+    reload: &Arc<Reload>,
+    wake: impl Fn() + Send + 'static,
+) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let (stop, speaker, reload) = (stop.clone(), speaker.clone(), reload.clone());
+    let (stop, reload) = (stop.clone(), reload.clone());
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
@@ -242,7 +336,7 @@ fn handle_signals(stop: &Arc<AtomicBool>, speaker: &Arc<Speaker>, reload: &Arc<R
             } else if stop.swap(true, Ordering::AcqRel) {
                 std::process::exit(1);
             } else {
-                speaker.wake_all();
+                wake();
             }
         }
     })?;
@@ -277,6 +371,14 @@ impl ControlSocket {
             other => other.map_err(failed)?,
         };
         Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Answers whoever asks, on threads of its own.
+    fn serve(&self, server: Server) -> Result<(), Failure> {
+        let listener = self.listener.try_clone().map_err(|error| failed("control socket", error))?;
+        let spawned =
+            thread::Builder::new().name("control".to_owned()).spawn(move || serve(&listener, &server));
+        spawned.map(drop).map_err(|error| failed("cannot start the control thread", error))
     }
 }
 

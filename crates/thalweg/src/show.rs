@@ -1,5 +1,7 @@
 //! `thalweg show`, `reload`, `neighbor`: questions and commands to a router that runs, over its control socket.
 
+mod packets;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -37,6 +39,10 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
         ShowThing::Forwarding => Request::Forwarding,
         ShowThing::Fib { destination } => Request::Fib { destination: destination.to_string() },
         ShowThing::Functions => Request::Functions,
+        ShowThing::Ports => Request::Ports,
+        ShowThing::Counters => Request::Counters,
+        ShowThing::Arp => Request::Arp,
+        ShowThing::Queues => Request::Queues,
     };
     match format {
         Format::Json => ask(&args.socket, &request, |item| print(&format!("{item}\n"))),
@@ -139,6 +145,10 @@ fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
         Request::Forwarding => parse_all::<ForwardingView>(items)?.iter().map(forwarding).collect(),
         Request::Fib { .. } => parse_all::<FibView>(items)?.iter().map(fib).collect(),
         Request::Memory => parse_all::<MemoryView>(items)?.iter().map(memory).collect(),
+        Request::Ports => packets::ports(&parse_all(items)?),
+        Request::Counters => parse_all(items)?.iter().map(packets::counters).collect(),
+        Request::Arp => packets::arp(&parse_all(items)?),
+        Request::Queues => packets::queues(&parse_all(items)?),
         _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
     })
 }

@@ -21,6 +21,7 @@ pub(crate) fn render(summary: &ReplaySummary) -> String {
     ports(&mut text, summary);
     classes(&mut text, summary);
     drops(&mut text, summary);
+    acls(&mut text, summary);
     nat(&mut text, summary);
     issues(&mut text, summary);
     for output in &summary.outputs {
@@ -97,6 +98,26 @@ fn drops(text: &mut String, s: &ReplaySummary) {
     text.push('\n');
 }
 
+/// Rules listed for an access list; of a longer one, those that packets met.
+const ACL_RULES_SHOWN_MAX: usize = 40;
+
+fn acls(text: &mut String, s: &ReplaySummary) {
+    for (name, rules) in s.acls.iter() {
+        let all = rules.len() <= ACL_RULES_SHOWN_MAX;
+        let met: Vec<_> = rules.iter().filter(|rule| all || rule.packets > 0).collect();
+        let shown = &met[..met.len().min(ACL_RULES_SHOWN_MAX)];
+        let rows = shown.iter().map(|rule| {
+            vec![rule.rule.clone(), rule.action.clone(), count(rule.packets), count(rule.octets)]
+        });
+        let title = format!("access list {name}");
+        *text += &table(&[&title, "action", "packets", "octets"], &[2, 3], rows);
+        if shown.len() < rules.len() {
+            let _ = writeln!(text, "... and {} other rules", count((rules.len() - shown.len()) as u64));
+        }
+        text.push('\n');
+    }
+}
+
 fn nat(text: &mut String, s: &ReplaySummary) {
     let Some(n) = &s.nat else { return };
     let _ = writeln!(
@@ -139,7 +160,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use thalweg_replay::summary::{
-        ClassSummary, Colours, InputIssue, InputIssues, Latency, Named, NatSummary, PortSummary,
+        AclRuleSummary, ClassSummary, Colours, InputIssue, InputIssues, Latency, Named, NatSummary,
+        PortSummary,
     };
 
     fn full() -> ReplaySummary {
@@ -175,6 +197,23 @@ mod tests {
                 ("voice".to_owned(), voice),
                 ("default".to_owned(), ClassSummary::default()),
             ]),
+            acls: Named(vec![(
+                "from-internet".to_owned(),
+                vec![
+                    AclRuleSummary {
+                        rule: "web".to_owned(),
+                        action: "permit".to_owned(),
+                        packets: 988,
+                        octets: 62_000,
+                    },
+                    AclRuleSummary {
+                        rule: "default".to_owned(),
+                        action: "deny".to_owned(),
+                        packets: 2,
+                        octets: 90,
+                    },
+                ],
+            )]),
             nat: Some(NatSummary {
                 sessions: 12,
                 sessions_created: 20,

@@ -34,9 +34,10 @@ fn every_example_is_valid_without_warnings() {
 fn check_prints_the_plan() {
     let output = thalweg(&["check", "examples/small-office/router.toml"]);
     let text = out(&output);
-    for word in
-        ["203.0.113.2/30", "via 203.0.113.1 on wan", "strict, level 0", "1 Mbit/s", "tcp 203.0.113.2 80"]
-    {
+    let plan =
+        ["203.0.113.2/30", "via 203.0.113.1 on wan", "strict, level 0", "1 Mbit/s", "tcp 203.0.113.2 80"];
+    let queues = ["Queues of wan: at most 48 Mbit/s / 6000 B", "CoDel 5 ms / 100 ms, ECN"];
+    for word in plan.into_iter().chain(queues) {
         assert!(text.contains(word), "{word} is not in\n{text}");
     }
     let output = thalweg(&["check", "examples/small-office/router.toml", "--format", "json"]);
@@ -47,6 +48,9 @@ fn check_prints_the_plan() {
     assert_eq!(plan["nat"]["outside"], "wan");
     assert_eq!(plan["routes"]["sources"]["connected"], 8);
     assert_eq!(plan["classes"].as_array().map(Vec::len), Some(4));
+    assert_eq!(plan["egress"][0]["rate_bps"], 48_000_000);
+    assert_eq!(plan["egress"][0]["classes"][3]["aqm"]["target_us"], 5_000);
+    assert_eq!(plan["egress"].as_array().map(Vec::len), Some(1));
 }
 
 #[test]

@@ -175,8 +175,8 @@ fn schedulings_of_the_bgp_daemon() {
     let output = experiment(&[&["lab", "bgp", "--quick"][..], &few].concat(), folder.path());
     let json = results(&output, folder.path());
     let cells = json["results"]["cells"].as_array().expect("cells");
-    // Four schedulings each: speed-up, functions, five mixes, three ways, blocks, eight loads.
-    assert_eq!(cells.len(), 4 * (1 + 1 + 5 + 3 + 1 + 8), "{json}");
+    // Four schedulings each: two speed-ups, functions, five mixes, three ways, blocks, eight loads.
+    assert_eq!(cells.len(), 4 * (2 + 1 + 5 + 3 + 1 + 8), "{json}");
     for cell in cells {
         assert!(cell["elapsed_s"]["median"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
         assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");

@@ -4,6 +4,10 @@
 //! in either byte order up to a final swap, so words are loaded big-endian only where they are combined
 //! with fields read as numbers.
 
+mod unfinished;
+
+pub use unfinished::{complete_frame, complete_packet};
+
 /// The one's complement sum of `bytes`, not yet inverted; an odd last byte is padded with zero.
 /// `start` continues an earlier sum.
 pub fn sum(bytes: &[u8], start: u32) -> u32 {

@@ -1,5 +1,5 @@
-//! Route flap damping (RFC 2439, with the thresholds of RFC 7196): routes that come and go are kept aside until
-//! they have been quiet for a while.
+//! Route flap damping (RFC 2439, with what RFC 7196 makes of it): routes that come and go are kept aside until they
+//! have been quiet for a while.
 //!
 //! ```text
 //! penalty   +1000 for each withdrawal, +500 for each change of attributes, halved every 15 minutes
@@ -9,11 +9,27 @@
 //! below 375                    forgotten
 //! ```
 //!
-//! RFC 7196 keeps RFC 2439's figures but raises the threshold to at least 6,000 (12,000 for the careful), since the
-//! old 2,000 punishes prefixes for being well connected, and the ceiling of the penalty to 50,000.
+//! RFC 2439 says what figures there are (4.2), not what they should be; RFC 7196 names the usual ones (section 3,
+//! table 1) and corrects two of them (section 6).
 //!
-//! Only routes of external neighbours are damped. The end of a session is no flap of its routes. Records
-//! exist only for routes that flapped; they decay when somebody looks. Each record has one place in a heap of
+//! | figure | here | where it is from |
+//! |---|---|---|
+//! | withdrawal | 1000 | table 1: the usual one |
+//! | announced again | 0 | RFC 2439 4.8.3; table 1: 0 with one vendor, 1000 with the other |
+//! | other attributes | 500 | table 1: the usual one; RFC 2439 4.8.4 would count them like a withdrawal |
+//! | suppressed above | 6000 | section 6: not less; the careful not less than 12,000. The usual 2000 and 3000 punish prefixes for being well connected |
+//! | used again below | 750 | table 1: the usual one |
+//! | half-life | 15 min | table 1: the usual one, whether the route is there or not; RFC 2439 4.2 allows for two |
+//! | suppressed at most | 60 min | table 1: the usual one |
+//! | penalty at most | 50,000 | section 6: not less |
+//!
+//! RFC 2439 4.5 has the longest suppression follow from a ceiling of the penalty, and so has the ceiling follow from the
+//! other figures: with these, 750 doubled four times is 12,000, and a threshold of 12,000 would never be crossed (RFC
+//! 7196 section 5). Here the two do not depend on each other: the penalty rises to its own maximum, and an hour after its
+//! last flap a route is used again, whatever is left of its penalty; the rest is forgiven down to the reuse threshold.
+//!
+//! Only routes of external neighbours are damped (RFC 2439 4). The end of a session is no flap of its routes, which RFC
+//! 2439 4.8.5 leaves open. RFC 7196's test mode, which counts and suppresses nothing, is missing. Records exist only for routes that flapped; they decay when somebody looks. Each record has one place in a heap of
 //! deadlines, at or before the time at which something is to be done about it. There are at most
 //! [`DampingConfig::records_max`] of them in a family of a shard; a route that flaps when all are taken is not
 //! damped, and counted.
@@ -247,5 +263,49 @@ impl Record {
     fn reuse_at(&self, config: &DampingConfig) -> u32 {
         let wait = config.seconds_until(self.penalty, config.reuse_threshold).min(config.max_suppress_s);
         self.at_s.saturating_add(wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> RouteKey<u32> {
+        RouteKey { prefix: Prefix::new(0x0a00_0000, 8).unwrap(), peer: PeerId(1), path_id: 0 }
+    }
+
+    /// Flaps within a second until the route is suppressed.
+    fn flaps_until_suppressed(config: DampingConfig, flap: Flap) -> usize {
+        let mut damper = Damper::new(config);
+        (1..=200).find(|_| damper.handle_flap(key(), flap, 10)).expect("it is suppressed some time")
+    }
+
+    #[test]
+    fn thresholds_of_rfc_7196() {
+        let usual = DampingConfig::default();
+        let careful = DampingConfig { suppress_threshold: 12_000.0, ..usual };
+        for (config, withdrawals) in [(usual, 7), (careful, 13)] {
+            assert_eq!(flaps_until_suppressed(config, Flap::Withdrawal), withdrawals);
+            assert_eq!(flaps_until_suppressed(config, Flap::AttributeChange), 2 * withdrawals - 1);
+        }
+    }
+
+    #[test]
+    fn the_highest_penalty_lasts_an_hour() {
+        let mut damper = Damper::new(DampingConfig::default());
+        for _ in 0..100 {
+            damper.handle_flap(key(), Flap::Withdrawal, 10);
+        }
+        let route = damper.routes(10).next().unwrap();
+        assert_eq!((route.penalty, route.reuse_in_s), (50_000.0, Some(3600)));
+        // By its penalty alone it would be log2(50,000 / 750) = 6 half-lives.
+        assert!(damper.config.seconds_until(50_000.0, 750.0) > 6 * 900);
+        let mut at = 10;
+        while damper.poll_reusable(at, &mut 10).is_none() {
+            at = damper.next_deadline_s().unwrap();
+        }
+        assert_eq!(at, 10 + 3600);
+        assert!(!damper.is_suppressed(key()));
+        assert_eq!(damper.routes(at).next().unwrap().penalty, 750.0, "no more than what would be used again");
     }
 }

@@ -42,6 +42,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::next_hops::NextHopView;
 use super::paths::{BlockMut, PathMeta};
 use crate::attrs::{AttrRef, Attrs, flag};
 use crate::peer::{PeerId, PeerKind, PeerTable};
@@ -55,28 +56,6 @@ pub struct DecisionConfig {
     pub med_missing_as_worst: bool,
     /// MED is compared among paths that began in other members of our confederation.
     pub compare_med_in_confederation: bool,
-}
-
-/// Next hops and what it costs to reach them. A next hop that is not here costs nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NextHopView {
-    metrics: HashMap<IpAddr, Option<u32>>,
-}
-
-impl NextHopView {
-    /// Says what it costs to reach a next hop; `None` if it cannot be reached.
-    pub fn insert(&mut self, next_hop: IpAddr, metric: Option<u32>) {
-        self.metrics.insert(next_hop, metric);
-    }
-
-    /// The metric, if the next hop can be reached.
-    #[inline]
-    pub fn metric(&self, attrs: &Attrs) -> Option<u32> {
-        if self.metrics.is_empty() {
-            return Some(0);
-        }
-        self.metrics.get(&attrs.next_hop().address()).copied().unwrap_or(Some(0))
-    }
 }
 
 /// Up to so many paths, each is compared by MED with each; above, a table of the lowest MEDs is made first, so

@@ -37,9 +37,8 @@ fn config(bits: u8) -> DecisionConfig {
 }
 
 fn metrics() -> NextHopView {
-    let mut view = NextHopView::default();
-    view.insert(Ipv4Addr::new(192, 0, 2, 2).into(), Some(10));
-    view
+    let routes = [("0.0.0.0/0", Some(0)), ("192.0.2.2/32", Some(10))];
+    NextHopView::new(routes.map(|(prefix, metric)| (prefix.parse().unwrap(), metric)))
 }
 
 /// The ranks as the shard makes them.

@@ -690,13 +690,21 @@ impl<A: RouteAddress> FamilyRoutes<A> {
 
     /// Decides anew: next hops or the number of ranks have changed.
     pub(super) fn reevaluate(&mut self, number: u32, context: &mut Context<'_>, changes: &mut Changes) {
+        let entry = *self.table.entry(number);
+        let is_unreachable = |attrs: &Option<AttrRef>| {
+            attrs.as_ref().is_some_and(|a| context.decision.next_hops.metric(a).is_none())
+        };
+        if let ([only], [attrs]) = (self.block(number).meta, self.block(number).attrs)
+            && only.has_any(UNREACHABLE) == is_unreachable(attrs)
+        {
+            // Nothing to be compared with: whatever it costs, it is the best or none. Most prefixes are like that.
+            return;
+        }
         let old = self.reported(number, context.depth);
-        let entry = self.clamp(number, context.depth);
+        self.clamp(number, context.depth);
         let block = self.paths.block_mut(entry.head, entry.count.into());
         for (meta, attrs) in block.meta.iter_mut().zip(&*block.attrs) {
-            let unreachable =
-                attrs.as_ref().is_some_and(|attrs| context.decision.next_hops.metric(attrs).is_none());
-            meta.set(UNREACHABLE, unreachable);
+            meta.set(UNREACHABLE, is_unreachable(attrs));
         }
         self.rank_and_report(number, old, context, changes);
     }

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use thalweg_base::{Prefix, XorShift64Star};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
-use super::decision::{DecisionConfig, NextHopView};
-use super::{DampingConfig, RibShard, ScanCursor, ShardConfig, is_newer};
+use super::decision::DecisionConfig;
+use super::{DampingConfig, NextHopView, RibShard, ScanCursor, ShardConfig, is_newer};
 use crate::attrs::{AttrRef, Attrs, AttrsBuilder, Interner, NextHop, SegmentKind, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
 use crate::route::{Changes, Chosen, RouteAddress, RouteBatchBuilder, WITHDRAWN, shard_of};
@@ -483,10 +483,16 @@ impl World {
         self.v6.mark_stale(from);
     }
 
-    fn reevaluate(&mut self, budget: usize) {
+    /// Decides anew, slice by slice; batches may come between.
+    fn reevaluate(&mut self, recipe: &mut Recipe<'_>) {
+        let budget = 1 + recipe.below(12);
         for family in Family::ALL {
             let mut cursor = ScanCursor::START;
-            while !self.shard.reevaluate(family, &mut cursor, budget, &self.peers, &mut self.changes) {}
+            while !self.shard.reevaluate(family, &mut cursor, budget, &self.peers, &mut self.changes) {
+                if recipe.below(4) == 1 {
+                    self.batch(recipe);
+                }
+            }
         }
     }
 
@@ -502,21 +508,21 @@ impl World {
         if recipe.below(2) == 0 {
             self.batch(recipe);
         }
-        self.reevaluate(1 + recipe.below(12));
+        self.reevaluate(recipe);
     }
 
     fn change_next_hops(&mut self, recipe: &mut Recipe<'_>) {
-        let mut view = NextHopView::default();
-        for host in 1..4 {
+        let hosts = (1..4).filter_map(|host| {
             let metric = [Some(0), Some(5), None, Some(0)][recipe.below(4)];
-            view.insert(Ipv4Addr::new(192, 0, 2, host).into(), metric);
-        }
+            Some((Prefix::new(u32::from(Ipv4Addr::new(192, 0, 2, host)), 32).ok()?.into(), metric))
+        });
+        let view = NextHopView::new(hosts.collect::<Vec<_>>());
         self.next_hops = view.clone();
         self.shard.set_next_hops(Arc::new(view));
         if recipe.below(2) == 0 {
             self.batch(recipe);
         }
-        self.reevaluate(1 + recipe.below(12));
+        self.reevaluate(recipe);
     }
 
     fn pass_time(&mut self, recipe: &mut Recipe<'_>) {

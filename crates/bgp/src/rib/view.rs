@@ -163,4 +163,6 @@ pub struct Explained<'a> {
     pub path: PathView<'a>,
     /// Why.
     pub verdict: Verdict,
+    /// What it costs to reach its next hop; `None` if it cannot be reached.
+    pub metric: Option<u32>,
 }

@@ -8,7 +8,8 @@ const B: [u8; 4] = [198, 51, 100, 7];
 
 fn classes(classifier: &Classifier, frames: Vec<Frame>) -> Vec<u8> {
     let mut chunk = chunk(frames);
-    let ingress = Ingress { drop_martians: true, port_guess: IngressGuess::default() };
+    let ingress =
+        Ingress { drop_martians: true, port_guess: IngressGuess::default(), vlans: Default::default() };
     ingress.process(&mut chunk.batch(0));
     classifier.process(&mut chunk.batch(0));
     assert!(chunk.packets().iter().all(Packet::is_alive));

@@ -13,7 +13,8 @@ fn fragment(id: u16, offset_and_flags: u16, sport: u16) -> Frame {
 
 fn run(tracker: &mut FragmentTracker, frames: Vec<Frame>) -> Chunk {
     let mut c = chunk(frames);
-    let ingress = Ingress { drop_martians: true, port_guess: PortGuess::default() };
+    let ingress =
+        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() };
     ingress.process(&mut c.batch(0));
     tracker.process(&mut c);
     c

@@ -9,7 +9,7 @@ const V6A: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const V6B: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 
 fn ingress() -> Ingress {
-    Ingress { drop_martians: true, port_guess: PortGuess::default() }
+    Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() }
 }
 
 fn run(frames: Vec<Frame>) -> Chunk {
@@ -189,7 +189,7 @@ fn the_port_is_guessed_by_longest_source_network() {
     assert_eq!(guess.port_for(ip("10.9.2.3")), Some(1));
     assert_eq!(guess.port_for(ip("192.0.2.1")), Some(0));
     assert_eq!(guess.port_for(ip("2001:db8::9")), Some(3));
-    let stage = Ingress { drop_martians: true, port_guess: guess };
+    let stage = Ingress { drop_martians: true, port_guess: guess, vlans: Default::default() };
     let mut chunk = chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).on_port(NO_PORT)]);
     stage.process(&mut chunk.batch(0));
     assert_eq!(chunk.packets()[0].port_in, 2);
@@ -212,7 +212,7 @@ proptest! {
                 bytes = with_ipv4_field(bytes, 8, &[64]);
             }
         }
-        let stage = Ingress { drop_martians: false, port_guess: PortGuess::default() };
+        let stage = Ingress { drop_martians: false, port_guess: PortGuess::default(), vlans: Default::default() };
         let mut chunk = chunk(vec![Frame::raw(bytes.clone())]);
         stage.process(&mut chunk.batch(0));
         let p = &chunk.packets()[0];

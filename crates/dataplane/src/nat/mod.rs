@@ -36,7 +36,9 @@ pub use config::{
     Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward, PortSelection,
 };
 pub use label::Labeller;
+pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
+pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
 pub use shard::{NatCounters, NatShard, SessionInfo};
 pub use stage::NatStage;

@@ -44,13 +44,14 @@ fn router() -> Router {
                 .unwrap()
                 .table(),
         ),
-        next_hops: hops,
+        next_hops: hops.into(),
     }
 }
 
 fn run(frames: Vec<Frame>) -> Chunk {
     let mut c = chunk(frames);
-    let ingress = Ingress { drop_martians: true, port_guess: PortGuess::default() };
+    let ingress =
+        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() };
     let router = router();
     for k in 0..c.batch_count() {
         ingress.process(&mut c.batch(k));

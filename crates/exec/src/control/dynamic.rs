@@ -97,16 +97,10 @@ impl<C: Control> Pool<'_, C> {
         while !stopped(self.stop) {
             eyes.look(self.control, self.clock, busy, due_ms)?;
             let now = self.clock.now_ms();
-            if std::mem::take(&mut eyes.listeners_ready) {
-                self.control.accept(&mut worker, now);
-            }
             while let Some(session) = eyes.turns().next() {
                 self.deal(session, &mut next);
             }
-            if now >= due_ms {
-                due_ms = self.control.tick(&mut worker, Share::ALL, now);
-            }
-            busy = self.control.chores(&mut worker, Share::ALL, now);
+            busy = eyes.keep_house(self.control, &mut worker, Share::ALL, &mut due_ms, now);
             self.export(&mut worker, !busy, now, &mut busy);
             while let Some(notice) = self.control.poll_notice() {
                 if let Notice::Opened(session) = notice {

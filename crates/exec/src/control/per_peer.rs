@@ -74,13 +74,7 @@ impl<C: Control> Crew<'_, C> {
         while !stopped(self.stop) {
             eyes.look(self.control, self.clock, busy, due_ms)?;
             let now = self.clock.now_ms();
-            if std::mem::take(&mut eyes.listeners_ready) {
-                self.control.accept(&mut worker, now);
-            }
-            if now >= due_ms {
-                due_ms = self.control.tick(&mut worker, Share::ALL, now);
-            }
-            busy = self.control.chores(&mut worker, Share::ALL, now);
+            busy = eyes.keep_house(self.control, &mut worker, Share::ALL, &mut due_ms, now);
             let exported = self.control.export(&mut worker, 0, !busy, now);
             if exported.grew {
                 self.wakers.wake_all();

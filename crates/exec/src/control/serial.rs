@@ -20,9 +20,6 @@ pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> 
     while !stopped(stop) {
         eyes.look(control, clock, busy, due_ms)?;
         let now = clock.now_ms();
-        if std::mem::take(&mut eyes.listeners_ready) {
-            control.accept(&mut worker, now);
-        }
         for _ in 0..eyes.turns().len() {
             let Some(session) = eyes.turns().next() else { break };
             if read_and_apply(control, &mut worker, session, now) {
@@ -32,10 +29,7 @@ pub(super) fn run<C: Control>(control: &C, stop: &AtomicBool) -> io::Result<()> 
         }
         let last = eyes.turns().is_empty();
         let exported = control.export(&mut worker, 0, last, now);
-        if now >= due_ms {
-            due_ms = control.tick(&mut worker, Share::ALL, now);
-        }
-        busy = control.chores(&mut worker, Share::ALL, now) | exported.held;
+        busy = eyes.keep_house(control, &mut worker, Share::ALL, &mut due_ms, now) | exported.held;
         if exported.grew || busy {
             control.write_share(&mut worker, Share::ALL, now);
         }
@@ -63,7 +57,6 @@ pub(super) fn read_and_apply<C: Control>(
                 control.apply(worker, shard, &batch, now);
             }
         }
-        control.applied(&batch);
     }
     reading.more
 }

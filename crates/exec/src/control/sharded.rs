@@ -112,9 +112,6 @@ impl<C: Control> Workshop<'_, C> {
         while !stopped(self.stop) {
             eyes.look(self.control, self.clock, busy, due_ms)?;
             let now = self.clock.now_ms();
-            if std::mem::take(&mut eyes.listeners_ready) {
-                self.control.accept(&mut worker, now);
-            }
             busy = self.apply_inbox(&mut worker, share, now);
             for _ in 0..eyes.turns().len().min(READS_PER_ROUND) {
                 let Some(session) = eyes.turns().next() else { break };
@@ -123,10 +120,7 @@ impl<C: Control> Workshop<'_, C> {
                 }
                 self.control.write(&mut worker, session, now);
             }
-            if now >= due_ms {
-                due_ms = self.control.tick(&mut worker, share, now);
-            }
-            busy |= self.control.chores(&mut worker, share, now);
+            busy |= eyes.keep_house(self.control, &mut worker, share, &mut due_ms, now);
             busy |= self.export(&mut worker, share, now);
             if self.desks[index].write.swap(false, Ordering::SeqCst) || busy {
                 self.control.write_share(&mut worker, share, now);
@@ -152,7 +146,6 @@ impl<C: Control> Workshop<'_, C> {
         if let Some(batch) = reading.batch {
             let owners = self.owners(&batch);
             if owners.is_empty() {
-                self.control.applied(&batch);
                 return reading.more;
             }
             self.in_flight.fetch_add(1, Ordering::AcqRel);
@@ -192,7 +185,6 @@ impl<C: Control> Workshop<'_, C> {
                 }
             }
             if next.workers_left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.control.applied(&next.batch);
                 self.in_flight.fetch_sub(1, Ordering::AcqRel);
                 self.tell_all(|desk| &desk.export);
             }

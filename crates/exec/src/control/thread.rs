@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll, Registry, Token, Waker};
 
-use super::Control;
+use super::{Control, Share};
 
 /// The token of listening sockets; sessions have their number.
 pub(super) const LISTENERS: Token = Token(usize::MAX - 1);
@@ -86,7 +86,7 @@ pub(super) struct Eyes {
     bell: Bell,
     turns: Turns,
     /// Connections wait to be taken in.
-    pub(super) listeners_ready: bool,
+    listeners_ready: bool,
 }
 
 impl Eyes {
@@ -114,6 +114,25 @@ impl Eyes {
 
     pub(super) fn turns(&mut self) -> &mut Turns {
         &mut self.turns
+    }
+
+    /// What is to be done beside sessions: connections that wait, timers that are due, a piece of long work.
+    /// Whether there is more of that; `due_ms` becomes the time of the next timer.
+    pub(super) fn keep_house<C: Control>(
+        &mut self,
+        control: &C,
+        worker: &mut C::Worker,
+        share: Share,
+        due_ms: &mut u64,
+        now_ms: u64,
+    ) -> bool {
+        if std::mem::take(&mut self.listeners_ready) {
+            control.accept(worker, now_ms);
+        }
+        if now_ms >= *due_ms {
+            *due_ms = control.tick(worker, share, now_ms);
+        }
+        control.chores(worker, share, now_ms)
     }
 
     /// Takes readiness from the kernel; sleeps until there is some, until `until_ms` or until the bell rings,

@@ -10,7 +10,8 @@
 //! budget of cores, as far as it fits into the buffers; [`Run::preloaded_share`] says how far that was.
 
 use super::client::{Client, ClientConfig, ClientError, Speaker};
-use super::daemon::{DAEMON_AS, Daemon, DaemonError, DaemonSpec, FunctionTime, MONITOR};
+use super::daemon::{DAEMON_AS, Daemon, DaemonError, DaemonSpec, MONITOR};
+use super::functions::{FunctionTime, FunctionTimes};
 use super::monitor::Goal;
 use super::order::{Arrival, Way, order};
 use super::scenario::{Phase, Scenario};
@@ -163,12 +164,7 @@ fn run_phase(
     };
     let reached = if matches!(phase.goal, Goal::MarksAlone(_)) { quiet(client, reached) } else { reached };
     let usage = daemon.usage();
-    let mut functions = functions(spec, daemon)?;
-    for (name, time) in &mut functions {
-        let before = functions_before.get(name).copied().unwrap_or_default();
-        time.ns = time.ns.saturating_sub(before.ns);
-        time.calls = time.calls.saturating_sub(before.calls);
-    }
+    let functions = functions(spec, daemon)?.since(&functions_before).by_function();
     let monitor = client.monitor();
     Ok(Run {
         updates: phase.updates() as u64,
@@ -195,8 +191,11 @@ fn quiet(client: &Client, reached: Instant) -> Instant {
     }
 }
 
-fn functions(spec: &RunSpec, daemon: &Daemon) -> Result<BTreeMap<String, FunctionTime>, BenchError> {
-    if spec.daemon.profile { daemon.functions().map_err(BenchError::Daemon) } else { Ok(BTreeMap::new()) }
+fn functions(spec: &RunSpec, daemon: &Daemon) -> Result<FunctionTimes, BenchError> {
+    match spec.daemon.profile {
+        true => daemon.functions().map_err(BenchError::Daemon),
+        false => Ok(FunctionTimes::default()),
+    }
 }
 
 /// Sends; gives when the clock started, and the share of the load that was in buffers by then.

@@ -7,9 +7,8 @@
 //! Its processor time is read from the scheduler's statistics of its threads, in nanoseconds; its peak memory is
 //! VmHWM. Both are the kernel's, not the daemon's own word.
 
+use super::functions::FunctionTimes;
 use super::scenario::Scenario;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
@@ -26,6 +25,8 @@ pub const MONITOR: (Ipv4Addr, u32) = (Ipv4Addr::new(127, 0, 200, 1), 64_599);
 const LISTEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 /// A daemon listens after this long, or never.
 const START_WAIT: Duration = Duration::from_secs(10);
+/// Ports that are tried.
+const START_TRIES: u32 = 4;
 /// A daemon that was asked to end has this long.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 
@@ -80,21 +81,6 @@ impl fmt::Display for DaemonError {
 
 impl std::error::Error for DaemonError {}
 
-/// Time in one function.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FunctionTime {
-    /// Nanoseconds in all.
-    pub ns: u64,
-    /// How often.
-    pub calls: u64,
-}
-
-/// What `thalweg show functions --format json` says.
-#[derive(Debug, Deserialize)]
-struct Functions {
-    functions: BTreeMap<String, FunctionTime>,
-}
-
 /// What a process has used so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -115,13 +101,25 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon that lets the scenario's neighbours connect, and waits until it listens.
+    /// Starts a daemon that lets the scenario's neighbours connect, and waits until it listens. A port that was free
+    /// may be taken before the daemon has it; then another is tried.
     pub fn start(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match Self::start_once(spec, scenario) {
+                Err(DaemonError::NotListening { said }) if tries < START_TRIES && said.contains("in use") => {
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn start_once(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
         let system = |what| move |source| DaemonError::System { what, source };
         fs::create_dir_all(&spec.folder).map_err(system("cannot make a folder"))?;
         let path = |name: &str| spec.folder.join(name);
         let (config, socket, log) = (path("daemon.toml"), path("daemon.sock"), path("daemon.log"));
-        // Whoever takes the port between here and there makes the daemon say so.
         let free = TcpListener::bind((LISTEN, 0)).and_then(|listener| listener.local_addr());
         let address = free.map_err(system("no free port"))?;
         let text = configuration(address, &socket, scenario);
@@ -183,7 +181,7 @@ impl Daemon {
     }
 
     /// Time by function so far; only of a daemon that was started with `profile`.
-    pub fn functions(&self) -> Result<BTreeMap<String, FunctionTime>, DaemonError> {
+    pub fn functions(&self) -> Result<FunctionTimes, DaemonError> {
         const QUESTION: &str = "show functions";
         let output = Command::new(&self.program)
             .args(["show", "functions", "--format", "json", "--socket"])
@@ -191,8 +189,7 @@ impl Daemon {
             .output()
             .map_err(|source| DaemonError::System { what: "cannot ask the daemon", source })?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let answer: Result<Functions, _> = serde_json::from_str(&text);
-        answer.map(|answer| answer.functions).map_err(|_| DaemonError::Answer {
+        serde_json::from_str(&text).map_err(|_| DaemonError::Answer {
             question: QUESTION,
             said: text + &String::from_utf8_lossy(&output.stderr),
         })
@@ -245,7 +242,8 @@ pub fn configuration(listen: SocketAddr, socket: &Path, scenario: &Scenario) -> 
     text
 }
 
-fn usage(process: &Path) -> Usage {
+/// What a process has used, by its folder in `/proc`.
+pub fn usage(process: &Path) -> Usage {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let ran_ns = threads.filter_map(|thread| {
         let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;

@@ -8,6 +8,7 @@
 //! scheduling = "sharded"               # or "serial", "per-peer", "dynamic"
 //! threads = 2                          # default: one for each core
 //! install = "fib"                      # or "none", "kernel"
+//! next_hop_check = "auto"              # or "off", "kernel": whose routes say which next hops can be reached
 //! networks = ["192.0.2.0/24"]          # originated here
 //!
 //! [[bgp.group]]
@@ -42,7 +43,7 @@ use thalweg_exec::control::SchedulingKind;
 use toml::de::DeValue;
 
 use super::bgp_settings::{Chain, Settings, remote_as};
-use super::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig};
+use super::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck};
 use super::diagnostic::ErrorKind;
 use super::policy::{Policies, check_name, unknown};
 use super::policy_rules::{Group, Groups};
@@ -107,6 +108,7 @@ pub(super) fn read(
     let install = section.take("install").and_then(|item| reader.word(&item, &installs));
     // Without ports there is no data plane to install into.
     let install = install.unwrap_or(if ports.configs.is_empty() { Install::None } else { Install::Fib });
+    let next_hop_check = read_next_hop_check(reader, &mut section, install);
     let confederation = read_confederation(reader, &mut section);
     let cluster_id = section.take("cluster_id").and_then(|item| reader.parse(&item, values::address_v4));
     let decision = read_decision(reader, &mut section);
@@ -141,6 +143,7 @@ pub(super) fn read(
         scheduling: scheduling.unwrap_or(SchedulingKind::Sharded),
         threads: threads.map(|threads| threads as usize),
         install,
+        next_hop_check,
         kernel,
         confederation: common.confederation,
         decision,
@@ -157,6 +160,14 @@ pub(super) fn read(
         accept: Arc::new(Policy::accept_all()),
         reject: Arc::new(Policy::reject_all()),
     })
+}
+
+/// A router that installs its routes nowhere passes them on to others: whether *they* reach the next hops is nothing
+/// it could know.
+fn read_next_hop_check(reader: &mut Reader, section: &mut Section<'_>, install: Install) -> NextHopCheck {
+    let kinds = [("auto", None), ("off", Some(NextHopCheck::Off)), ("kernel", Some(NextHopCheck::Kernel))];
+    let chosen = section.take("next_hop_check").and_then(|item| reader.word(&item, &kinds)).flatten();
+    chosen.unwrap_or(if install == Install::Kernel { NextHopCheck::Kernel } else { NextHopCheck::Off })
 }
 
 fn read_control(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -> PathBuf {
@@ -310,6 +321,10 @@ fn read_damping(reader: &mut Reader, item: &Item<'_>) -> Option<DampingConfig> {
             message,
             "a route that is used again below the threshold",
         );
+    }
+    if damping.penalty_max <= damping.suppress_threshold {
+        let message = "`penalty_max` is not above `suppress_threshold`";
+        reader.error(ErrorKind::Conflict, &item.span, message, "a penalty that can cross the threshold");
     }
     section.finish(reader);
     Some(damping)

@@ -27,6 +27,8 @@ pub struct BgpConfig {
     pub threads: Option<usize>,
     /// Where best routes go.
     pub install: Install,
+    /// What says which next hops can be reached.
+    pub next_hop_check: NextHopCheck,
     /// How routes go into the kernel, where they do.
     pub kernel: KernelConfig,
     /// The confederation we are a member of.
@@ -77,6 +79,34 @@ impl Install {
             Self::None => "none",
             Self::Fib => "fib",
             Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// What says which next hops can be reached, and at what cost (RFC 4271 sections 9.1.2.1 and 9.1.2.2 e).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NextHopCheck {
+    /// Nothing: all can, and none is nearer than another.
+    #[default]
+    Off,
+    /// The kernel's networks and routes, without ours.
+    Kernel,
+}
+
+impl NextHopCheck {
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Kernel => "kernel",
+        }
+    }
+
+    /// What it checks with.
+    pub fn in_words(self) -> &'static str {
+        match self {
+            Self::Off => "nothing",
+            Self::Kernel => "the kernel's routes",
         }
     }
 }
@@ -273,6 +303,7 @@ fn restarts(old: &BgpConfig, new: &BgpConfig) -> Vec<String> {
     fixed("scheduling", old.scheduling != new.scheduling);
     fixed("threads", old.threads != new.threads);
     fixed("install", old.install != new.install);
+    fixed("next_hop_check", old.next_hop_check != new.next_hop_check);
     fixed("[bgp.kernel]", old.kernel != new.kernel);
     fixed("confederation", old.confederation != new.confederation);
     fixed("the decision process", old.decision != new.decision);

@@ -6,7 +6,21 @@
 //! addresses = ["203.0.113.2/30"]      # own addresses, each with the prefix connected here; default none
 //! mtu = 1500                          # largest IP packet in bytes, 68 to 65535 (1280 with IPv6); default 1500
 //! trace_name = "eth3"                 # name in text traces and pcapng interfaces; default: the port's name
-//! default_mac = "02:00:00:00:ff:01"   # where frames to neighbours that are not listed go; default: dropped
+//! default_mac = "02:00:00:00:ff:01"   # where frames to neighbours that are not listed go; default: they are asked
+//!                                     # for (live), or dropped (replay)
+//! interface = "eth0"                  # what `thalweg run` opens; `mac` may then be left out for the interface's own
+//! driver = "auto"                     # af_xdp, af_packet, tap (makes the interface), auto: the best that works
+//! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
+//!                                     # true: `tw-` and the port's name; default: none
+//! router_advertisements = false       # tell IPv6 hosts that a router is here
+//! acl_in = "from-internet"            # the access list for what comes in; default: none
+//! acl_out = "to-internet"             # the access list for what leaves; default: none
+//! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default", "off"
+//!
+//! [ports."wan.100"]                   # a VLAN sub-interface: a port on another's wire
+//! parent = "wan"                      # the port whose wire it is; `mac` and `mtu` default to that port's
+//! vlan = 100                          # 1 to 4094
+//! addresses = ["198.51.100.2/30"]
 //!
 //! [[neighbours]]
 //! port = "wan"                        # required
@@ -21,7 +35,10 @@ use ipnet::IpNet;
 
 use super::diagnostic::{ErrorKind, nearest, one_of};
 use super::reader::{At, Item, Reader, Section};
-use super::types::{Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex};
+use super::types::{
+    Driver, InterfaceConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex, ReversePathMode,
+    SubInterface,
+};
 use super::values;
 
 const MTU_DEFAULT: u16 = 1500;
@@ -37,6 +54,19 @@ pub(super) struct Ports {
     /// Own addresses of all ports, with their ports.
     pub(super) addresses: Vec<(PortIndex, At<IpNet>)>,
     pub(super) neighbours: Vec<Neighbour>,
+    /// Access lists that ports name, for incoming packets or (false) outgoing ones.
+    pub(super) acl_names: Vec<(PortIndex, bool, At<String>)>,
+    /// Ports that name a parent.
+    parents: Vec<Parent>,
+}
+
+/// What a port says of its parent, until all ports are known.
+struct Parent {
+    port: PortIndex,
+    name: At<String>,
+    vlan: At<u16>,
+    has_mac: bool,
+    mtu: Option<Range<usize>>,
 }
 
 impl Ports {
@@ -74,6 +104,7 @@ impl Ports {
             check_trace_name(reader, &mut trace_names, &config, &name_span, &item);
             ports.configs.push(config);
         }
+        ports.settle_parents(reader);
         ports.check_overlaps(reader);
         ports
     }
@@ -86,6 +117,11 @@ impl Ports {
             addresses: Vec::new(),
             mtu: MTU_DEFAULT,
             default_mac: None,
+            interface: None,
+            sub_interface: None,
+            acl_in: None,
+            acl_out: None,
+            urpf: ReversePathMode::Off,
             name,
         };
         check_name(reader, &config.name, name_span);
@@ -93,8 +129,16 @@ impl Ports {
             return config;
         };
         let index = self.configs.len() as PortIndex;
-        if let Some(mac) = section.require("mac", "\"02:00:00:00:00:01\"") {
-            config.mac = reader.parse(&mac, values::mac).map_or([0; 6], |at| at.value);
+        config.interface = read_interface(reader, &mut section, &config.name);
+        let example = "\"02:00:00:00:00:01\"";
+        let is_sub_interface = section.has("parent");
+        let has_own = is_sub_interface || config.interface.is_some();
+        let mac = if has_own { section.take("mac") } else { section.require("mac", example) };
+        if let Some(mac) = &mac {
+            config.mac = reader.parse(mac, values::mac).map_or([0; 6], |at| at.value);
+            if let Some(interface) = &mut config.interface {
+                interface.own_mac = false;
+            }
         }
         if let Some(addresses) = section.take("addresses") {
             for entry in reader.list(&addresses) {
@@ -104,11 +148,12 @@ impl Ports {
                 }
             }
         }
-        if let Some(mtu) = section.take("mtu") {
+        let mtu = section.take("mtu");
+        if let Some(mtu) = &mtu {
             let has_ipv6 = config.addresses.iter().any(|net| matches!(net, IpNet::V6(_)));
             let least = if has_ipv6 { MTU_MIN_IPV6 } else { MTU_MIN };
             let unit = if has_ipv6 { "bytes (IPv6 needs 1280)" } else { "bytes" };
-            config.mtu = reader.integer(&mtu, least..=65535, unit).map_or(MTU_DEFAULT, |mtu| mtu as u16);
+            config.mtu = reader.integer(mtu, least..=65535, unit).map_or(MTU_DEFAULT, |mtu| mtu as u16);
         }
         if let Some(trace_name) = section.take("trace_name")
             && let Some(name) = reader.parse(&trace_name, parse_trace_name)
@@ -118,8 +163,92 @@ impl Ports {
         if let Some(mac) = section.take("default_mac") {
             config.default_mac = reader.parse(&mac, values::mac).map(|at| at.value);
         }
+        self.read_parent(reader, &mut section, index, mac.is_some(), mtu.map(|item| item.span));
+        self.read_filters(reader, &mut section, index, &mut config);
         section.finish(reader);
         config
+    }
+
+    fn read_parent(
+        &mut self,
+        reader: &mut Reader,
+        section: &mut Section<'_>,
+        port: PortIndex,
+        has_mac: bool,
+        mtu: Option<Range<usize>>,
+    ) {
+        let both = section.has("parent") || section.has("vlan");
+        let mut take = |key, example| if both { section.require(key, example) } else { section.take(key) };
+        let (parent, vlan) = (take("parent", "\"wan\""), take("vlan", "100"));
+        let (Some(parent), Some(vlan)) = (parent, vlan) else { return };
+        let name = reader.string(&parent, "the name of a port");
+        let vlan_id = reader.integer(&vlan, 1..=4094, "");
+        if let (Some(name), Some(id)) = (name, vlan_id) {
+            let name = At { value: name.to_owned(), span: parent.span };
+            let vlan = At { value: id as u16, span: vlan.span };
+            self.parents.push(Parent { port, name, vlan, has_mac, mtu });
+        }
+    }
+
+    fn read_filters(
+        &mut self,
+        reader: &mut Reader,
+        section: &mut Section<'_>,
+        port: PortIndex,
+        config: &mut PortConfig,
+    ) {
+        for (key, inbound) in [("acl_in", true), ("acl_out", false)] {
+            if let Some(item) = section.take(key)
+                && let Some(name) = reader.string(&item, "the name of an access list")
+            {
+                self.acl_names.push((port, inbound, At { value: name.to_owned(), span: item.span }));
+            }
+        }
+        const MODES: [(&str, ReversePathMode); 4] = [
+            ("strict", ReversePathMode::Strict),
+            ("loose", ReversePathMode::Loose),
+            ("loose-allow-default", ReversePathMode::LooseAllowDefault),
+            ("off", ReversePathMode::Off),
+        ];
+        if let Some(item) = section.take("urpf") {
+            config.urpf = reader.word(&item, &MODES).unwrap_or_default();
+        }
+    }
+
+    /// Gives sub-interfaces their parents.
+    fn settle_parents(&mut self, reader: &mut Reader) {
+        let parents = std::mem::take(&mut self.parents);
+        let mut seen: Vec<(SubInterface, Range<usize>)> = Vec::new();
+        for Parent { port, name, vlan, has_mac, mtu } in &parents {
+            let Some(parent) = self.find(reader, &name.value, &name.span) else { continue };
+            if parent == *port || parents.iter().any(|other| other.port == parent) {
+                let message = format!("parent `{}` is a sub-interface itself", name.value);
+                reader.error(ErrorKind::Conflict, &name.span, message, "a port that is none");
+                continue;
+            }
+            let sub_interface = SubInterface { parent, vlan: vlan.value };
+            if let Some((_, first)) = seen.iter().find(|(other, _)| *other == sub_interface) {
+                let message = format!("two ports are VLAN {} of port {}", vlan.value, name.value);
+                let expected = format!("a VLAN other than that on {}", reader.line(first));
+                reader.error(ErrorKind::Duplicate, &vlan.span, message, expected);
+                continue;
+            }
+            seen.push((sub_interface, vlan.span.clone()));
+            let PortConfig { mac, mtu: most, .. } = self.configs[usize::from(parent)];
+            let config = &mut self.configs[usize::from(*port)];
+            config.sub_interface = Some(sub_interface);
+            if !has_mac {
+                config.mac = mac;
+            }
+            match mtu {
+                None => config.mtu = most,
+                Some(span) if config.mtu > most => {
+                    let message = format!("the MTU is larger than that of port {}", name.value);
+                    reader.error(ErrorKind::Conflict, span, message, format!("at most {most} bytes"));
+                }
+                Some(_) => {}
+            }
+        }
     }
 
     /// The same address twice, or connected prefixes of different ports that share addresses.
@@ -151,15 +280,23 @@ impl Ports {
 
     /// The port a name stands for.
     pub(super) fn named(&self, reader: &mut Reader, item: &Item<'_>) -> Option<PortIndex> {
+        let name = reader.string(item, &self.expected_name())?;
+        self.find(reader, name, &item.span)
+    }
+
+    fn expected_name(&self) -> String {
+        let names = self.configs.iter().map(|port| port.name.as_str());
+        if self.configs.is_empty() { "the name of a port".to_owned() } else { one_of(names) }
+    }
+
+    fn find(&self, reader: &mut Reader, name: &str, span: &Range<usize>) -> Option<PortIndex> {
         let names = || self.configs.iter().map(|port| port.name.as_str());
-        let expected =
-            if self.configs.is_empty() { "the name of a port".to_owned() } else { one_of(names()) };
-        let name = reader.string(item, &expected)?;
         if let Some(index) = names().position(|known| known == name) {
             return Some(index as PortIndex);
         }
+        let expected = self.expected_name();
         let finding =
-            reader.error(ErrorKind::UnknownName, &item.span, format!("no port is named `{name}`"), expected);
+            reader.error(ErrorKind::UnknownName, span, format!("no port is named `{name}`"), expected);
         finding.help = match self.configs.iter().find(|port| port.trace_name == name) {
             Some(port) => {
                 Some(format!("`{name}` is the trace_name of port `{}`; use the port's name", port.name))
@@ -190,9 +327,12 @@ impl Ports {
 
     /// Whether frames to this next hop have a MAC address to go to.
     pub(super) fn has_mac(&self, next_hop: NextHop) -> bool {
-        let default = self.configs.get(usize::from(next_hop.port)).and_then(|config| config.default_mac);
+        let port = self.configs.get(usize::from(next_hop.port));
+        // A live port asks.
+        let asks = port.is_some_and(|config| config.interface.is_some());
+        let default = port.and_then(|config| config.default_mac);
         let listed = |n: &Neighbour| n.port == next_hop.port && Some(n.address) == next_hop.gateway;
-        default.is_some() || self.neighbours.iter().any(listed)
+        asks || default.is_some() || self.neighbours.iter().any(listed)
     }
 
     /// Finds the way to a gateway: through `port` if it is named, else through the connected prefix.
@@ -253,6 +393,47 @@ impl Ports {
             n if n > SHOWN => format!("{} or another connected prefix", prefixes[..SHOWN].join(", ")),
             _ => one_of(prefixes.iter().map(String::as_str)),
         }
+    }
+}
+
+/// The longest name that Linux gives an interface.
+const INTERFACE_NAME_MAX: usize = 15;
+
+/// Reads what a live port needs; `None` where no interface is named.
+fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) -> Option<InterfaceConfig> {
+    let item = section.take("interface");
+    let driver = section.take("driver");
+    let mirror = section.take("mirror");
+    let advertise = section.take("router_advertisements");
+    let Some(item) = item else {
+        for key in [driver, mirror, advertise].into_iter().flatten() {
+            let message = format!("`{}` says something about an interface, and the port has none", key.key);
+            reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
+        }
+        return None;
+    };
+    let name = reader.parse(&item, interface_name)?.value;
+    let driver = driver.and_then(|item| reader.word(&item, &Driver::NAMES)).unwrap_or_default();
+    let mirror = mirror.and_then(|item| match item.value {
+        toml::de::DeValue::Boolean(wanted) => wanted.then(|| mirror_name(port)),
+        _ => reader.parse(&item, interface_name).map(|at| at.value),
+    });
+    let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
+    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements })
+}
+
+/// The mirror's name where only the port's is known, as long as the system allows.
+fn mirror_name(port: &str) -> String {
+    format!("tw-{port}").chars().take(INTERFACE_NAME_MAX).collect()
+}
+
+fn interface_name(text: &str) -> Result<String, &'static str> {
+    let allowed = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
+    let fits = (1..=INTERFACE_NAME_MAX).contains(&text.len()) && text != "." && text != "..";
+    if fits && text.chars().all(allowed) {
+        Ok(text.to_owned())
+    } else {
+        Err("the name of an interface: 1 to 15 characters without blanks, `/` and `:`")
     }
 }
 

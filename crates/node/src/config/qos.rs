@@ -24,6 +24,8 @@
 //! red = "drop"            # or "remark", with red_dscp
 //! red_dscp = "af13"
 //!
+//! # [qos.classes.queue] and [[qos.egress]]: egress.rs
+//!
 //! [validate]
 //! martians = true         # drop addresses that can never be (RFC 1812 section 5.3.7)
 //! ```
@@ -35,6 +37,7 @@ use std::ops::Range;
 use thalweg_wire::application::{self, APPLICATIONS};
 
 use super::diagnostic::{ErrorKind, nearest, one_of};
+use super::egress::{self, ClassQueue};
 use super::nat::port_range;
 use super::ports::Ports;
 use super::reader::{At, Item, Reader, Section, integer_of};
@@ -54,6 +57,7 @@ const DEFAULT: &str = "default";
 /// Reads `[qos]`.
 pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -> QosConfig {
     let mut classes: Vec<(Class, Range<usize>)> = Vec::new();
+    let mut egress = None;
     if let Some(item) = root.take("qos")
         && let Some(mut section) = reader.section(&item, "[qos]".to_owned())
     {
@@ -62,15 +66,18 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
                 read_class(reader, &entry, ports, &mut classes);
             }
         }
+        egress = section.take("egress");
         section.finish(reader);
     }
     let mut classes: Vec<Class> = classes.into_iter().map(|(class, _)| class).collect();
     let default = classes.iter().position(|class| class.name == DEFAULT).unwrap_or_else(|| {
         let service = Service::Weighted { weight: 1 };
-        classes.push(Class { name: DEFAULT.to_owned(), service, matches: Vec::new(), policer: None });
+        let queue = ClassQueue::of(service);
+        classes.push(Class { name: DEFAULT.to_owned(), service, matches: Vec::new(), policer: None, queue });
         classes.len() - 1
     });
-    QosConfig { classes, default_class: default as ClassIndex }
+    let egress = egress.map_or_else(Vec::new, |list| egress::read_ports(reader, &list, ports, &classes));
+    QosConfig { classes, default_class: default as ClassIndex, egress }
 }
 
 /// Reads `[validate]`.
@@ -102,6 +109,7 @@ fn read_class(
     let is_default = name.as_ref().is_some_and(|name| name.value == DEFAULT);
     let matches = read_matches(reader, &mut section, ports, is_default);
     let policer = section.take("policer").and_then(|item| read_policer(reader, &item));
+    let queue = egress::read_queue(reader, &mut section, service);
     section.finish(reader);
     let Some(At { value: name, span }) = name else { return };
     if let Some((_, first)) = classes.iter().find(|(class, _)| class.name == name) {
@@ -115,10 +123,10 @@ fn read_class(
         reader.error(ErrorKind::TooMany, &span, "too many classes", expected);
         return;
     }
-    classes.push((Class { name, service, matches, policer }, span));
+    classes.push((Class { name, service, matches, policer, queue }, span));
 }
 
-fn parse_name(text: &str) -> Result<String, &'static str> {
+pub(super) fn parse_name(text: &str) -> Result<String, &'static str> {
     let is_allowed = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
     if !text.trim().is_empty() && text.chars().count() <= 64 && text.chars().all(is_allowed) {
         Ok(text.to_owned())
@@ -209,11 +217,21 @@ fn check_match(reader: &mut Reader, matched: &Match, span: &Range<usize>) {
         let message = "packets of this protocol have no ports";
         reader.error(ErrorKind::Conflict, span, message, "protocol tcp, udp or sctp, or no ports");
     }
+    check_families(reader, &matched.sources, &matched.destinations, span);
+}
+
+/// No packet has a source of one family and a destination of the other.
+pub(super) fn check_families(
+    reader: &mut Reader,
+    sources: &[ipnet::IpNet],
+    destinations: &[ipnet::IpNet],
+    span: &Range<usize>,
+) {
     let families = |nets: &[ipnet::IpNet]| {
         (nets.iter().any(|n| n.addr().is_ipv4()), nets.iter().any(|n| n.addr().is_ipv6()))
     };
-    if !matched.sources.is_empty() && !matched.destinations.is_empty() {
-        let (from, to) = (families(&matched.sources), families(&matched.destinations));
+    if !sources.is_empty() && !destinations.is_empty() {
+        let (from, to) = (families(sources), families(destinations));
         if !(from.0 && to.0 || from.1 && to.1) {
             let message = "source and destination are of different families";
             reader.error(ErrorKind::Conflict, span, message, "prefixes of the same family");
@@ -222,7 +240,7 @@ fn check_match(reader: &mut Reader, matched: &Match, span: &Range<usize>) {
 }
 
 /// The values of a key that is one value or a list of them.
-fn read_list<T>(
+pub(super) fn read_list<T>(
     reader: &mut Reader,
     section: &mut Section<'_>,
     key: &'static str,
@@ -234,11 +252,11 @@ fn read_list<T>(
     }
 }
 
-fn read_prefix(reader: &mut Reader, item: &Item<'_>) -> Option<ipnet::IpNet> {
+pub(super) fn read_prefix(reader: &mut Reader, item: &Item<'_>) -> Option<ipnet::IpNet> {
     reader.parse(item, values::prefix).map(|at| at.value)
 }
 
-fn read_dscp(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
+pub(super) fn read_dscp(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     if integer_of(item.value).is_some() {
         return reader.integer(item, 0..=63, "").map(|n| n as u8);
     }
@@ -270,7 +288,7 @@ fn read_application(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     found.map(|application| application.code)
 }
 
-fn read_protocol(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
+pub(super) fn read_protocol(reader: &mut Reader, item: &Item<'_>) -> Option<u8> {
     if integer_of(item.value).is_some() {
         return reader.integer(item, 0..=255, "").map(|n| n as u8);
     }
@@ -392,7 +410,7 @@ fn read_red(reader: &mut Reader, section: &mut Section<'_>) -> RedAction {
     }
 }
 
-fn read_rate(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
+pub(super) fn read_rate(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
     if integer_of(item.value).is_some() {
         let value = reader.integer(item, 1..=RATE_MAX_BPS, "bits per second")?;
         return Some(At { value, span: item.span.clone() });
@@ -401,7 +419,7 @@ fn read_rate(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
     within(reader, item, rate, RATE_MAX_BPS, "at most 1125 Tbit/s")
 }
 
-fn read_size(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
+pub(super) fn read_size(reader: &mut Reader, item: &Item<'_>) -> Option<At<u64>> {
     if integer_of(item.value).is_some() {
         let value = reader.integer(item, 0..=BURST_MAX_BYTES, "bytes")?;
         return Some(At { value, span: item.span.clone() });

@@ -267,6 +267,11 @@ impl<'a> Section<'a> {
         self.entries.is_empty()
     }
 
+    /// Whether everything in it has been taken.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.entries.iter().all(|entry| entry.taken)
+    }
+
     /// Whether a key is there, taken or not.
     pub(super) fn has(&self, key: &str) -> bool {
         self.entries.iter().any(|entry| entry.item.key == key)

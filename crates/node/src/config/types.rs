@@ -9,8 +9,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
-use super::{BgpConfig, Diagnostic};
+use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
 pub use thalweg_dataplane::nat::{Filtering, NatTimeouts, PortSelection};
+pub use thalweg_dataplane::reverse_path::ReversePathMode;
 
 /// Place of a port in [`RouterConfig::ports`].
 pub type PortIndex = u16;
@@ -34,6 +35,8 @@ pub struct RouterConfig {
     pub routing: RoutingConfig,
     /// Address translation, where configured.
     pub nat: Option<NatConfig>,
+    /// Access lists in file order.
+    pub acls: Vec<AclConfig>,
     /// Traffic classes; never empty.
     pub qos: QosConfig,
     /// Which checks packets have to pass.
@@ -59,6 +62,65 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Where frames to neighbours that are not listed go; without it they are dropped.
     pub default_mac: Option<MacAddress>,
+    /// The interface that `thalweg run` opens for it; replays need none.
+    pub interface: Option<InterfaceConfig>,
+    /// What makes it a sub-interface, if it is one.
+    pub sub_interface: Option<SubInterface>,
+    /// The access list for what comes in here: its place in [`RouterConfig::acls`].
+    pub acl_in: Option<u16>,
+    /// The same for what leaves here.
+    pub acl_out: Option<u16>,
+    /// What is asked of the sources of what comes in here.
+    pub urpf: ReversePathMode,
+}
+
+/// A port on another's wire, told apart by a VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubInterface {
+    /// The port whose wire it is; never a sub-interface itself.
+    pub parent: PortIndex,
+    /// The VLAN, 1 to 4094; different for all sub-interfaces of a parent.
+    pub vlan: u16,
+}
+
+/// A port's interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterfaceConfig {
+    /// Its name in the system.
+    pub name: String,
+    /// How it is driven.
+    pub driver: Driver,
+    /// Whether the port's MAC address is the interface's own.
+    pub own_mac: bool,
+    /// The name of the TAP interface that stands for the port in the system, if there is to be one.
+    pub mirror: Option<String>,
+    /// Tell hosts on the link that a router is here (RFC 4861).
+    pub router_advertisements: bool,
+}
+
+/// How an interface is driven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Driver {
+    /// The best that works: AF_XDP, else AF_PACKET.
+    #[default]
+    Auto,
+    /// AF_XDP sockets.
+    AfXdp,
+    /// AF_PACKET rings.
+    AfPacket,
+    /// A TAP interface, made for the port: the system is the neighbour on it.
+    Tap,
+}
+
+impl Driver {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, Driver); 4] =
+        [("auto", Self::Auto), ("af_xdp", Self::AfXdp), ("af_packet", Self::AfPacket), ("tap", Self::Tap)];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, driver)| *driver == self).map_or("?", |(name, _)| name)
+    }
 }
 
 /// A station on a connected network, with its MAC address.
@@ -231,6 +293,8 @@ pub struct QosConfig {
     pub classes: Vec<Class>,
     /// The class of packets that match none: the one named `default`.
     pub default_class: ClassIndex,
+    /// Ports whose egress is configured, each at most once.
+    pub egress: Vec<PortEgress>,
 }
 
 /// One traffic class.
@@ -244,6 +308,8 @@ pub struct Class {
     pub matches: Vec<Match>,
     /// Its policer.
     pub policer: Option<Policer>,
+    /// Its queue at every live port.
+    pub queue: ClassQueue,
 }
 
 /// How a class is served.

@@ -27,12 +27,20 @@ pub type Reload = dyn Fn() -> Result<Vec<String>, String> + Send + Sync;
 /// Who answers.
 #[derive(Clone)]
 pub struct Server {
-    /// What concerns BGP.
-    pub speaker: Arc<Speaker>,
+    /// What concerns BGP, where the router speaks it.
+    pub speaker: Option<Arc<Speaker>>,
     /// `Reload`.
     pub reload: Arc<Reload>,
     /// What concerns the place where best routes go, if they go anywhere.
     pub forwarding: Option<Arc<dyn Forwarding>>,
+    /// What concerns packets, where the router forwards them.
+    pub live: Option<Arc<dyn LiveControl>>,
+}
+
+/// What a router on live interfaces tells of itself.
+pub trait LiveControl: Send + Sync {
+    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`] or [`Request::Queues`].
+    fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
 }
 
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
@@ -93,8 +101,16 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 items = 1;
                 vec![to_json(&view)]
             }),
+            Ok(request @ (Request::Ports | Request::Counters | Request::Arp | Request::Queues)) => {
+                server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len())
+            }
             Ok(request) => {
-                let answered = server.speaker.answer(&request, &mut |item| {
+                let Some(speaker) = &server.speaker else {
+                    write_line(&mut writer, &Line::Error("this router does not speak BGP".to_owned()))?;
+                    writer.flush()?;
+                    continue;
+                };
+                let answered = speaker.answer(&request, &mut |item| {
                     items += 1;
                     write_line(&mut writer, &Line::Item(item))
                 });
@@ -121,6 +137,12 @@ impl Server {
             "best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)"
                 .to_owned()
         })
+    }
+
+    fn live(&self) -> Result<&dyn LiveControl, String> {
+        self.live
+            .as_deref()
+            .ok_or_else(|| "this router forwards no packets: no port has an interface".to_owned())
     }
 
     fn look_up(&self, destination: &str) -> Result<FibView, String> {

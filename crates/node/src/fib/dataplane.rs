@@ -9,7 +9,7 @@ use thalweg_base::{Address, DropReason, IpPrefix, Prefix};
 use thalweg_dataplane::lpm::{
     BinaryTrie, Fib4, Fib4Writer, Fib6, Fib6Writer, Lpm, LpmError, NextHopId, Table, Writer,
 };
-use thalweg_dataplane::route::{Adjacency, NextHops};
+use thalweg_dataplane::route::{Adjacency, NextHops, SharedNextHops};
 
 use super::hops::{HopNumber, Way};
 use super::{Install, RouteInstaller};
@@ -24,12 +24,14 @@ pub struct BaseRoutes {
     pub v6: Vec<(Prefix<u128>, NextHopId)>,
     /// The groups; the first has number 1.
     pub groups: Vec<Vec<Adjacency>>,
+    /// Numbers kept for groups that come later.
+    pub reserved: u16,
 }
 
 impl BaseRoutes {
     /// The first number that an outlet may give to its hops.
     pub fn first_hop(&self) -> HopNumber {
-        (self.groups.len() + 1).min(usize::from(HopNumber::MAX)) as HopNumber
+        (self.groups.len() + usize::from(self.reserved) + 1).min(usize::from(HopNumber::MAX)) as HopNumber
     }
 }
 
@@ -42,9 +44,9 @@ pub struct FibTables {
     v6: Family<Fib6Writer, u128>,
     base_groups: Vec<Vec<Adjacency>>,
     adjacency_of: AdjacencyOf,
-    /// By hop number, from the first.
-    adjacencies: Vec<Adjacency>,
-    next_hops: Arc<NextHops>,
+    /// By hop number, from the first after the base groups.
+    ways: Vec<Option<Way>>,
+    next_hops: SharedNextHops,
     stale: bool,
     refused: u64,
 }
@@ -52,6 +54,8 @@ pub struct FibTables {
 struct Family<W, A> {
     writer: W,
     base: HashMap<Prefix<A>, NextHopId>,
+    /// What the outlet wanted where a base route is in front of it: no more than there are base routes.
+    hidden: HashMap<Prefix<A>, HopNumber>,
 }
 
 impl FibTables {
@@ -61,18 +65,22 @@ impl FibTables {
         let v4 = Family {
             writer: Fib4Writer::from_routes(base.v4.iter().copied())?,
             base: base.v4.into_iter().collect(),
+            hidden: HashMap::new(),
         };
         let v6 = Family {
             writer: Fib6Writer::from_routes(base.v6.iter().copied())?,
             base: base.v6.into_iter().collect(),
+            hidden: HashMap::new(),
         };
+        let mut base_groups = base.groups;
+        base_groups.resize(base_groups.len() + usize::from(base.reserved), Vec::new());
         let mut tables = Self {
             v4,
             v6,
-            base_groups: base.groups,
+            base_groups,
             adjacency_of,
-            adjacencies: Vec::new(),
-            next_hops: Arc::default(),
+            ways: Vec::new(),
+            next_hops: SharedNextHops::default(),
             stale: true,
             refused: 0,
         };
@@ -90,10 +98,47 @@ impl FibTables {
         self.v6.writer.table()
     }
 
-    /// What the numbers in the tables mean, as of the last finished batch. Readers that hold an older one must not
-    /// look up in the tables any more.
-    pub fn next_hops(&self) -> &Arc<NextHops> {
+    /// What the numbers in the tables mean, for readers.
+    pub fn next_hops(&self) -> &SharedNextHops {
         &self.next_hops
+    }
+
+    /// Says what a base group's number means from now on; nothing happens if the number is not one of theirs.
+    pub fn set_base_group(&mut self, number: NextHopId, paths: Vec<Adjacency>) {
+        let slot = usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get_mut(index));
+        if let Some(group) = slot {
+            *group = paths;
+            self.stale = true;
+        }
+    }
+
+    /// Puts a base route in, or takes it out: what the outlet has for the prefix is in force again then. Whether the
+    /// table had room.
+    pub fn set_base_route(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        self.publish_hops();
+        let done = match prefix {
+            IpPrefix::V4(prefix) => self.v4.set_base(prefix, number),
+            IpPrefix::V6(prefix) => self.v6.set_base(prefix, number),
+        };
+        self.refused += u64::from(!done);
+        done
+    }
+
+    /// Where an outlet's number leads; `None` for other numbers.
+    pub fn way(&self, number: HopNumber) -> Option<Way> {
+        let index = usize::from(number).checked_sub(self.base_groups.len() + 1)?;
+        *self.ways.get(index)?
+    }
+
+    /// Where the outlet's numbers lead.
+    pub fn ways(&self) -> impl Iterator<Item = Way> + '_ {
+        self.ways.iter().flatten().copied()
+    }
+
+    /// Asks again how packets leave that go these ways.
+    pub fn renew(&mut self) {
+        self.stale = true;
+        self.publish_hops();
     }
 
     /// Routes the tables hold, base routes included, by family.
@@ -138,21 +183,52 @@ impl fmt::Debug for FibTables {
     }
 }
 
-/// Installs items and says how many the table refused.
-fn install<T: Table>(family: &mut Family<Writer<T>, T::Address>, items: &[Install<T::Address>]) -> u64 {
-    let mut refused = 0;
-    for item in items {
-        if !family.base.is_empty() && family.base.contains_key(&item.prefix) {
-            continue;
+impl<T: Table> Family<Writer<T>, T::Address>
+where
+    T::Address: Address,
+{
+    /// Installs items and says how many the table refused.
+    fn install(&mut self, items: &[Install<T::Address>]) -> u64 {
+        let mut refused = 0;
+        for item in items {
+            if !self.base.is_empty() && self.base.contains_key(&item.prefix) {
+                match item.hop {
+                    Some(hop) => self.hidden.insert(item.prefix, hop),
+                    None => self.hidden.remove(&item.prefix),
+                };
+                continue;
+            }
+            refused += u64::from(!self.set(item.prefix, item.hop));
         }
-        let done = match item.hop {
-            Some(hop) if family.writer.routes().get(item.prefix) == Some(hop) => Ok(None),
-            Some(hop) => family.writer.insert(item.prefix, hop),
-            None => family.writer.withdraw(item.prefix),
-        };
-        refused += u64::from(done.is_err());
+        refused
     }
-    refused
+
+    fn set_base(&mut self, prefix: Prefix<T::Address>, number: Option<NextHopId>) -> bool {
+        let outlets = self.writer.routes().get(prefix);
+        match number {
+            Some(number) => {
+                if let (None, Some(hop)) = (self.base.insert(prefix, number), outlets) {
+                    self.hidden.insert(prefix, hop);
+                }
+                self.set(prefix, Some(number))
+            }
+            None if self.base.remove(&prefix).is_some() => {
+                let hidden = self.hidden.remove(&prefix);
+                self.set(prefix, hidden)
+            }
+            None => true,
+        }
+    }
+
+    /// Whether the table had room.
+    fn set(&mut self, prefix: Prefix<T::Address>, number: Option<NextHopId>) -> bool {
+        let done = match number {
+            Some(number) if self.writer.routes().get(prefix) == Some(number) => Ok(None),
+            Some(number) => self.writer.insert(prefix, number),
+            None => self.writer.withdraw(prefix),
+        };
+        done.is_ok()
+    }
 }
 
 impl RouteInstaller for FibTables {
@@ -162,24 +238,21 @@ impl RouteInstaller for FibTables {
 
     fn set_hop(&mut self, hop: HopNumber, way: Way) {
         let Some(index) = usize::from(hop).checked_sub(self.base_groups.len() + 1) else { return };
-        if self.adjacencies.len() <= index {
-            self.adjacencies.resize(index + 1, Adjacency::Drop(DropReason::NoRoute));
+        if self.ways.len() <= index {
+            self.ways.resize(index + 1, None);
         }
-        self.adjacencies[index] = match way {
-            Way::Discard => Adjacency::Drop(DropReason::Blackhole),
-            neighbor => (self.adjacency_of)(neighbor),
-        };
+        self.ways[index] = Some(way);
         self.stale = true;
     }
 
     fn install_v4(&mut self, items: &[Install<u32>]) {
         self.publish_hops();
-        self.refused += install(&mut self.v4, items);
+        self.refused += self.v4.install(items);
     }
 
     fn install_v6(&mut self, items: &[Install<u128>]) {
         self.publish_hops();
-        self.refused += install(&mut self.v6, items);
+        self.refused += self.v6.install(items);
     }
 
     fn finish(&mut self) {
@@ -199,9 +272,13 @@ impl FibTables {
                 hops.add(&[Adjacency::Drop(DropReason::NoRoute)]);
             }
         }
-        for adjacency in &self.adjacencies {
-            hops.add(std::slice::from_ref(adjacency));
+        for way in &self.ways {
+            hops.add(&[match way {
+                Some(Way::Discard) => Adjacency::Drop(DropReason::Blackhole),
+                Some(neighbor) => (self.adjacency_of)(*neighbor),
+                None => Adjacency::Drop(DropReason::NoRoute),
+            }]);
         }
-        self.next_hops = Arc::new(hops);
+        self.next_hops.publish(hops);
     }
 }

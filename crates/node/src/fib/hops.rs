@@ -303,18 +303,17 @@ impl Hops {
                 return (Err(Unresolved::Loop), through);
             }
             seen[depth] = address;
-            if let Some(link) = underlay.connected(address) {
-                return (Ok(Way::Neighbor { address, link }), through);
-            }
             let under = underlay.longest(address);
+            let is_near = matches!(under, Some((_, UnderlayTarget::Connected { .. })));
             // A route that leads to the address itself says nothing about the way to it.
             let own = self.by_address.get(&address).copied();
             let bgp = match address {
                 IpAddr::V4(address) => tables.v4.longest(address.into(), |hop| Some(hop) != own),
                 IpAddr::V6(address) => tables.v6.longest(address.into(), |hop| Some(hop) != own),
             };
-            let bgp =
-                bgp.filter(|_| use_bgp).filter(|(length, _)| under.is_none_or(|(best, _)| *length > best));
+            let bgp = bgp
+                .filter(|_| use_bgp && !is_near)
+                .filter(|(length, _)| under.is_none_or(|(best, _)| *length > best));
             match (bgp, under.map(|(_, target)| target)) {
                 (Some((_, number)), _) => {
                     through = through.or(Some(number));
@@ -335,6 +334,7 @@ impl Hops {
                 }
                 (None, Some(UnderlayTarget::Local)) => return (Err(Unresolved::OwnAddress), through),
                 (None, Some(UnderlayTarget::Discard)) => return (Ok(Way::Discard), through),
+                (None, Some(UnderlayTarget::Unreachable)) => return (Err(Unresolved::NoRoute), through),
                 (None, None) => {
                     let way = underlay.fallback().map(|link| Way::Neighbor { address, link });
                     return (way.ok_or(Unresolved::NoRoute), through);

@@ -1,9 +1,16 @@
 //! What next hops are resolved with besides BGP: connected networks and routes of the configuration or the kernel.
+//!
+//! The same routes say which paths may be chosen at all and which next hop is nearer
+//! ([`Underlay::next_hop_view`]). Decisions look at nothing else. If they looked at what BGP chose, a route could make
+//! its own next hop reachable or take its reachability away, and no end of that.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use thalweg_base::{IpPrefix, Prefix};
+use thalweg_bgp::rib::NextHopView;
+
+use super::hops::DEPTH_MAX;
 
 /// What becomes of packets for a route that is not BGP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,23 +29,49 @@ pub enum UnderlayTarget {
     },
     /// The addresses are this router's own.
     Local,
-    /// They are dropped.
+    /// They are dropped, as somebody wanted.
     Discard,
+    /// There is no way to them, says the route.
+    Unreachable,
+}
+
+/// A route that is not BGP's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnderlayRoute {
+    /// Where to.
+    pub prefix: IpPrefix,
+    /// How.
+    pub target: UnderlayTarget,
+    /// What that costs; 0 for connected networks.
+    pub metric: u32,
 }
 
 /// Connected networks and routes that are not BGP's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Underlay {
-    routes: BTreeMap<IpPrefix, UnderlayTarget>,
+    /// Targets and metrics.
+    routes: BTreeMap<IpPrefix, (UnderlayTarget, u32)>,
     /// Lengths that occur, longest first, by family.
     lengths: [Vec<u8>; 2],
     fallback: Option<u32>,
 }
 
 impl Underlay {
-    /// An underlay of these routes; of two for a prefix the later counts.
+    /// An underlay of these routes, which cost nothing; of two for a prefix the later counts.
     pub fn new(routes: impl IntoIterator<Item = (IpPrefix, UnderlayTarget)>) -> Self {
-        let routes: BTreeMap<_, _> = routes.into_iter().collect();
+        let route = |(prefix, target)| UnderlayRoute { prefix, target, metric: 0 };
+        Self::with_metrics(routes.into_iter().map(route))
+    }
+
+    /// An underlay of these routes; of several for a prefix that of the lowest metric counts, of equal ones the later.
+    pub fn with_metrics(all: impl IntoIterator<Item = UnderlayRoute>) -> Self {
+        let mut routes: BTreeMap<_, (UnderlayTarget, u32)> = BTreeMap::new();
+        for UnderlayRoute { prefix, target, metric } in all {
+            let kept = routes.entry(prefix).or_insert((target, metric));
+            if metric <= kept.1 {
+                *kept = (target, metric);
+            }
+        }
         let mut lengths = [Vec::new(), Vec::new()];
         for prefix in routes.keys() {
             lengths[usize::from(matches!(prefix, IpPrefix::V6(_)))].push(prefix.length());
@@ -60,29 +93,47 @@ impl Underlay {
         self.fallback
     }
 
+    /// Which next hops these routes reach, and at what cost: that of the route with the longest prefix, if it leads
+    /// somewhere. Gateways that are not said to be on a link are followed.
+    pub fn next_hop_view(&self) -> NextHopView {
+        let everywhere =
+            [Prefix::<u32>::new(0, 0).map(IpPrefix::V4), Prefix::<u128>::new(0, 0).map(IpPrefix::V6)];
+        let everywhere = everywhere.into_iter().flatten().map(|all| (all, Some(0)));
+        let fallback = everywhere.filter(|_| self.fallback.is_some());
+        let routes = self.routes.iter();
+        let answers =
+            routes.map(|(prefix, (target, metric))| (*prefix, self.leads(*target).then_some(*metric)));
+        NextHopView::new(fallback.chain(answers))
+    }
+
+    /// Whether a target leads to a neighbour or, on purpose, nowhere.
+    fn leads(&self, mut target: UnderlayTarget) -> bool {
+        // As an outlet counts: the next hop itself is the first address.
+        for _ in 1..=DEPTH_MAX {
+            let gateway = match target {
+                UnderlayTarget::Connected { .. }
+                | UnderlayTarget::Gateway { link: Some(_), .. }
+                | UnderlayTarget::Discard => return true,
+                UnderlayTarget::Local | UnderlayTarget::Unreachable => return false,
+                UnderlayTarget::Gateway { address, link: None } => address,
+            };
+            match self.longest(gateway) {
+                Some((_, next)) => target = next,
+                None => return self.fallback.is_some(),
+            }
+        }
+        false
+    }
+
     /// The longest prefix that has the address: its length and target.
     pub(super) fn longest(&self, address: IpAddr) -> Option<(u8, UnderlayTarget)> {
-        self.find(address, |_| true)
-    }
-
-    /// The link of the longest connected network that has the address; `None` if a route to an address of our own,
-    /// which is longer, has it.
-    pub(super) fn connected(&self, address: IpAddr) -> Option<u32> {
-        let near = |target| matches!(target, UnderlayTarget::Connected { .. } | UnderlayTarget::Local);
-        match self.find(address, near)?.1 {
-            UnderlayTarget::Connected { link } => Some(link),
-            _ => None,
-        }
-    }
-
-    fn find(&self, address: IpAddr, accept: impl Fn(UnderlayTarget) -> bool) -> Option<(u8, UnderlayTarget)> {
         let lengths = &self.lengths[usize::from(address.is_ipv6())];
         lengths.iter().find_map(|length| {
             let prefix = match address {
                 IpAddr::V4(address) => Prefix::new(u32::from(address), *length).ok()?.into(),
                 IpAddr::V6(address) => Prefix::new(u128::from(address), *length).ok()?.into(),
             };
-            self.routes.get(&prefix).copied().filter(|target| accept(*target)).map(|target| (*length, target))
+            self.routes.get(&prefix).map(|(target, _)| (*length, *target))
         })
     }
 }

@@ -117,14 +117,10 @@ impl Model {
             visited.push(address);
             let under: Vec<_> =
                 self.underlay.iter().filter(|(prefix, _)| Self::covers(*prefix, address)).collect();
-            let near = under
-                .iter()
-                .filter(|(_, t)| matches!(t, UnderlayTarget::Connected { .. } | UnderlayTarget::Local))
-                .max_by_key(|(prefix, _)| prefix.length());
-            if let Some((_, UnderlayTarget::Connected { link })) = near {
+            let under = under.into_iter().max_by_key(|(prefix, _)| prefix.length());
+            if let Some((_, UnderlayTarget::Connected { link })) = under {
                 return Some(Way::Neighbor { address, link: *link });
             }
-            let under = under.into_iter().max_by_key(|(prefix, _)| prefix.length());
             let bgp = self
                 .best
                 .iter()
@@ -200,18 +196,22 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn underlay_of(routes: &[OtherRoute]) -> Vec<(IpPrefix, UnderlayTarget)> {
-    let target = |kind: u8, number: u8, v6: bool| match kind % 8 {
+fn target_of(kind: u8, number: u8, v6: bool) -> UnderlayTarget {
+    match kind % 9 {
         0 => UnderlayTarget::Local,
         1 => UnderlayTarget::Discard,
+        8 => UnderlayTarget::Unreachable,
         2 => UnderlayTarget::Gateway { address: address(number, v6), link: Some(9) },
         3 | 4 => UnderlayTarget::Gateway { address: address(number, v6), link: None },
         _ => UnderlayTarget::Connected { link: u32::from(number % 3) },
-    };
+    }
+}
+
+fn underlay_of(routes: &[OtherRoute]) -> Vec<(IpPrefix, UnderlayTarget)> {
     let all: BTreeMap<_, _> = routes
         .iter()
         .map(|(number, shorter, v6, kind, other)| {
-            (small_prefix(*number, shorter % 4, *v6), target(*kind, *other, *v6))
+            (small_prefix(*number, shorter % 4, *v6), target_of(*kind, *other, *v6))
         })
         .collect();
     all.into_iter().collect()
@@ -333,7 +333,10 @@ impl World {
                 };
                 let expected = Model::lookup(&installed, address);
                 assert_eq!(outlet.hops.way(found), expected, "{address}");
-                assert!(usize::from(found) < tables.next_hops().len(), "{address} leads to number {found}");
+                assert!(
+                    usize::from(found) < tables.next_hops().load().len(),
+                    "{address} leads to number {found}"
+                );
             }
         }
     }
@@ -377,6 +380,44 @@ proptest! {
         prop_assert_eq!(&one.outlets[0].1.routes, &other.outlets[0].1.routes);
         one.check();
         other.check();
+    }
+}
+
+proptest! {
+    /// What decisions are told of next hops is what a search through all routes says, and they can be reached if the
+    /// outlet, without BGP's help, would resolve them.
+    #[test]
+    fn decisions_are_told_what_the_underlay_says(
+        routes in prop::collection::vec(
+            (any::<u8>(), any::<u8>(), any::<bool>(), any::<u8>(), any::<u8>(), 0u32..4), 0..12,
+        ),
+    ) {
+        let routes: Vec<_> = routes
+            .into_iter()
+            .map(|(number, shorter, v6, kind, other, metric)| {
+                let (prefix, target) = (small_prefix(number, shorter, v6), target_of(kind, other, v6));
+                UnderlayRoute { prefix, target, metric }
+            })
+            .collect();
+        // Of several for a prefix the lowest metric, then the last.
+        let counts = |at: usize| {
+            let UnderlayRoute { prefix, metric, .. } = routes[at];
+            let others = routes.iter().enumerate().filter(|(_, other)| other.prefix == prefix);
+            others.into_iter().all(|(other, route)| (metric, std::cmp::Reverse(at)) <= (route.metric, std::cmp::Reverse(other)))
+        };
+        let kept: Vec<_> = (0..routes.len()).filter(|at| counts(*at)).map(|at| routes[at]).collect();
+        let model = Model {
+            best: BTreeMap::new(),
+            underlay: kept.iter().map(|route| (route.prefix, route.target)).collect(),
+        };
+        let underlay = Underlay::with_metrics(routes.iter().copied());
+        let view = underlay.next_hop_view();
+        for address in (0..64).flat_map(|number| [address(number, false), address(number, true)]) {
+            let covering = kept.iter().filter(|route| Model::covers(route.prefix, address));
+            let longest = covering.max_by_key(|route| route.prefix.length());
+            let metric = model.way(Target::Address(address)).and(longest).map(|route| route.metric);
+            prop_assert_eq!(view.metric_to(address), metric, "{}", address);
+        }
     }
 }
 
@@ -462,6 +503,7 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
         v4: vec![(Prefix::new(0x1400_0000, 24).unwrap(), 1)],
         v6: Vec::new(),
         groups: vec![vec![forward(1), forward(2)]],
+        reserved: 0,
     };
     let config = OutletConfig { first_hop: base.first_hop(), ..OutletConfig::default() };
     assert_eq!(config.first_hop, 2);
@@ -469,12 +511,23 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
     let mut outlet = Outlet::new(config, Underlay::everything_on(0));
     let mut changes =
         announce(&attributes, [0x1400_0000, 0x1400_0100].into_iter(), [10, 0, 0, 1].into(), PeerId(3));
+    let announced = changes.v4[0].new.clone();
     outlet.handle_changes(&changes, &mut tables);
     assert_eq!((tables.fib4().lookup(0x1400_0001), tables.fib4().lookup(0x1400_0101)), (1, 2));
-    assert_eq!((tables.next_hops().len(), tables.routes(), tables.refused()), (3, [2, 0], 0));
+    assert_eq!((tables.next_hops().load().len(), tables.routes(), tables.refused()), (3, [2, 0], 0));
     for change in &mut changes.v4 {
         change.new = None;
     }
     outlet.handle_changes(&changes, &mut tables);
     assert_eq!((tables.fib4().lookup(0x1400_0001), tables.fib4().lookup(0x1400_0101)), (1, 0));
+    // A base route that goes uncovers what the outlet has; one that comes covers it.
+    for change in &mut changes.v4 {
+        change.new.clone_from(&announced);
+    }
+    outlet.handle_changes(&changes, &mut tables);
+    let base = |tables: &mut FibTables, number| {
+        assert!(tables.set_base_route("20.0.0.0/24".parse().unwrap(), number));
+        tables.fib4().lookup(0x1400_0001)
+    };
+    assert_eq!((base(&mut tables, None), base(&mut tables, Some(1)), base(&mut tables, None)), (2, 1, 2));
 }

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use thalweg_base::{DropReason, IpPrefix, Prefix};
-use thalweg_dataplane::lpm::LpmError;
-use thalweg_dataplane::route::Adjacency;
+use thalweg_base::{IpPrefix, Prefix};
 
 use super::{Forwarding, ForwardingView, Inbox, Task, rescan, view_of};
+use crate::BuildError;
 use crate::config::{RouteTarget, RouterConfig};
-use crate::fib::{AdjacencyOf, BaseRoutes, FibTables, Outlet, OutletConfig, Underlay, UnderlayTarget, Way};
+use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayTarget, Way};
+use crate::live::LiveTables;
 use crate::speaker::Speaker;
 
 /// How long the thread waits before it looks whether it is still wanted; it is woken for anything else.
@@ -47,15 +47,14 @@ pub struct FibForwarding {
 
 struct State {
     outlet: Outlet,
-    tables: FibTables,
+    tables: LiveTables,
 }
 
 impl FibForwarding {
-    /// Empty tables for the ports of the configuration.
-    pub fn new(inbox: Arc<Inbox>, config: &RouterConfig) -> Result<Self, LpmError> {
-        let base = BaseRoutes::default();
-        let outlet_config = OutletConfig { first_hop: base.first_hop(), ..OutletConfig::default() };
-        let tables = FibTables::new(base, adjacency_of(config))?;
+    /// Tables with the routes of the configuration.
+    pub fn new(inbox: Arc<Inbox>, config: &RouterConfig) -> Result<Self, BuildError> {
+        let tables = LiveTables::new(config)?;
+        let outlet_config = OutletConfig { first_hop: tables.first_hop(), ..OutletConfig::default() };
         let outlet = Outlet::new(outlet_config, underlay_of(config));
         let ports = config.ports.iter().map(|port| port.name.clone()).collect();
         Ok(Self { inbox, state: Mutex::new(State { outlet, tables }), ports })
@@ -79,6 +78,11 @@ impl FibForwarding {
         }
     }
 
+    /// Does something with the tables, between batches of routes.
+    pub fn with_tables<T>(&self, act: impl FnOnce(&mut LiveTables) -> T) -> T {
+        act(&mut self.lock().tables)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,17 +92,21 @@ impl Forwarding for FibForwarding {
     fn status(&self) -> ForwardingView {
         let state = self.lock();
         let view = view_of("fib", &state.outlet, self.inbox.counters());
-        ForwardingView { table_bytes: Some(state.tables.memory_bytes() as u64), ..view }
+        ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), ..view }
     }
 
     fn lookup(&self, destination: IpAddr) -> Result<FibView, String> {
         let state = self.lock();
-        let (hop, prefix) = state.tables.lookup(destination);
+        let (hop, prefix) = state.tables.fib().lookup(destination);
         let way = state.outlet.way(hop);
         let (action, neighbor, link) = match way {
             Some(Way::Neighbor { address, link }) => ("forward", Some(address), Some(link)),
             Some(Way::Discard) => ("discard", None, None),
-            None => ("no route", None, None),
+            None => match state.tables.next_of(hop.into(), 0, destination) {
+                Some((port, address)) => ("forward", Some(address), Some(port.into())),
+                None if prefix.is_some() => (state.tables.ending_of(hop), None, None),
+                None => ("no route", None, None),
+            },
         };
         Ok(FibView {
             destination: destination.to_string(),
@@ -132,27 +140,8 @@ pub fn underlay_of(config: &RouterConfig) -> Underlay {
             Some(address) => UnderlayTarget::Gateway { address, link: Some(way.port.into()) },
             None => UnderlayTarget::Connected { link: way.port.into() },
         }),
-        RouteTarget::Blackhole | RouteTarget::Unreachable => Some(UnderlayTarget::Discard),
+        RouteTarget::Blackhole => Some(UnderlayTarget::Discard),
+        RouteTarget::Unreachable => Some(UnderlayTarget::Unreachable),
     };
     Underlay::new(v4.chain(v6).filter_map(|(prefix, index)| Some((prefix, target(index)?))))
-}
-
-/// How packets to a neighbour leave: by the port's addresses and the station's, as far as the configuration has
-/// them.
-fn adjacency_of(config: &RouterConfig) -> AdjacencyOf {
-    let (ports, stations) = (config.ports.clone(), config.neighbours.clone());
-    Box::new(move |way| {
-        let Way::Neighbor { address, link } = way else { return Adjacency::Drop(DropReason::Blackhole) };
-        let Some(port) = ports.get(link as usize) else { return Adjacency::Drop(DropReason::NoRoute) };
-        let station = stations.iter().find(|each| u32::from(each.port) == link && each.address == address);
-        match station.map(|each| each.mac).or(port.default_mac) {
-            Some(destination_mac) => Adjacency::Forward {
-                port: link as u16,
-                destination_mac,
-                source_mac: port.mac,
-                mtu_bytes: port.mtu.into(),
-            },
-            None => Adjacency::Drop(DropReason::NeighbourUnresolved),
-        }
-    })
 }

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 
 use thalweg_bgp::export::DumpKind;
 use thalweg_bgp::peer::Millis;
-use thalweg_bgp::session::{Action, Admission, Connection, Event, Negotiated};
+use thalweg_bgp::session::{Action, Admission, Connection, Negotiated};
 use thalweg_exec::control::Notice;
 use thalweg_wire::bgp::Family;
 
 use super::network::{ByteStream, Incoming};
 use super::shards::ShardOp;
 use super::slot::{Link, PeerSlot, PeerState};
-use super::{Speaker, lock, log};
+use super::{Speaker, log};
 
 impl Speaker {
     /// Does everything the session wants. `after` collects what has to happen after routes that were just
@@ -43,7 +43,7 @@ impl Speaker {
                 Action::MarkStale(family) => after.push(ShardOp::MarkStale(slot.id, family)),
                 Action::WithdrawStale(family) => after.push(ShardOp::Sweep(slot.clone(), family)),
                 Action::EndOfRib(family) => log::end_of_rib(&state.config.name, family),
-                Action::Event(event) => self.tell(state, &event),
+                Action::Event(event) => log::session(&state.config.name, &event),
             }
         }
         slot.deadline_ms.store(state.next_deadline_ms(), Ordering::Release);
@@ -57,7 +57,7 @@ impl Speaker {
             && state.negotiated.is_none()
             && state.session.stale_families() == [false; 2];
         if state.dynamic && is_gone && !slot.free.swap(true, Ordering::AcqRel) {
-            lock(&self.by_address).remove(&state.config.address);
+            self.give_up_address(slot, &state.config);
         }
     }
 
@@ -181,15 +181,17 @@ impl Speaker {
             tap.state_changed(&negotiated, false);
         }
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
-            let op = match retained[family.index()] {
-                true => ShardOp::MarkStale(slot.id, family),
-                false => {
-                    slot.withdrawals_begin(self.shards.len());
-                    ShardOp::Withdraw(slot.clone(), family)
-                }
-            };
-            self.post_to_shards(&op);
+            match retained[family.index()] {
+                true => self.post_to_shards(&ShardOp::MarkStale(slot.id, family)),
+                false => self.withdraw_all(slot, family),
+            }
         }
+    }
+
+    /// Has the shards withdraw all that they have of a neighbour.
+    pub(super) fn withdraw_all(&self, slot: &Arc<PeerSlot>, family: Family) {
+        slot.withdrawals_begin(self.shards.len());
+        self.post_to_shards(&ShardOp::Withdraw(slot.clone(), family));
     }
 
     fn resend(&self, state: &mut PeerState, family: Family) {
@@ -198,9 +200,5 @@ impl Speaker {
             sending.want(DumpKind::Refresh { family, enhanced });
             self.wake();
         }
-    }
-
-    fn tell(&self, state: &PeerState, event: &Event) {
-        log::session(&state.config.name, event);
     }
 }

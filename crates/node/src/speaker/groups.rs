@@ -21,6 +21,7 @@ use thalweg_exec::control::Share;
 use thalweg_wire::bgp::Family;
 
 use super::lanes::{GroupSlot, GroupState};
+use super::profile::Function;
 use super::shards::ShardOp;
 use super::slot::{PeerSlot, PeerState, Sending};
 use super::{Speaker, lock};
@@ -136,10 +137,10 @@ impl Speaker {
         let groups = lock(&self.groups).clone();
         for group in groups.iter().filter(|group| share.has(group.lane)) {
             if group.wants.swap(false, Ordering::AcqRel) {
-                self.begin_dumps(group);
+                self.profile.time(Function::Export, || self.begin_dumps(group));
             }
             if group.dumps_can_go_on.swap(false, Ordering::AcqRel) {
-                more |= self.get_on(group);
+                more |= self.profile.time(Function::Export, || self.get_on(group));
             }
         }
         more

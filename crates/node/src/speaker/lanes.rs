@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use thalweg_bgp::export::{ExportLimits, ExportView, GroupLog, UpdateGroup};
 use thalweg_bgp::peer::{PeerInfo, PeerTable};
@@ -18,6 +18,7 @@ use thalweg_bgp::route::SharedChanges;
 use thalweg_exec::control::Exported;
 
 use super::groups::RunningDump;
+use super::lock;
 
 /// Changes that are held back at most.
 const PENDING_MAX: usize = 8192;
@@ -192,8 +193,4 @@ impl GroupSlot {
     pub(super) fn lock(&self) -> MutexGuard<'_, GroupState> {
         lock(&self.state)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,6 +22,10 @@ pub(super) fn refused(neighbor: &str, why: &str) {
     tracing::debug!(neighbor, "connection refused: {why}");
 }
 
+pub(super) fn password_stays(neighbor: &str, error: &io::Error) {
+    tracing::warn!(neighbor, "the listening sockets keep a password that is not right any more: {error}");
+}
+
 pub(super) fn stranger(remote: SocketAddr) {
     tracing::warn!(%remote, "connection refused: no neighbour is configured at this address");
 }

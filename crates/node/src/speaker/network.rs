@@ -48,6 +48,7 @@ pub trait Network: Send + Sync {
     /// Begins to connect to a neighbour.
     fn connect(&self, neighbor: &NeighborConfig) -> io::Result<Box<dyn ByteStream>>;
 
-    /// A neighbour is or is no longer expected: keys of its listening sockets follow.
+    /// A neighbour is or is no longer expected: listening sockets have the password that its configuration says,
+    /// or none, whatever they had for its address before. With an error they have what they had.
     fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()>;
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_bgp::attrs::Attrs;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
-use thalweg_bgp::rib::{PathView, RibShard, ScanCursor, Verdict};
+use thalweg_bgp::rib::{Explained, PathView, RibShard, ScanCursor, Step, Verdict};
 use thalweg_bgp::route::{RouteAddress, shard_of};
 use thalweg_bgp::session::{Negotiated, StopReason};
 use thalweg_wire::bgp::{Family, Origin};
@@ -77,7 +77,13 @@ impl Speaker {
                     Ok(())
                 }));
             }
-            Request::Reload | Request::Forwarding | Request::Fib { .. } => {
+            Request::Reload
+            | Request::Forwarding
+            | Request::Fib { .. }
+            | Request::Ports
+            | Request::Counters
+            | Request::Arp
+            | Request::Queues => {
                 return Ok(Err("this is not for the speaker".to_owned()));
             }
         }
@@ -191,7 +197,7 @@ impl Speaker {
 
     fn rib_view(&self) -> RibView {
         let mut view =
-            RibView { shards: self.shards.len(), scheduling: self.scheduling(), ..RibView::default() };
+            RibView { shards: self.shards.len(), scheduling: self.scheduling.clone(), ..RibView::default() };
         for shard in &self.shards {
             let counters = shard.rib().counters();
             for family in Family::ALL {
@@ -300,7 +306,7 @@ fn explained<A: RouteAddress>(
     let views = explained.iter().map(|each| {
         let is_best = each.verdict == Verdict::Best;
         let mut view = route_view(prefix, &each.path, is_best, peers, now);
-        view.why = why.then(|| why_text(each.verdict, peers));
+        view.why = why.then(|| why_text(each, &explained, peers));
         view
     });
     views.collect()
@@ -337,17 +343,26 @@ fn route_view<A: Address>(
     }
 }
 
-/// The verdict with the winner's name instead of its number.
-fn why_text(verdict: Verdict, peers: &PeerTable) -> String {
-    match verdict {
-        Verdict::LostAt { step, winner, winner_path_id: 0 } => {
-            format!("{step} than {}", peer_name(peers, winner))
-        }
-        Verdict::LostAt { step, winner, winner_path_id } => {
-            format!("{step} than path {winner_path_id} of {}", peer_name(peers, winner))
-        }
-        other => other.to_string(),
+/// The verdict with the winner's name instead of its number, and what next hops cost where that decides.
+fn why_text(each: &Explained<'_>, all: &[Explained<'_>], peers: &PeerTable) -> String {
+    let (step, winner, winner_path_id) = match each.verdict {
+        Verdict::LostAt { step, winner, winner_path_id } => (step, winner, winner_path_id),
+        Verdict::Unreachable => return format!("next hop {} unreachable", each.path.attrs.next_hop()),
+        other => return other.to_string(),
+    };
+    let mut text = match winner_path_id {
+        0 => format!("{step} than {}", peer_name(peers, winner)),
+        id => format!("{step} than path {id} of {}", peer_name(peers, winner)),
+    };
+    let is_winner =
+        |other: &&Explained<'_>| (other.path.peer, other.path.path_id) == (winner, winner_path_id);
+    if step == Step::IgpMetric
+        && let (Some(own), Some(Some(its))) =
+            (each.metric, all.iter().find(is_winner).map(|other| other.metric))
+    {
+        text += &format!(" (cost {own}, not {its})");
     }
+    text
 }
 
 fn peer_name(peers: &PeerTable, peer: PeerId) -> String {

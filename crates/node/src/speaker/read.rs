@@ -89,12 +89,14 @@ impl Speaker {
         now: Millis,
     ) -> Turn {
         let mut turn = Turn::default();
-        self.check_connecting(slot, state, now);
-        for family in Family::ALL {
-            let count = slot.paths[family.index()].load(Ordering::Relaxed).max(0);
-            state.session.note_prefix_count(family, count as u32, now);
-        }
-        turn.ended |= self.drive(slot, state, now, &mut turn.after);
+        self.profile.time(Function::Housekeeping, || {
+            self.check_connecting(slot, state, now);
+            for family in Family::ALL {
+                let count = slot.paths[family.index()].load(Ordering::Relaxed).max(0);
+                state.session.note_prefix_count(family, count as u32, now);
+            }
+            turn.ended |= self.drive(slot, state, now, &mut turn.after);
+        });
         for connection in Connection::ALL {
             let look = take_octets(worker, state, connection, &self.profile);
             self.work_off(worker, slot, state, connection, now, &mut turn);
@@ -106,7 +108,9 @@ impl Speaker {
                     state.session.handle_disconnected(connection, now);
                 }
             }
-            turn.ended |= self.drive(slot, state, now, &mut turn.after);
+            self.profile.time(Function::Housekeeping, || {
+                turn.ended |= self.drive(slot, state, now, &mut turn.after);
+            });
         }
         turn
     }
@@ -128,7 +132,7 @@ impl Speaker {
             if rest.is_empty() {
                 break;
             }
-            let used = self.profile.time(Function::Parse, || {
+            let used = self.profile.time_messages(rest, || {
                 let PeerState { session, importer, .. } = &mut *state;
                 session.handle_bytes(connection, rest, now, importer, &mut worker.builder)
             });
@@ -194,8 +198,10 @@ fn take_octets(
         // The longest message fits into this: there is something to work off first.
         return Look::Some;
     }
-    buffer.resize(kept + READ_BYTES, 0);
-    let read = profile.time(Function::Read, || link.stream.read(&mut buffer[kept..]));
+    let read = profile.time(Function::Read, || {
+        buffer.resize(kept + READ_BYTES, 0);
+        link.stream.read(&mut buffer[kept..])
+    });
     let (octets, look) = match read {
         Ok(0) => (0, Look::Ended),
         Ok(octets) => (octets, Look::Some),

@@ -9,13 +9,14 @@ use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, NextHop};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
 use thalweg_bgp::session::config::ConfigDifference;
-use thalweg_bgp::session::{Connection, NeighborConfig, Session, StopReason};
+use thalweg_bgp::session::{Connection, Importer, NeighborConfig, Session, StopReason};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
+use super::places::Expecting;
 use super::shards::Work;
 use super::slot::{PeerSlot, PeerState};
-use super::{Speaker, lock, log};
-use crate::config::{BgpConfig, Refiltered, diff};
+use super::{Speaker, lock};
+use crate::config::{BgpConfig, BgpDiff, Refiltered, diff};
 
 impl Speaker {
     /// Announces the configured networks.
@@ -54,27 +55,21 @@ impl Speaker {
     }
 
     /// Takes another configuration: only what differs is touched, and sessions whose settings are the same stay
-    /// up. What was done, in words.
+    /// up. What was done, in words; with an error, nothing.
     pub fn reload(&self, new: Arc<BgpConfig>) -> Result<Vec<String>, String> {
         let _one_at_a_time = lock(&self.reloading);
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
         let old = self.config();
         let diff = diff(&old, &new);
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        self.take_in(&diff, &new, now)?;
+        // Nothing is refused from here on.
         let mut done = diff.restart.clone();
         for neighbor in &diff.removed {
             self.for_neighbor(neighbor, now, |speaker, slot, state| speaker.retire(slot, state, now));
             done.push(format!("neighbour {} removed", neighbor.name));
         }
-        for neighbor in &diff.added {
-            self.add_neighbor(neighbor.clone(), false, now)
-                .map_err(|error| format!("neighbour {}: {error}", neighbor.name))?;
-            done.push(format!("neighbour {} added", neighbor.name));
-        }
+        done.extend(diff.added.iter().map(|neighbor| format!("neighbour {} added", neighbor.name)));
         for neighbor in &diff.reset {
-            self.network
-                .expect(neighbor, true)
-                .map_err(|error| format!("neighbour {}: {error}", neighbor.name))?;
             self.for_neighbor(neighbor, now, |_, _, state| {
                 state.take_config(neighbor);
                 match neighbor.enabled {
@@ -112,6 +107,30 @@ impl Speaker {
         Ok(done)
     }
 
+    /// Everything of a new configuration that can be refused: places for the neighbours that are added, and
+    /// passwords. The configuration is in force, and they are there, or nothing has changed.
+    fn take_in(&self, diff: &BgpDiff, new: &Arc<BgpConfig>, now: Millis) -> Result<(), String> {
+        let expected = diff.added.iter().chain(&diff.reset);
+        let expected: Vec<_> = expected.map(|neighbor| (neighbor, self.config_at(neighbor))).collect();
+        let mut expecting = Expecting::new(&*self.network);
+        let mut refused = None;
+        let added = self.add_neighbors(&diff.added, false, now, || {
+            for (neighbor, was) in expected {
+                expecting.expect(neighbor, was).inspect_err(|_| refused = Some(neighbor.name.clone()))?;
+            }
+            *self.config.write().unwrap_or_else(PoisonError::into_inner) = new.clone();
+            Ok(())
+        });
+        match (added, refused) {
+            (Ok(_), _) => {
+                expecting.keep();
+                Ok(())
+            }
+            (Err(error), Some(name)) => Err(format!("neighbour {name}: {error}; nothing was changed")),
+            (Err(error), None) => Err(format!("{error}; nothing was changed")),
+        }
+    }
+
     fn for_neighbor(
         &self,
         neighbor: &NeighborConfig,
@@ -132,10 +151,7 @@ impl Speaker {
     pub(super) fn retire(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
         state.session.handle_stop(StopReason::Deconfigured, now);
         self.drive_alone(slot, state, now);
-        if let Err(error) = self.network.expect(&state.config, false) {
-            log::refused(&state.config.name, &error.to_string());
-        }
-        lock(&self.by_address).remove(&state.config.address);
+        self.give_up_address(slot, &state.config);
         slot.free.store(true, Ordering::Release);
     }
 
@@ -225,17 +241,19 @@ impl Speaker {
         }
     }
 
-    /// Wakes whatever sleeps.
-    pub fn wake_all(&self) {
-        self.wake();
-    }
-
     /// A new session in the place of one that panicked.
     pub(super) fn replace_session(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, now: Millis) {
-        if state.negotiated.is_some() {
-            self.down(slot, state, [false; 2]);
+        let negotiated = state.negotiated.clone();
+        self.down(slot, state, [false; 2]);
+        // Routes that were kept for a restart have no deadline any more: whatever else there may be goes too.
+        for family in Family::ALL {
+            if !negotiated.as_ref().is_some_and(|negotiated| negotiated.family(family)) {
+                self.withdraw_all(slot, family);
+            }
         }
         state.session = Session::new(state.config.clone(), slot.id, self.seed ^ now.0);
+        // It may have been in the middle of something too.
+        state.importer = Importer::new(self.interner.clone());
         state.session.handle_start(now);
         for connection in Connection::ALL {
             state.links[connection as usize] = None;

@@ -1,4 +1,4 @@
-//! The RIB for others than neighbours: looking at all of it, and routes that no session brought.
+//! The RIB for others than neighbours: looking at all of it, routes that no session brought, and the way to next hops.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use thalweg_bgp::attrs::Interner;
 use thalweg_bgp::peer::{PeerId, PeerInfo, PeerKind, PeerTable};
-use thalweg_bgp::rib::{ScanCursor, ScannedRoute};
+use thalweg_bgp::rib::{NextHopView, ScanCursor, ScannedRoute};
 use thalweg_bgp::route::{RouteAddress, RouteBatch};
 
-use super::shards::Work;
-use super::{PEERS_MAX, Speaker};
+use super::places::PEERS_MAX;
+use super::shards::{ShardOp, Work};
+use super::{Speaker, lock};
 
 /// Prefixes looked at under one hold of a shard's lock: well below a millisecond.
 const SLICE_PREFIXES: usize = 1024;
@@ -105,6 +106,19 @@ impl Speaker {
         }
         let work = Work { slot: None, epoch: 0, routes, after: Vec::new() };
         self.apply_work(&work);
+    }
+
+    /// Says which next hops can be reached from now on, and at what cost; until the first time, all can, at none.
+    /// Whether that is another answer than before: then every route is decided on anew, in slices between other work.
+    pub fn set_next_hops(&self, view: NextHopView) -> bool {
+        let mut current = lock(&self.next_hops);
+        if **current == view {
+            return false;
+        }
+        *current = Arc::new(view);
+        // Posted under the lock: two callers' views come to all shards in one order.
+        self.post_to_shards(&ShardOp::NextHops(current.clone()));
+        true
     }
 
     /// Applies work that no session brought.

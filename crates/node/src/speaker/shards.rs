@@ -1,6 +1,7 @@
 //! The shards of the RIB with the work that waits for them.
 //!
-//! What concerns all routes of a neighbour (its session ended, its restart is over) is too long for one turn.
+//! What concerns all routes of a neighbour (its session ended, its restart is over), or all routes there are (the way to
+//! next hops has changed), is too long for one turn.
 //! Such an [`ShardOp`] is taken up when the batch that carries it is applied, and then worked off in slices of
 //! [`SLICE_ROUTES`] routes between other work.
 //!
@@ -8,22 +9,27 @@
 //! batch therefore carries the number of its session; ending a session raises the neighbour's number before the
 //! withdrawal is posted, and both are looked at under the shard's lock. The table of neighbours is asked for under
 //! it too: whoever has routes in the shard then is in the table.
+//!
+//! What is said of next hops holds from the moment it is taken up; the work after it looks at every prefix once. If
+//! it is said again while that work has begun, another round follows it, and if it has not, that one serves: so a network
+//! that never comes to rest starves nobody, and a shard has two rounds before it at most.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
-use thalweg_bgp::rib::{RibShard, ScanCursor, ShardConfig};
+use thalweg_bgp::rib::{NextHopView, RibShard, ScanCursor, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
 
+use super::lock;
 use super::slot::PeerSlot;
 
 /// Routes looked at in one slice of long work: well below a millisecond.
 const SLICE_ROUTES: usize = 4096;
 
-/// Something that concerns all routes of a neighbour in a shard.
+/// Something that concerns all routes of a neighbour, or all routes, in a shard.
 #[derive(Clone)]
 pub(super) enum ShardOp {
     /// The neighbour's routes are not valid any more.
@@ -34,6 +40,8 @@ pub(super) enum ShardOp {
     Sweep(Arc<PeerSlot>, Family),
     /// More ranks are to be reported than before.
     Deepen(usize),
+    /// Next hops are reached differently.
+    NextHops(Arc<NextHopView>),
 }
 
 /// What a session read, on its way to the shards.
@@ -73,12 +81,12 @@ impl ShardSlot {
 
     /// The shard itself, for a bounded time.
     pub(super) fn rib(&self) -> MutexGuard<'_, RibShard> {
-        self.rib.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rib)
     }
 
     /// Puts work before the shard that no batch carries.
     pub(super) fn post(&self, op: ShardOp) {
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner).push_back(op);
+        lock(&self.posted).push_back(op);
         self.has_work.store(true, Ordering::Release);
     }
 
@@ -150,7 +158,7 @@ impl ShardSlot {
         let peers = &*peers();
         self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         if let Some(first) = running.first_mut() {
             let finished = first.slice(&mut rib, peers, &mut changes);
             if finished {
@@ -167,7 +175,7 @@ impl ShardSlot {
             deliver(changes);
         }
         // Posted after the loop above and before the flag was lowered.
-        if !self.posted.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        if !lock(&self.posted).is_empty() {
             self.has_work.store(true, Ordering::Release);
         }
         self.has_work()
@@ -175,7 +183,7 @@ impl ShardSlot {
 
     fn take_up_posted(&self, rib: &mut RibShard) {
         loop {
-            let posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let posted = lock(&self.posted).pop_front();
             let Some(op) = posted else { return };
             self.take_up(rib, op);
         }
@@ -191,40 +199,48 @@ impl ShardSlot {
                     ShardOp::Sweep(slot, swept) => (slot.id, *swept) != (peer, family),
                     _ => true,
                 };
-                self.running.lock().unwrap_or_else(PoisonError::into_inner).retain(other);
+                lock(&self.running).retain(other);
                 let mut cursor = ScanCursor::START;
                 while !rib.mark_stale(peer, family, &mut cursor, SLICE_ROUTES) {}
             }
-            ShardOp::Withdraw(..) | ShardOp::Sweep(..) | ShardOp::Deepen(_) => {
-                if let ShardOp::Deepen(depth) = op {
-                    rib.set_depth(depth.max(rib.depth()));
+            ShardOp::NextHops(view) => {
+                rib.set_next_hops(view.clone());
+                let waits = |each: &Running| {
+                    matches!(each.op, ShardOp::NextHops(_)) && each.cursors == [ScanCursor::START; 2]
+                };
+                if !lock(&self.running).iter().any(waits) {
+                    self.begin(ShardOp::NextHops(view));
                 }
-                let running = Running { op, cursors: [ScanCursor::START; 2] };
-                self.running.lock().unwrap_or_else(PoisonError::into_inner).push(running);
-                self.has_work.store(true, Ordering::Release);
             }
+            ShardOp::Deepen(depth) => {
+                rib.set_depth(depth.max(rib.depth()));
+                self.begin(op);
+            }
+            ShardOp::Withdraw(..) | ShardOp::Sweep(..) => self.begin(op),
         }
+    }
+
+    fn begin(&self, op: ShardOp) {
+        lock(&self.running).push(Running { op, cursors: [ScanCursor::START; 2] });
+        self.has_work.store(true, Ordering::Release);
     }
 }
 
 impl Running {
     fn slice(&mut self, rib: &mut RibShard, peers: &PeerTable, changes: &mut Changes) -> bool {
         match &self.op {
-            ShardOp::Withdraw(slot, family) => {
+            ShardOp::Withdraw(slot, family) | ShardOp::Sweep(slot, family) => {
                 let before = rib.peer_paths(slot.id, *family);
+                let withdraw = match &self.op {
+                    ShardOp::Sweep(..) => RibShard::withdraw_stale,
+                    _ => RibShard::withdraw_peer,
+                };
                 let done =
-                    rib.withdraw_peer(slot.id, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
+                    withdraw(rib, slot.id, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
                 slot.count_paths(*family, before, rib.peer_paths(slot.id, *family));
                 done
             }
-            ShardOp::Sweep(slot, family) => {
-                let before = rib.peer_paths(slot.id, *family);
-                let done =
-                    rib.withdraw_stale(slot.id, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
-                slot.count_paths(*family, before, rib.peer_paths(slot.id, *family));
-                done
-            }
-            ShardOp::Deepen(_) => Family::ALL.iter().all(|family| {
+            ShardOp::Deepen(_) | ShardOp::NextHops(_) => Family::ALL.iter().all(|family| {
                 rib.reevaluate(*family, &mut self.cursors[family.index()], SLICE_ROUTES, peers, changes)
             }),
             ShardOp::MarkStale(..) => true,
@@ -235,4 +251,62 @@ impl Running {
 /// All shards.
 pub(super) fn all(config: impl Fn(usize) -> ShardConfig) -> Vec<ShardSlot> {
     (0..SHARDS).map(|shard| ShardSlot::new(config(shard))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use thalweg_base::Prefix;
+    use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop};
+    use thalweg_bgp::route::{RouteBatchBuilder, shard_of};
+
+    use super::*;
+
+    /// A network that never comes to rest: the shard still gets through its table, and at rest holds what was said last.
+    #[test]
+    fn next_hops_that_change_all_the_time_starve_nobody() {
+        const ROUTES: usize = 3 * SLICE_ROUTES;
+        let slot = ShardSlot::new(ShardConfig::default());
+        let mut attrs = AttrsBuilder::default();
+        attrs.next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let mut routes = RouteBatchBuilder::default();
+        let attrs = routes.push_attrs(Interner::new(1).intern(&mut attrs));
+        let all = (0..).filter_map(|n: u32| Prefix::new(n << 8, 24).ok());
+        let ours: Vec<_> = all.filter(|prefix| shard_of(*prefix) == 0).take(ROUTES).collect();
+        ours.iter().for_each(|prefix| routes.push_v4(*prefix, 0, attrs));
+        let work = Work { slot: None, epoch: 0, routes: routes.finish(PeerId::LOCAL, 0), after: Vec::new() };
+        slot.apply(0, &work, Arc::default, |_| {});
+
+        let say = |metric| {
+            let host = Prefix::new(u32::from(Ipv4Addr::new(192, 0, 2, 1)), 32).expect("a length").into();
+            slot.post(ShardOp::NextHops(Arc::new(NextHopView::new([(host, metric)]))));
+        };
+        let best = || {
+            let (mut cursor, mut best) = (ScanCursor::START, 0);
+            let rib = slot.rib();
+            while !rib
+                .scan::<u32>(&mut cursor, ROUTES, &mut |route| best += usize::from(route.best().is_some()))
+            {
+            }
+            best
+        };
+        assert_eq!(best(), ROUTES);
+        say(None);
+        let (mut slices, mut looked_at) = (0, 0);
+        while looked_at < ROUTES {
+            slot.slice(0, Arc::default, |changes| looked_at += changes.v4.len());
+            say(None);
+            slices += 1;
+            assert!(lock(&slot.running).len() <= 2 && slices <= 4, "{looked_at} after {slices} slices");
+        }
+        assert_eq!(best(), 0);
+        for metric in [Some(1), None, Some(2)] {
+            say(metric);
+            slot.slice(0, Arc::default, |_| {});
+            say(metric);
+        }
+        while slot.slice(0, Arc::default, |_| {}) {}
+        assert_eq!((best(), slot.has_work()), (ROUTES, false));
+    }
 }

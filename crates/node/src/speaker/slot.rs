@@ -6,17 +6,16 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use thalweg_bgp::export::{DumpKind, GATHER_BYTES_MAX, Member, SLICES_MAX};
 use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::{Connection, Importer, Negotiated, NeighborConfig, Session};
-
 use thalweg_wire::bgp::Family;
 
 use super::lanes::GroupSlot;
-use super::log;
 use super::network::ByteStream;
+use super::{lock, log};
 
 /// Octets taken from a socket in one turn. With what was left of the turn before, the longest message fits.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -137,7 +136,7 @@ impl PeerSlot {
 
     /// The state, for one turn. Whoever takes it calls [`Self::write`] after letting go of it.
     pub(super) fn lock(&self) -> MutexGuard<'_, PeerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn note_ready(&self, readable: bool, writable: bool) {

@@ -63,6 +63,33 @@ fn a_neighbor_that_is_removed_leaves_nothing() {
     });
 }
 
+/// A neighbour out of a range, and then by its own configuration, and out of the range again: its address is always one
+/// session's, and that one works.
+#[test]
+fn a_neighbor_of_a_range_gets_a_place_of_its_own() {
+    with_seeds(5, |seed| {
+        let range = "[[bgp.group]]\nname = \"range\"\ndynamic = [\"198.18.0.0/24\"]\nas = \"any\"\n";
+        let own = row(&networks(0, 100), "", "");
+        let [of_range, of_its_own] =
+            [&[(2, 65_003, "")][..], &[(0, 65_001, ""), (2, 65_003, "")]].map(|neighbors| {
+                let with_neighbors = router(1, 65_002, &[], "", neighbors);
+                format!("{with_neighbors}{range}")
+            });
+        let mut world = World::new(seed, &[own[0].clone(), of_range.clone(), own[2].clone()], &ROW);
+        world.run_s(10);
+        for text in [&of_its_own, &of_range, &of_its_own] {
+            assert_eq!(received(&world, 2, 1), sorted(networks(0, 100)), "seed {seed}");
+            world.reload(1, text);
+            world.run_s(30);
+            assert!(world.is_established(1, 0) && world.is_established(1, 2), "seed {seed}");
+            assert_eq!(world.neighbors(1).len(), 2, "seed {seed}");
+            check_counts(&world, 1);
+        }
+        assert_eq!(received(&world, 2, 1), sorted(networks(0, 100)), "seed {seed}");
+        assert_eq!(flaps(&world, 2), [0], "seed {seed}");
+    });
+}
+
 #[test]
 fn a_neighbor_above_its_limit_is_stopped() {
     with_seeds(5, |seed| {

@@ -9,6 +9,7 @@ mod exchange;
 mod fabric;
 mod graph;
 mod lifetime;
+mod next_hops;
 mod random;
 mod slow;
 mod topology;

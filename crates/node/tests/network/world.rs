@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use mio::{Poll, Token};
 use thalweg_bgp::export::ExportLimits;
+use thalweg_bgp::rib::NextHopView;
 use thalweg_exec::control::{Control, Notice, Share, Wakers};
 use thalweg_node::config::{BgpConfig, RouterConfig};
 use thalweg_node::control::{NeighborView, Request, RouteFilter, RouteView, UpdateGroupView};
@@ -156,6 +157,13 @@ impl World {
         self.wake(node);
     }
 
+    /// Tells a running router how next hops are reached; whether it is news.
+    pub(crate) fn set_next_hops(&mut self, node: usize, view: NextHopView) -> bool {
+        let is_news = self.speaker(node).set_next_hops(view);
+        self.wake(node);
+        is_news
+    }
+
     fn wake(&mut self, node: usize) {
         self.nodes[node].as_mut().expect("a running router").due_ms.fill(0);
     }
@@ -173,7 +181,7 @@ impl World {
         self.items(node, &Request::UpdateGroups)
     }
 
-    fn items<T: serde::de::DeserializeOwned>(&self, node: usize, request: &Request) -> Vec<T> {
+    pub(crate) fn items<T: serde::de::DeserializeOwned>(&self, node: usize, request: &Request) -> Vec<T> {
         let mut items = Vec::new();
         let answer = self.speaker(node).answer(request, &mut |item| {
             items.push(serde_json::from_value(item).expect("a view"));

@@ -162,11 +162,30 @@ pub(super) fn write_dump(writer: &mut MessageWriter, sequence: u32, family: i32,
 
 /// A gateway of another family than the route.
 const RTA_VIA: u16 = 18;
+/// Of one path of several: its link is switched off, or has no carrier.
+const RTNH_F_DEAD: u8 = 1;
+const RTNH_F_LINKDOWN: u8 = 16;
 /// The number of a next-hop object.
 const RTA_NH_ID: u16 = 30;
 
 /// A route of a message that lists or reports one; `None` for other messages, cached exceptions and families.
 pub(super) fn parse(message: &Message<'_>) -> Option<FoundRoute> {
+    let (found, fields) = read(message)?;
+    Some(FoundRoute { target: fields.target(), ..found })
+}
+
+/// The same with each way of a route on its own: one, or several where the route has several paths, but for those
+/// that the kernel itself passes over. A next-hop object counts as what it stands for.
+pub(super) fn parse_ways(message: &Message<'_>) -> Vec<FoundRoute> {
+    let Some((found, fields)) = read(message) else { return Vec::new() };
+    let several =
+        fields.several.filter(|_| fields.kind == libc::RTN_UNICAST).map(|ways| Ways(ways).collect());
+    let targets = several.unwrap_or_else(|| Vec::from_iter(fields.way().or(fields.target())));
+    targets.into_iter().map(|target| FoundRoute { target: Some(target), ..found }).collect()
+}
+
+/// What a message says of a route, all but its target.
+fn read<'a>(message: &Message<'a>) -> Option<(FoundRoute, Fields<'a>)> {
     if !matches!(message.kind, libc::RTM_NEWROUTE | libc::RTM_DELROUTE) {
         return None;
     }
@@ -180,7 +199,7 @@ pub(super) fn parse(message: &Message<'_>) -> Option<FoundRoute> {
         libc::AF_INET6 => true,
         _ => return None,
     };
-    let mut fields = Fields { table: table.into(), ..Fields::default() };
+    let mut fields = Fields { kind, table: table.into(), ..Fields::default() };
     for (attribute, value) in AttributesOf(message.body.get(ROUTE_HEADER..)?) {
         fields.take(attribute, value);
     }
@@ -191,29 +210,25 @@ pub(super) fn parse(message: &Message<'_>) -> Option<FoundRoute> {
         (true, Some(IpAddr::V6(address))) => Prefix::new(u128::from(address), length).ok()?.into(),
         _ => return None,
     };
-    Some(FoundRoute {
-        prefix,
-        target: fields.target(kind),
-        metric: fields.metric,
-        protocol,
-        table: fields.table,
-    })
+    let (metric, table) = (fields.metric, fields.table);
+    Some((FoundRoute { prefix, target: None, metric, protocol, table }, fields))
 }
 
 /// What the attributes of a route said.
 #[derive(Default)]
-struct Fields {
+struct Fields<'a> {
+    kind: u8,
     destination: Option<IpAddr>,
     gateway: Option<IpAddr>,
     interface: Option<u32>,
     object: Option<u32>,
-    several: bool,
+    several: Option<&'a [u8]>,
     metric: u32,
     table: u32,
 }
 
-impl Fields {
-    fn take(&mut self, attribute: u16, value: &[u8]) {
+impl<'a> Fields<'a> {
+    fn take(&mut self, attribute: u16, value: &'a [u8]) {
         match attribute {
             libc::RTA_DST => self.destination = address(value),
             libc::RTA_GATEWAY => self.gateway = address(value),
@@ -226,24 +241,57 @@ impl Fields {
             libc::RTA_OIF => self.interface = u32_at(value, 0),
             libc::RTA_PRIORITY => self.metric = u32_at(value, 0).unwrap_or(0),
             libc::RTA_TABLE => self.table = u32_at(value, 0).unwrap_or(self.table),
-            libc::RTA_MULTIPATH => self.several = true,
+            libc::RTA_MULTIPATH => self.several = Some(value),
             RTA_NH_ID => self.object = u32_at(value, 0),
             _ => {}
         }
     }
 
-    fn target(&self, kind: u8) -> Option<RouteTarget> {
-        match kind {
+    fn target(&self) -> Option<RouteTarget> {
+        match self.kind {
             libc::RTN_BLACKHOLE => Some(RouteTarget::Blackhole),
             libc::RTN_UNREACHABLE => Some(RouteTarget::Unreachable),
-            libc::RTN_UNICAST => match (self.object, self.several, self.gateway, self.interface) {
-                (Some(id), ..) => Some(RouteTarget::Object(id)),
-                (None, true, ..) => None,
-                (None, false, Some(address), interface) => Some(RouteTarget::Gateway { address, interface }),
-                (None, false, None, Some(interface)) => Some(RouteTarget::Interface(interface)),
-                (None, false, None, None) => None,
+            libc::RTN_UNICAST => match (self.object, self.several) {
+                (Some(id), _) => Some(RouteTarget::Object(id)),
+                (None, Some(_)) => None,
+                (None, None) => self.way(),
             },
             _ => None,
+        }
+    }
+
+    /// The gateway or interface of a route with one path.
+    fn way(&self) -> Option<RouteTarget> {
+        if self.kind != libc::RTN_UNICAST {
+            return None;
+        }
+        match (self.gateway, self.interface) {
+            (Some(address), interface) => Some(RouteTarget::Gateway { address, interface }),
+            (None, Some(interface)) => Some(RouteTarget::Interface(interface)),
+            (None, None) => None,
+        }
+    }
+}
+
+/// The paths of a route that has several, without those that are dead; ends at the first that makes no sense.
+struct Ways<'a>(&'a [u8]);
+
+impl Iterator for Ways<'_> {
+    type Item = RouteTarget;
+
+    fn next(&mut self) -> Option<RouteTarget> {
+        /// `struct rtnexthop`: length 2, flags, hops, index 4.
+        const HEADER: usize = 8;
+        loop {
+            let length = usize::from(u16_at(self.0, 0)?);
+            let way = self.0.get(..length).filter(|way| way.len() >= HEADER)?;
+            self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+            let mut fields =
+                Fields { kind: libc::RTN_UNICAST, interface: u32_at(way, 4), ..Fields::default() };
+            AttributesOf(&way[HEADER..]).for_each(|(attribute, value)| fields.take(attribute, value));
+            if way[2] & (RTNH_F_DEAD | RTNH_F_LINKDOWN) == 0 {
+                return fields.way();
+            }
         }
     }
 }
@@ -313,7 +361,39 @@ mod tests {
             if let Some(route) = parse(&message) {
                 prop_assert!(body.len() >= ROUTE_HEADER && route.protocol == body[5]);
             }
+            prop_assert!(parse_ways(&message).len() <= body.len() / 8 + 1);
         }
+    }
+
+    #[test]
+    fn each_way_of_a_route_with_several_is_found_but_for_dead_ones() {
+        let way = |flags: u8, interface: u32, gateway: &[u8]| {
+            let mut bytes = vec![8 + 4 + gateway.len() as u8, 0, flags, 0];
+            bytes.extend(interface.to_ne_bytes());
+            bytes.extend([4 + gateway.len() as u8, 0, libc::RTA_GATEWAY as u8, 0]);
+            bytes.extend(gateway);
+            bytes
+        };
+        let ways = [
+            way(0, 3, &[192, 0, 2, 1]),
+            way(RTNH_F_DEAD, 4, &[192, 0, 2, 2]),
+            way(RTNH_F_LINKDOWN, 4, &[192, 0, 2, 3]),
+            way(0, 5, &[192, 0, 2, 4]),
+        ];
+        let mut writer = MessageWriter::default();
+        let header = header(libc::AF_INET, 24, 254, 4, 0, libc::RTN_UNICAST);
+        writer.begin(libc::RTM_NEWROUTE, 0, 1, &header);
+        writer.attribute(libc::RTA_DST, &[198, 51, 100, 0]);
+        writer.attribute_u32(libc::RTA_PRIORITY, 20);
+        writer.attribute(libc::RTA_MULTIPATH, &ways.concat());
+        writer.end();
+        let message = Messages(writer.bytes()).next().unwrap();
+        let found: Vec<_> = parse_ways(&message).iter().map(|route| (route.metric, route.target)).collect();
+        let gateway = |host, interface| {
+            (20, Some(RouteTarget::Gateway { address: [192, 0, 2, host].into(), interface: Some(interface) }))
+        };
+        assert_eq!(found, [gateway(1, 3), gateway(4, 5)]);
+        assert_eq!(parse(&message).unwrap().target, None);
     }
 
     #[test]

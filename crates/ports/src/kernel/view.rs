@@ -55,7 +55,8 @@ pub struct NetworkView {
     pub addresses: Vec<InterfaceAddress>,
     /// Neighbours.
     pub neighbors: Vec<Neighbor>,
-    /// Others' routes of the main table to connected networks ([`RouteTarget::Interface`]) and through gateways.
+    /// Others' routes of the main table to connected networks ([`RouteTarget::Interface`]) and through gateways. A
+    /// route with several paths is here several times; a next-hop object counts as what it stands for.
     pub routes: Vec<FoundRoute>,
 }
 
@@ -78,8 +79,8 @@ impl NetworkView {
             reader.writer.clear();
             route::write_dump(&mut reader.writer, sequence, family, libc::RT_TABLE_MAIN.into(), 0);
             reader.netlink.dump("its routes", &reader.writer, sequence, |message| {
-                let others = route::parse(&message).filter(|route| route.protocol != own_protocol);
-                view.routes.extend(others.filter(|route| route.target.is_some()));
+                let ways = route::parse_ways(&message).into_iter();
+                view.routes.extend(ways.filter(|route| route.protocol != own_protocol));
             })?;
         }
         Ok(view)
@@ -93,6 +94,17 @@ impl NetworkView {
     /// The interface of a number.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
+    }
+
+    /// What it costs to use a route: its metric, but nothing for a network that is connected because an address of
+    /// ours lies in it, whatever metric the kernel or a network manager gave it.
+    pub fn cost(route: &FoundRoute) -> u32 {
+        /// Who installed the route: the kernel itself, with the address.
+        const PROTOCOL_KERNEL: u8 = libc::RTPROT_KERNEL;
+        match route.target {
+            Some(RouteTarget::Interface(_)) if route.protocol == PROTOCOL_KERNEL => 0,
+            _ => route.metric,
+        }
     }
 
     /// The networks that are reached without a gateway, through interfaces that are up.

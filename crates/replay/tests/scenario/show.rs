@@ -22,9 +22,14 @@ fn ones(bytes: &[u8]) -> u32 {
 pub(crate) fn frame(frame: &[u8], cut: bool) -> String {
     let mac = |m: &[u8]| m.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
     let mut text = format!("{} > {} ", mac(&frame[6..12]), mac(&frame[..6]));
-    match be16(frame, 12) {
-        0x0800 => ip4(&mut text, &frame[14..], cut),
-        0x86dd => ip6(&mut text, &frame[14..], cut),
+    let mut at = 12;
+    while be16(frame, at) == 0x8100 {
+        let _ = write!(text, "vlan {} ", be16(frame, at + 2));
+        at += 4;
+    }
+    match be16(frame, at) {
+        0x0800 => ip4(&mut text, &frame[at + 2..], cut),
+        0x86dd => ip6(&mut text, &frame[at + 2..], cut),
         other => text = format!("{text}ethertype {other:04x}"),
     }
     if cut {

@@ -95,6 +95,7 @@ fn facts(bgp: &BgpConfig) -> Vec<(&'static str, String)> {
         ("listens on", if bgp.listen.is_empty() { "nothing".to_owned() } else { join(bgp.listen.iter()) }),
         ("scheduling", format!("{}, threads: {threads}", bgp.scheduling)),
         ("best routes go to", bgp.install.name().to_owned()),
+        ("next hops checked with", bgp.next_hop_check.in_words().to_owned()),
         ("control socket", bgp.control_socket.display().to_string()),
     ];
     if let Some(confederation) = &bgp.confederation {
@@ -138,6 +139,7 @@ pub(super) fn to_json(bgp: &BgpConfig) -> Value {
         "scheduling": bgp.scheduling.name(),
         "threads": bgp.threads,
         "install": bgp.install.name(),
+        "next_hop_check": bgp.next_hop_check.name(),
         "networks": bgp.networks.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "neighbors": bgp.neighbors.iter().map(|n| neighbor(n)).collect::<Vec<_>>(),
         "groups": groups,

@@ -1,6 +1,10 @@
-//! `thalweg lab bgp`: schedulings of the daemon, each run in a process of its own, under the same loads.
+//! `thalweg lab bgp`: schedulings of the daemon under the same loads.
 //!
-//! The daemon is this program itself (`thalweg run`); neighbours and monitor are the laboratory's, in this process.
+//! The daemon is this program itself (`thalweg run`), in a process of its own; neighbours and monitor are the
+//! laboratory's, in this process. What compares schedulings without anything that would share their cores is run
+//! [in memory](in_memory).
+
+mod in_memory;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,6 +45,9 @@ const TURN: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Messages of a file at most: a gigabyte of them, as a rule.
 const REPLAY_MESSAGES_MAX: usize = 4_000_000;
+/// Where the load of the first part comes from.
+const IN_MEMORY: &str = "in memory";
+const IN_BUFFERS: &str = "in the kernel's buffers";
 
 /// Why the experiment came to nothing.
 #[derive(Debug)]
@@ -48,7 +55,7 @@ pub(crate) enum BgpError {
     /// The trace cannot be read.
     Replay(ReplayError),
     /// A measurement failed.
-    Experiment(Box<ExperimentError<BenchError>>),
+    Experiment(Box<ExperimentError<MeasureError>>),
     /// Receiving failed.
     Receive(std::io::Error),
     /// Where this program is, the system does not say.
@@ -62,6 +69,24 @@ impl fmt::Display for BgpError {
             BgpError::Experiment(error) => write!(f, "{error}"),
             BgpError::Receive(error) => write!(f, "receiving over loopback: {error}"),
             BgpError::Program(error) => write!(f, "where is this program? {error}"),
+        }
+    }
+}
+
+/// Why a run gave no number.
+#[derive(Debug)]
+pub(crate) enum MeasureError {
+    /// The daemon in a process of its own.
+    Daemon(BenchError),
+    /// The speaker in this process.
+    InMemory(String),
+}
+
+impl fmt::Display for MeasureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Daemon(error) => write!(f, "{error}"),
+            Self::InMemory(error) => write!(f, "in memory: {error}"),
         }
     }
 }
@@ -176,7 +201,9 @@ fn cells(setting: &Setting) -> Vec<Cell> {
 
 fn loads_of(setting: &Setting, part: Part) -> Vec<String> {
     match part {
-        Part::SpeedUp | Part::Functions | Part::Blocks => vec!["table".to_owned()],
+        Part::SpeedUp => vec![IN_MEMORY.to_owned(), IN_BUFFERS.to_owned()],
+        Part::Functions => vec![IN_BUFFERS.to_owned()],
+        Part::Blocks => vec!["table".to_owned()],
         Part::Mixes => Mix::ALL.iter().map(Mix::to_string).collect(),
         Part::Ways => ways().into_iter().map(|(name, _)| name).collect(),
         Part::Wu => (1..=8).map(|n| Scenario::wu(n, 1, setting.neighbours, setting.runs.seed).name).collect(),
@@ -197,15 +224,23 @@ fn ways() -> [(String, Way); 3] {
 struct Loads(HashMap<(Part, String), Scenario>);
 
 impl Loads {
-    fn measure(&mut self, setting: &Setting, cell: &Cell) -> Result<Run, BenchError> {
+    fn measure(&mut self, setting: &Setting, cell: &Cell) -> Result<Run, MeasureError> {
         // Parts that differ in how they send, not in what, share a load.
         let key = match cell.part {
             Part::Wu | Part::Blocks => (cell.part, cell.load.clone()),
             _ => (Part::SpeedUp, String::new()),
         };
         let scenario = self.0.entry(key).or_insert_with(|| scenario(setting, cell));
+        if cell.load == IN_MEMORY {
+            let spec = in_memory::Spec {
+                scheduling: cell.scheduling.parse().map_err(|e| MeasureError::InMemory(format!("{e}")))?,
+                threads: cell.threads,
+                timeout: TIMEOUT,
+            };
+            return in_memory::measure(&spec, scenario).map_err(MeasureError::InMemory);
+        }
         let feed = match cell.part {
-            Part::SpeedUp => Feed::Preloaded,
+            Part::SpeedUp | Part::Functions => Feed::Preloaded,
             Part::Mixes => {
                 let mix = Mix::ALL.into_iter().find(|mix| mix.to_string() == cell.load);
                 Feed::Live(mix.unwrap_or(Mix::Mix1).way())
@@ -214,7 +249,7 @@ impl Loads {
                 let way = ways().into_iter().find(|(name, _)| *name == cell.load);
                 Feed::Live(way.map_or(Way::FileOrder, |(_, way)| way))
             }
-            Part::Functions | Part::Wu | Part::Receive => Feed::Live(Way::ThreadPerPeer),
+            Part::Wu | Part::Receive => Feed::Live(Way::ThreadPerPeer),
             Part::Blocks => Feed::Live(Way::RoundRobin(1)),
         };
         let daemon = DaemonSpec {
@@ -225,7 +260,7 @@ impl Loads {
             folder: setting.folder.clone(),
         };
         let spec = RunSpec { daemon, feed, seed: setting.runs.seed, timeout: TIMEOUT };
-        measure(&spec, scenario)
+        measure(&spec, scenario).map_err(MeasureError::Daemon)
     }
 }
 
@@ -325,11 +360,9 @@ fn lead(outcome: &Outcome) -> String {
         .max_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((best, speed_up)) = best {
         text += &format!(
-            "The same load under every scheduling, with the same routes in the end. {} with {} threads came to {speed_up:.2} \
-             times serial; {:.0} % of the load or more was in the kernel's buffers before the clock started. ",
-            best.cell.scheduling,
-            best.cell.threads,
-            best.preloaded_share * 100.0
+            "The same load under every scheduling, with the same routes in the end. {} with {} threads, the load {}, came \
+             to {speed_up:.2} times serial. ",
+            best.cell.scheduling, best.cell.threads, best.cell.load
         );
     }
     let cost = |strategy| outcome.receive.iter().find(|r| r.strategy == strategy).map(|r| r.cpu_ns.median);

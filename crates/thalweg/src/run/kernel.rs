@@ -1,10 +1,8 @@
 //! `install = "kernel"`: best routes into the kernel's table, and kept there. A thread of its own.
 //!
 //! It works off the inbox, and between batches looks at three other things: what the kernel says about networks and
-//! others' routes, by which next hops are resolved; whether it is time to look for drift; what to report.
-//!
-//! The kernel's networks are read again [`SETTLE`] after something changed, but so that reading takes no more than one
-//! twentieth of the time: with a million of our own routes in the same table, listing others' takes a second.
+//! others' routes ([`Networks`]), by which next hops are resolved and, with `next_hop_check`, paths are chosen; whether
+//! it is time to look for drift; what to report.
 //!
 //! Routes that a predecessor left are removed at the start, and ours at the end. With `forwarding_preserved` in some
 //! neighbour's graceful restart they stay both times, and the first scan for drift, which removes what nobody announced
@@ -15,38 +13,28 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_node::config::BgpConfig;
-use thalweg_node::fib::{Outlet, OutletConfig, Underlay};
+use thalweg_node::config::{BgpConfig, NextHopCheck};
+use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{
     FibView, Forwarding, ForwardingView, Inbox, KernelView, Task, rescan, view_of,
 };
 use thalweg_node::speaker::Speaker;
-use thalweg_ports::kernel::{
-    KernelError, KernelEvent, KernelOptions, KernelRoutes, Monitor, NetworkView, Watch,
-};
+use thalweg_ports::kernel::{KernelError, KernelOptions, KernelRoutes};
 
-use crate::kernel_installer::{KernelInstaller, underlay};
+use super::networks::{Networks, PAUSE_AFTER_FAILURE};
+use crate::kernel_installer::KernelInstaller;
 
 /// How long to wait for changes before looking at other things.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// Changes of networks come in groups: an interface, its addresses, its routes.
-const SETTLE: Duration = Duration::from_millis(100);
-
-/// Reading the kernel's networks waits for so many times as long as it took.
-const READ_SHARE: u32 = 20;
-
-/// Events of the kernel looked at in one turn.
-const EVENTS_PER_TURN: usize = 4096;
+/// Looking for drift waits for so many times as long as it took.
+const REPAIR_SHARE: u32 = 20;
 
 /// How often the status is brought up to date while there is work.
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 
 /// Failures the status keeps.
 const FAILURES_KEPT: usize = 16;
-
-/// Failures are told at most this often.
-const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// The status, for whoever asks.
 pub(super) struct KernelForwarding {
@@ -73,18 +61,15 @@ impl KernelForwarding {
 pub(super) struct KernelThread {
     inbox: Arc<Inbox>,
     shared: Arc<KernelForwarding>,
-    options: KernelOptions,
-    monitor: Monitor,
+    networks: Networks,
+    /// Whether decisions are told which next hops can be reached.
+    checks_next_hops: bool,
     outlet: Outlet,
-    underlay: Underlay,
     installer: KernelInstaller,
     totals: KernelView,
     failures: VecDeque<String>,
     told_at: Option<Instant>,
     reported_at: Instant,
-    /// When the networks are to be read again.
-    read_at: Option<Instant>,
-    not_before: Instant,
     repair_at: Instant,
     repair_every: Duration,
     keeps_routes: bool,
@@ -106,31 +91,21 @@ impl KernelThread {
                 tracing::info!(removed, "kernel: routes of a predecessor were removed");
             }
         }
-        let watch = Watch { links: true, addresses: true, neighbors: false, routes: true };
-        let monitor = Monitor::open(watch)?;
-        let underlay = underlay(&NetworkView::read(options.protocol)?);
+        let networks = Networks::open(options.protocol)?;
         let now = Instant::now();
         let repair_every = Duration::from_secs(config.kernel.repair_s.into());
-        let totals = KernelView {
-            table: options.table,
-            protocol: options.protocol,
-            network_reads: 1,
-            ..KernelView::default()
-        };
+        let totals = KernelView { table: options.table, protocol: options.protocol, ..KernelView::default() };
         let mut thread = Self {
             shared: Arc::new(KernelForwarding { view: Mutex::default() }),
             inbox,
-            options,
-            monitor,
-            outlet: Outlet::new(OutletConfig::default(), underlay.clone()),
-            underlay,
+            checks_next_hops: config.next_hop_check == NextHopCheck::Kernel,
+            outlet: Outlet::new(OutletConfig::default(), networks.underlay().clone()),
+            networks,
             installer,
             totals,
             failures: VecDeque::new(),
             told_at: None,
             reported_at: now,
-            read_at: None,
-            not_before: now,
             repair_at: now + restart.map_or(repair_every, Duration::from_secs),
             repair_every,
             keeps_routes: restart.is_some(),
@@ -144,6 +119,13 @@ impl KernelThread {
         self.shared.clone()
     }
 
+    /// Says which next hops can be reached, if that is wanted: for the first time before any session brings routes.
+    pub(super) fn tell_next_hops(&self, speaker: &Speaker) {
+        if self.checks_next_hops {
+            speaker.set_next_hops(self.networks.underlay().next_hop_view());
+        }
+    }
+
     /// Works until the inbox is closed.
     pub(super) fn run(mut self, speaker: &Speaker) {
         loop {
@@ -155,8 +137,7 @@ impl KernelThread {
                 Task::Idle => {}
                 Task::Closed => return self.finish(),
             }
-            self.hear();
-            self.follow_networks();
+            self.follow_networks(speaker);
             self.repair(is_idle);
             self.collect();
             if is_idle || self.reported_at.elapsed() >= REPORT_EVERY {
@@ -165,45 +146,16 @@ impl KernelThread {
         }
     }
 
-    /// Listens to what the kernel says; our own routes are no news.
-    fn hear(&mut self) {
-        for _ in 0..EVENTS_PER_TURN {
-            match self.monitor.poll_event() {
-                Ok(None) => return,
-                Ok(Some(KernelEvent::Route(route) | KernelEvent::RouteGone(route)))
-                    if route.protocol == self.options.protocol => {}
-                Ok(Some(KernelEvent::Neighbor(_) | KernelEvent::NeighborGone(_))) => {}
-                Ok(Some(_)) => {
-                    let at = (Instant::now() + SETTLE).max(self.not_before);
-                    self.read_at.get_or_insert(at);
-                }
-                Err(error) => return self.failed(&format!("listening: {error}")),
-            }
-        }
-    }
-
     /// Resolves next hops by the networks there are now.
-    fn follow_networks(&mut self) {
-        if self.read_at.is_none_or(|at| at > Instant::now()) {
-            return;
-        }
-        self.read_at = None;
-        let begun = Instant::now();
-        match NetworkView::read(self.options.protocol) {
-            Ok(view) => {
-                self.totals.network_reads += 1;
-                let underlay = underlay(&view);
-                if underlay != self.underlay {
-                    self.underlay = underlay.clone();
-                    self.outlet.set_underlay(underlay, &mut self.installer);
-                }
+    fn follow_networks(&mut self, speaker: &Speaker) {
+        match self.networks.follow() {
+            Ok(true) => {
+                self.tell_next_hops(speaker);
+                self.outlet.set_underlay(self.networks.underlay().clone(), &mut self.installer);
             }
-            Err(error) => {
-                self.failed(&format!("reading networks: {error}"));
-                self.read_at = Some(Instant::now() + TELL_EVERY);
-            }
+            Ok(false) => {}
+            Err(error) => self.failed(&error),
         }
-        self.not_before = Instant::now() + begun.elapsed() * READ_SHARE;
     }
 
     /// Looks for drift when it is time and nothing else is to be done.
@@ -226,7 +178,7 @@ impl KernelThread {
             }
             Err(error) => self.failed(&format!("looking for drift: {error}")),
         }
-        self.repair_at = now + self.repair_every.max(now.elapsed() * READ_SHARE);
+        self.repair_at = now + self.repair_every.max(now.elapsed() * REPAIR_SHARE);
     }
 
     /// Takes over what became of changes.
@@ -244,7 +196,7 @@ impl KernelThread {
     }
 
     fn failed(&mut self, what: &str) {
-        if self.told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+        if self.told_at.is_none_or(|at| at.elapsed() >= PAUSE_AFTER_FAILURE) {
             self.told_at = Some(Instant::now());
             tracing::error!("kernel: {what}");
         }
@@ -256,7 +208,11 @@ impl KernelThread {
 
     fn report(&mut self) {
         self.reported_at = Instant::now();
-        let kernel = KernelView { failures: self.failures.iter().cloned().collect(), ..self.totals.clone() };
+        let kernel = KernelView {
+            network_reads: self.networks.reads(),
+            failures: self.failures.iter().cloned().collect(),
+            ..self.totals.clone()
+        };
         let view = view_of("kernel", &self.outlet, self.inbox.counters());
         *self.shared.lock() = ForwardingView { kernel: Some(kernel), ..view };
     }

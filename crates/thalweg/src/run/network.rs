@@ -1,8 +1,10 @@
 //! Neighbours over TCP: the speaker's idea of a network on real sockets.
 
+use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Mutex, PoisonError};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
@@ -17,6 +19,8 @@ use thalweg_ports::tcp::{
 /// Listening sockets, and how neighbours are connected to.
 pub(super) struct TcpNetwork {
     listeners: Vec<Listener>,
+    /// Passwords that the listening sockets have.
+    keys: Mutex<HashMap<IpAddr, Md5Key>>,
 }
 
 impl TcpNetwork {
@@ -24,7 +28,25 @@ impl TcpNetwork {
     pub(super) fn listen(addresses: &[SocketAddr]) -> Result<Self, TcpError> {
         let options = ListenOptions::default();
         let listeners = addresses.iter().map(|address| Listener::bind(*address, &options));
-        Ok(Self { listeners: listeners.collect::<Result<_, _>>()? })
+        Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, keys: Mutex::default() })
+    }
+
+    /// Sets or removes a password at all sockets of the address's family, or, with an error, at none.
+    fn set_key(&self, address: IpAddr, key: Option<&Md5Key>, was: Option<&Md5Key>) -> Result<(), TcpError> {
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        let listeners = self.listeners.iter().filter(|each| each.address().is_ipv4() == address.is_ipv4());
+        let mut done: Vec<&Listener> = Vec::new();
+        for listener in listeners {
+            if let Err(error) = listener.set_md5_key(address, length, key) {
+                for listener in done {
+                    // What was there a moment ago is taken again; if not, connections fail, and that is told.
+                    let _ = listener.set_md5_key(address, length, was);
+                }
+                return Err(error);
+            }
+            done.push(listener);
+        }
+        Ok(())
     }
 }
 
@@ -54,15 +76,16 @@ impl Network for TcpNetwork {
 
     fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()> {
         let key = if expected { key(neighbor)? } else { None };
-        if neighbor.transport.password.is_none() {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let was = keys.get(&neighbor.address);
+        if key.as_ref() == was {
             return Ok(());
         }
-        let length = if neighbor.address.is_ipv4() { 32 } else { 128 };
-        for listener in &self.listeners {
-            if listener.address().is_ipv4() == neighbor.address.is_ipv4() {
-                listener.set_md5_key(neighbor.address, length, key.as_ref()).map_err(io::Error::other)?;
-            }
-        }
+        self.set_key(neighbor.address, key.as_ref(), was).map_err(io::Error::other)?;
+        match key {
+            Some(key) => keys.insert(neighbor.address, key),
+            None => keys.remove(&neighbor.address),
+        };
         Ok(())
     }
 }

@@ -70,7 +70,14 @@ fn every_question_is_answered_in_both_formats() {
     assert!(one.text("show", &["update-groups"]).contains("Members"));
     assert!(one.one(&["memory"])["resident"].as_u64().unwrap() > 0);
     assert!(one.text("show", &["memory"]).contains("Resident"));
-    assert_eq!(one.json(&["functions"]).len(), 1);
+    let functions = one.one(&["functions"]);
+    let calls = |name: &str| functions["functions"][name]["calls"].as_u64().expect(name);
+    // OPEN, KEEPALIVE, an UPDATE and an End-of-RIB at least.
+    assert!(calls("header_parse") >= 4 && calls("header_parse") == calls("payload_parse"), "{functions}");
+    for name in ["read", "table_update", "export", "write", "housekeeping"] {
+        assert!(calls(name) > 0, "{name}: {functions}");
+    }
+    assert_eq!(functions["octets"]["headers"], 19 * calls("header_parse"));
     one.text("show", &["functions"]);
 }
 
@@ -161,6 +168,34 @@ fn a_reload_changes_what_differs_and_nothing_if_the_file_is_wrong() {
     fs::write(&one.config, format!("{}networks = [{NETWORK_1:?}]\n", speaker(1, port))).unwrap();
     assert!(one.text("reload", &[]).contains("removed"));
     two.await_no_route(NETWORK_1);
+}
+
+#[test]
+fn passwords_come_and_go_with_a_reload() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, port) = pair(&directory, &[]);
+    let with = |number: u8, other: u8, network: &str, password: &str| {
+        let config = config(number, other, port, &[network]);
+        if password.is_empty() { config } else { format!("{config}password = {password:?}\n") }
+    };
+    for (times, password) in ["first", "second", "", "third"].into_iter().enumerate() {
+        fs::write(&one.config, with(1, 2, NETWORK_1, password)).unwrap();
+        fs::write(&two.config, with(2, 1, NETWORK_2, password)).unwrap();
+        for router in [&one, &two] {
+            assert!(router.text("reload", &[]).contains("begins anew"));
+        }
+        one.await_established("r2");
+        one.await_route(NETWORK_2);
+        two.await_route(NETWORK_1);
+        assert!(one.one(&["neighbor", "r2"])["flaps"].as_u64().unwrap() > times as u64);
+    }
+
+    // A password that no kernel takes is refused with everything else that is new.
+    let long = "x".repeat(200);
+    fs::write(&one.config, with(1, 2, "192.0.2.0/24", &long)).unwrap();
+    assert!(one.error("reload", &[]).contains("password"));
+    assert_eq!(one.one(&["neighbor", "r2"])["state"], "Established");
+    assert_eq!(one.json(&["route", "192.0.2.1"]).len(), 0);
 }
 
 #[test]

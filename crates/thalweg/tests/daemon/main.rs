@@ -11,4 +11,5 @@ mod router;
 
 mod control;
 mod kernel;
+mod next_hops;
 mod tables;

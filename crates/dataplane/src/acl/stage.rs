@@ -1,0 +1,355 @@
+//! Lists bound to ports, as a stage over batches, and what each worker counts.
+
+use super::table::{Key, LANES, NO_RULE, ROW_BYTES_MAX, Table};
+use super::{AccessList, Action};
+use crate::ingress::be128;
+use std::fmt;
+use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet, PacketFlags};
+
+/// No list at this port.
+const NO_LIST: u16 = u16::MAX;
+/// No table: twice the number of a list, and one more for IPv6.
+const NO_TABLE: u16 = u16::MAX;
+/// Tables of a batch whose packets are gathered: each takes a walk over the batch.
+const TABLES_GATHERED: usize = 8;
+
+/// Which list each port has: by port index, the place of the list. Ports past the end have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AclBindings {
+    /// For packets that come in.
+    pub inbound: Vec<Option<u16>>,
+    /// For packets that leave.
+    pub outbound: Vec<Option<u16>>,
+}
+
+/// Why lists cannot be compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclError {
+    /// More rules in a list than it may have.
+    TooManyRules {
+        /// The list's place.
+        list: usize,
+        /// Its rules.
+        rules: usize,
+    },
+    /// The rules of a list differ in so many ways that their table would be too large.
+    TooLarge {
+        /// The list's place.
+        list: usize,
+    },
+    /// More lists than can be told apart.
+    TooManyLists {
+        /// How many there are.
+        lists: usize,
+    },
+    /// A port is bound to a list that there is none of.
+    NoSuchList {
+        /// The place named.
+        list: u16,
+    },
+}
+
+impl fmt::Display for AclError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AclError::TooManyRules { list, rules } => {
+                write!(f, "access list {list} has {rules} rules, more than {}", AclSet::RULES_MAX)
+            }
+            AclError::TooLarge { list } => {
+                write!(f, "access list {list} needs a table of more than {} MiB", ROW_BYTES_MAX >> 20)
+            }
+            AclError::TooManyLists { lists } => {
+                write!(f, "{lists} access lists are more than {}", AclSet::LISTS_MAX)
+            }
+            AclError::NoSuchList { list } => write!(f, "there is no access list {list}"),
+        }
+    }
+}
+
+impl std::error::Error for AclError {}
+
+#[derive(Clone, Debug)]
+struct List {
+    v4: Table<u32>,
+    v6: Table<u128>,
+    /// By rule; the last is the default's.
+    actions: Vec<Action>,
+    /// Place of its first rule's counter.
+    first_counter: usize,
+}
+
+impl List {
+    /// Looks up packets of one family, and says for each the place of the rule that decides; past the last rule it
+    /// is the default. A packet whose header is not there is one that no rule is met by.
+    #[inline(always)]
+    fn first(
+        &self,
+        v6: bool,
+        batch: &mut Batch<'_>,
+        members: &[u16],
+        mut found: impl FnMut(&mut Packet, usize),
+    ) {
+        let default = self.actions.len() - 1;
+        let mut rules = [NO_RULE; LANES];
+        for members in members.chunks(LANES) {
+            if v6 {
+                let mut keys = [Key::<u128>::default(); LANES];
+                for (key, &i) in keys.iter_mut().zip(members) {
+                    let (packet, l3) = batch.packet_and_l3(usize::from(i));
+                    *key = self.key_v6(packet, l3);
+                }
+                self.v6.first(&keys[..members.len()], &mut rules);
+            } else {
+                let mut keys = [Key::<u32>::default(); LANES];
+                for (key, &i) in keys.iter_mut().zip(members) {
+                    let (packet, l3) = batch.packet_and_l3(usize::from(i));
+                    *key = self.key_v4(packet, l3);
+                }
+                self.v4.first(&keys[..members.len()], &mut rules);
+            }
+            let packets = batch.packets_mut();
+            for (&i, &rule) in members.iter().zip(&rules) {
+                found(&mut packets[usize::from(i)], (rule as usize).min(default));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn key_v4(&self, packet: &Packet, l3: &[u8]) -> Key<u32> {
+        let Some(header) = l3.first_chunk::<20>() else { return Key::default() };
+        let be32 =
+            |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        self.v4.key(be32(12), be32(16), packet, l3)
+    }
+
+    #[inline(always)]
+    fn key_v6(&self, packet: &Packet, l3: &[u8]) -> Key<u128> {
+        let Some(header) = l3.first_chunk::<40>() else { return Key::default() };
+        self.v6.key(be128(header, 8), be128(header, 24), packet, l3)
+    }
+
+    /// The same for one packet.
+    fn first_of(&self, packet: &Packet, l3: &[u8]) -> usize {
+        let mut rule = [NO_RULE];
+        if packet.is_ipv6() {
+            self.v6.first(&[self.key_v6(packet, l3)], &mut rule);
+        } else {
+            self.v4.first(&[self.key_v4(packet, l3)], &mut rule);
+        }
+        (rule[0] as usize).min(self.actions.len() - 1)
+    }
+}
+
+/// All lists and the ports they are bound to, compiled. Never changes: whoever reloads compiles another one
+/// with another version and shares that instead.
+#[derive(Clone, Debug, Default)]
+pub struct AclSet {
+    version: u64,
+    lists: Vec<List>,
+    inbound: Vec<u16>,
+    outbound: Vec<u16>,
+    counters: usize,
+}
+
+impl AclSet {
+    /// Rules a list may have. A longer one would still be fast, but its rows would be as long as a page.
+    pub const RULES_MAX: usize = 8192;
+    /// Lists there may be.
+    pub const LISTS_MAX: usize = 4096;
+
+    /// Compiles. `version` tells the counters of this set from those of others.
+    pub fn compile(lists: &[AccessList], bindings: &AclBindings, version: u64) -> Result<Self, AclError> {
+        if lists.len() > Self::LISTS_MAX {
+            return Err(AclError::TooManyLists { lists: lists.len() });
+        }
+        let bind = |ports: &[Option<u16>]| -> Result<Vec<u16>, AclError> {
+            let known = |list: u16| usize::from(list) < lists.len();
+            if let Some(list) = ports.iter().flatten().copied().find(|list| !known(*list)) {
+                return Err(AclError::NoSuchList { list });
+            }
+            // Without a binding there is nothing to look at, and the stage sees that at once.
+            let bound = ports.iter().any(Option::is_some);
+            Ok(if bound { ports.iter().map(|list| list.unwrap_or(NO_LIST)).collect() } else { Vec::new() })
+        };
+        let (inbound, outbound) = (bind(&bindings.inbound)?, bind(&bindings.outbound)?);
+        let mut set = Self { version, lists: Vec::new(), inbound, outbound, counters: 0 };
+        for (place, list) in lists.iter().enumerate() {
+            let rules = list.rules.len();
+            if rules > Self::RULES_MAX {
+                return Err(AclError::TooManyRules { list: place, rules });
+            }
+            let too_large = AclError::TooLarge { list: place };
+            set.lists.push(List {
+                v4: Table::new(&list.rules).ok_or(too_large)?,
+                v6: Table::new(&list.rules).ok_or(too_large)?,
+                actions: list.rules.iter().map(|r| r.action).chain([list.default]).collect(),
+                first_counter: set.counters,
+            });
+            set.counters += rules + 1;
+        }
+        Ok(set)
+    }
+
+    /// Whether no port has a list.
+    pub fn is_idle(&self) -> bool {
+        self.inbound.is_empty() && self.outbound.is_empty()
+    }
+
+    /// The version it was compiled with.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Bytes of all tables.
+    pub fn memory_bytes(&self) -> usize {
+        self.lists.iter().map(|list| list.v4.memory_bytes() + list.v6.memory_bytes()).sum()
+    }
+
+    /// Applies the lists of the ports that the live packets of a batch came in by.
+    pub fn process_in(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
+        if !self.inbound.is_empty() {
+            self.process(batch, &self.inbound, |p| p.port_in, counts);
+        }
+    }
+
+    /// Applies the lists of the ports that the live packets of a batch are to leave by.
+    pub fn process_out(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
+        if !self.outbound.is_empty() {
+            self.process(batch, &self.outbound, |p| p.port_out, counts);
+        }
+    }
+
+    #[inline(always)]
+    fn process(
+        &self,
+        batch: &mut Batch<'_>,
+        bindings: &[u16],
+        port: impl Fn(&Packet) -> u16,
+        counts: &mut AclCounts,
+    ) {
+        counts.follow(self);
+        // Packets of one list and family are looked up together: those of the first packet's, which mostly is all
+        // of them, while tables are noted down; then others.
+        let table_of = |packet: &Packet| {
+            let list = bindings.get(usize::from(port(packet))).copied().unwrap_or(NO_LIST);
+            let bound = (list != NO_LIST) & packet.is_alive();
+            if bound { list << 1 | u16::from(packet.is_ipv6()) } else { NO_TABLE }
+        };
+        let mut tables = [NO_TABLE; BATCH_PACKETS];
+        let mut members = [0u16; BATCH_PACKETS];
+        let (mut found, mut others) = (0, false);
+        let first = batch.packets().iter().map(table_of).find(|table| *table != NO_TABLE).unwrap_or(NO_TABLE);
+        for (i, (table, packet)) in (0u16..).zip(tables.iter_mut().zip(batch.packets())) {
+            let of_packet = table_of(packet);
+            let same = of_packet == first;
+            members[found] = i;
+            found += usize::from(same);
+            others |= !same & (of_packet != NO_TABLE);
+            *table = if same { NO_TABLE } else { of_packet };
+        }
+        if first != NO_TABLE {
+            self.apply(first, batch, &members[..found], counts);
+        }
+        if others {
+            self.apply_others(&mut tables, batch, counts);
+        }
+    }
+
+    /// Looks up the packets that have a table, by table; those of more tables than are worth gathering one by one.
+    #[cold]
+    fn apply_others(&self, tables: &mut [u16; BATCH_PACKETS], batch: &mut Batch<'_>, counts: &mut AclCounts) {
+        let mut gathered = 0;
+        for next in 0..batch.len().min(BATCH_PACKETS) {
+            let table = std::mem::replace(&mut tables[next], NO_TABLE);
+            if table == NO_TABLE {
+                continue;
+            }
+            let mut members = [next as u16; BATCH_PACKETS];
+            let mut found = 1;
+            if gathered < TABLES_GATHERED {
+                gathered += 1;
+                for (i, other) in (0u16..).zip(tables.iter_mut()).skip(next + 1).filter(|o| *o.1 == table) {
+                    *other = NO_TABLE;
+                    members[found] = i;
+                    found += 1;
+                }
+            }
+            self.apply(table, batch, &members[..found], counts);
+        }
+    }
+
+    #[inline(always)]
+    fn apply(&self, table: u16, batch: &mut Batch<'_>, members: &[u16], counts: &mut AclCounts) {
+        let list = &self.lists[usize::from(table >> 1)];
+        let counts = &mut counts.counts[list.first_counter..][..list.actions.len()];
+        list.first(table & 1 == 1, batch, members, |packet, rule| {
+            counts[rule].packets += 1;
+            counts[rule].octets += u64::from(packet.ip_len);
+            match list.actions[rule] {
+                Action::Permit => {}
+                Action::Deny => packet.drop_for(DropReason::AclDenied),
+                Action::Reject => {
+                    packet.flags.set(PacketFlags::REJECT);
+                    packet.drop_for(DropReason::AclDenied);
+                }
+            }
+        });
+    }
+
+    /// The place of the rule of a list that decides about a packet (`None`: the default does), and what it
+    /// says; `None` if there is no such list. Counts nothing.
+    pub fn decide(&self, list: u16, packet: &Packet, l3: &[u8]) -> Option<(Option<usize>, Action)> {
+        let list = self.lists.get(usize::from(list))?;
+        let rule = list.first_of(packet, l3);
+        Some(((rule + 1 < list.actions.len()).then_some(rule), list.actions[rule]))
+    }
+
+    /// The counters of a list: those of its rules in order, then the default's. Empty if `counts` are of
+    /// another version or there is no such list.
+    pub fn counts_of<'a>(&self, list: usize, counts: &'a AclCounts) -> &'a [RuleCount] {
+        let Some(found) = self.lists.get(list).filter(|_| counts.version == self.version) else { return &[] };
+        counts.counts.get(found.first_counter..found.first_counter + found.actions.len()).unwrap_or(&[])
+    }
+}
+
+/// What met a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleCount {
+    /// Packets.
+    pub packets: u64,
+    /// Octets of them, from the IP header on.
+    pub octets: u64,
+}
+
+/// One worker's counters, or those of several put together. They belong to one version of the lists and
+/// begin anew with the first batch that meets another one.
+#[derive(Clone, Debug, Default)]
+pub struct AclCounts {
+    version: u64,
+    counts: Vec<RuleCount>,
+}
+
+impl AclCounts {
+    /// Counters for this set, all zero.
+    pub fn new(set: &AclSet) -> Self {
+        Self { version: set.version, counts: vec![RuleCount::default(); set.counters] }
+    }
+
+    #[inline(always)]
+    fn follow(&mut self, set: &AclSet) {
+        if self.version != set.version || self.counts.len() != set.counters {
+            *self = Self::new(set);
+        }
+    }
+
+    /// Adds another worker's counters if they are of the same version.
+    pub fn merge(&mut self, other: &AclCounts) {
+        if self.version != other.version || self.counts.len() != other.counts.len() {
+            return;
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            mine.packets += theirs.packets;
+            mine.octets += theirs.octets;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Controlled delay: when to tell senders that they send too much (RFC 8289).
+//!
+//! A queue is there to take up bursts; a *standing* queue only adds delay. So what counts is not how long a
+//! packet waited but whether any packet within an interval waited less than the target. If none did, one
+//! signal is due (a drop or a mark), the next an interval later, then interval/sqrt(2) later, interval/sqrt(3)
+//! and so on, until a packet waits less than the target. A flow's rate goes with one over the root of its
+//! loss, so this lowers it by steady steps.
+//!
+//! ```text
+//!            a packet waited less than the target, or hardly any is left
+//!        +-------------------------------------------------------------+
+//!        v                                                             |
+//!   +---------+  all packets of an interval waited longer   +--------------+
+//!   |  quiet  | ------------------------------------------> |  signalling  | --+ one signal each
+//!   +---------+            first signal                     +--------------+ <-+ interval/sqrt(count)
+//! ```
+//!
+//! If the quiet time was short, `count` goes on near where it stopped instead of at 1 (section 5.4).
+//!
+//! What a packet's size is makes no difference to its fate (RFC 7141). The queue must hold more than one
+//! large packet for the delay to count, or a slow line could never send one.
+
+use super::config::Aqm;
+
+/// `count` goes on if the queue was good for less than this many intervals (RFC 8289 section 5.4).
+const MEMORY_INTERVALS: u64 = 16;
+/// The square of the interval in nanoseconds fits 64 bits.
+const INTERVAL_MS_MAX: u32 = 4_000;
+
+/// The state of one queue.
+#[derive(Clone, Debug)]
+pub(super) struct Codel {
+    target_ns: u64,
+    interval_ns: u64,
+    ecn: bool,
+    /// When the wait will have been too long for an interval, if it goes on like this.
+    too_long_at_ns: Option<u64>,
+    signalling: bool,
+    next_signal_ns: u64,
+    count: u32,
+    /// `count` when signalling last began.
+    count_before: u32,
+}
+
+impl Codel {
+    pub(super) fn new(aqm: Aqm) -> Self {
+        let mut codel = Self {
+            target_ns: 0,
+            interval_ns: 0,
+            ecn: aqm.ecn,
+            too_long_at_ns: None,
+            signalling: false,
+            next_signal_ns: 0,
+            count: 0,
+            count_before: 0,
+        };
+        codel.change(aqm);
+        codel
+    }
+
+    /// New settings, same memory.
+    pub(super) fn change(&mut self, aqm: Aqm) {
+        self.target_ns = u64::from(aqm.target_us) * 1_000;
+        self.interval_ns = u64::from(aqm.interval_ms.clamp(1, INTERVAL_MS_MAX)) * 1_000_000;
+        self.ecn = aqm.ecn;
+    }
+
+    /// A packet that has waited `sojourn_ns` is about to leave and leaves `behind_bytes` behind; whether it
+    /// is to carry a signal. `large_bytes` is the largest packet there has been.
+    pub(super) fn signal(
+        &mut self,
+        now_ns: u64,
+        sojourn_ns: u64,
+        behind_bytes: u64,
+        large_bytes: u64,
+    ) -> bool {
+        let stands = self.stands(now_ns, sojourn_ns, behind_bytes, large_bytes);
+        if !self.signalling {
+            if stands {
+                self.begin(now_ns);
+            }
+            return stands;
+        }
+        if !stands {
+            self.signalling = false;
+            return false;
+        }
+        if now_ns < self.next_signal_ns {
+            return false;
+        }
+        self.count = self.count.saturating_add(1);
+        self.next_signal_ns = self.next_signal_ns.saturating_add(self.spacing_ns());
+        true
+    }
+
+    /// Whether the wait has been above the target for a whole interval.
+    fn stands(&mut self, now_ns: u64, sojourn_ns: u64, behind_bytes: u64, large_bytes: u64) -> bool {
+        if sojourn_ns < self.target_ns || behind_bytes <= large_bytes {
+            self.too_long_at_ns = None;
+            return false;
+        }
+        let limit = *self.too_long_at_ns.get_or_insert(now_ns.saturating_add(self.interval_ns));
+        now_ns >= limit
+    }
+
+    fn begin(&mut self, now_ns: u64) {
+        let last_time = self.count.saturating_sub(self.count_before);
+        let was_lately =
+            now_ns.saturating_sub(self.next_signal_ns) < MEMORY_INTERVALS.saturating_mul(self.interval_ns);
+        self.count = if last_time > 1 && was_lately { last_time } else { 1 };
+        self.count_before = self.count;
+        self.signalling = true;
+        self.next_signal_ns = now_ns.saturating_add(self.spacing_ns());
+    }
+
+    /// interval / sqrt(count), in whole nanoseconds.
+    fn spacing_ns(&self) -> u64 {
+        (self.interval_ns * self.interval_ns / u64::from(self.count.max(1))).isqrt().max(1)
+    }
+
+    /// Whether a packet that is to carry a signal may be marked instead of dropped.
+    ///
+    /// Senders that ignore marks would fill the queue to its limit and have everybody in the class wait for
+    /// it; RFC 3168 section 7 and RFC 7567 section 4.2.1 therefore have routers drop what they would mark
+    /// when the queue is far too long. That is here: longer than an interval.
+    pub(super) fn may_mark(&self, sojourn_ns: u64) -> bool {
+        self.ecn && sojourn_ns <= self.interval_ns
+    }
+}
+
+#[cfg(test)]
+mod tests;

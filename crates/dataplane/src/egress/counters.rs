@@ -1,0 +1,111 @@
+//! The books of a class at a port.
+
+use hdrhistogram::Histogram;
+
+/// Longer waits count as this: a minute. Nobody waits for a packet that long.
+pub const SOJOURN_NS_MAX: u64 = 60_000_000_000;
+
+/// What became of a class's packets. At every moment
+/// `enqueued = sent + dropped_full + dropped_managed + purged + waiting_packets`.
+#[derive(Clone, Debug)]
+pub struct ClassCounters {
+    /// Packets handed in, those refused included.
+    pub enqueued: u64,
+    /// Packets that left.
+    pub sent: u64,
+    /// Octets that left, without what the line adds.
+    pub octets: u64,
+    /// Packets refused because the queue was at its limit (`queue-full`).
+    pub dropped_full: u64,
+    /// Packets dropped by active queue management (`queue-managed`).
+    pub dropped_managed: u64,
+    /// Packets taken out when the queues were emptied, as when the port went away.
+    pub purged: u64,
+    /// Packets marked as having met congestion; they are among the sent.
+    pub marked: u64,
+    /// Packets waiting now.
+    pub waiting_packets: u64,
+    /// Octets waiting now.
+    pub waiting_octets: u64,
+    /// The most packets that ever waited.
+    pub highest_packets: u64,
+    /// The most octets that ever waited.
+    pub highest_octets: u64,
+    /// How long the sent ones had waited, in nanoseconds, to two digits, at most [`SOJOURN_NS_MAX`].
+    pub sojourn_ns: Histogram<u64>,
+}
+
+impl Default for ClassCounters {
+    fn default() -> Self {
+        Self {
+            enqueued: 0,
+            sent: 0,
+            octets: 0,
+            dropped_full: 0,
+            dropped_managed: 0,
+            purged: 0,
+            marked: 0,
+            waiting_packets: 0,
+            waiting_octets: 0,
+            highest_packets: 0,
+            highest_octets: 0,
+            sojourn_ns: sojourn_histogram(),
+        }
+    }
+}
+
+impl ClassCounters {
+    /// Whether every packet that came is accounted for.
+    pub fn is_conserved(&self) -> bool {
+        let gone = self.sent + self.dropped_full + self.dropped_managed + self.purged;
+        self.enqueued == gone + self.waiting_packets
+    }
+
+    /// A packet came and is kept.
+    #[inline]
+    pub(super) fn kept(&mut self, octets: u64) {
+        self.waiting_packets += 1;
+        self.waiting_octets += octets;
+        self.highest_packets = self.highest_packets.max(self.waiting_packets);
+        self.highest_octets = self.highest_octets.max(self.waiting_octets);
+    }
+
+    /// A packet that waited waits no more.
+    #[inline]
+    pub(super) fn taken(&mut self, octets: u64) {
+        self.waiting_packets -= 1;
+        self.waiting_octets -= octets;
+    }
+
+    /// It left after `sojourn_ns`.
+    #[inline]
+    pub(super) fn left(&mut self, octets: u64, sojourn_ns: u64) {
+        self.sent += 1;
+        self.octets += octets;
+        self.sojourn_ns.saturating_record(sojourn_ns);
+    }
+
+    /// Takes over the books of a class that is gone, together with what waits there.
+    pub(super) fn inherit(&mut self, other: &ClassCounters) {
+        self.enqueued += other.enqueued;
+        self.sent += other.sent;
+        self.octets += other.octets;
+        self.dropped_full += other.dropped_full;
+        self.dropped_managed += other.dropped_managed;
+        self.purged += other.purged;
+        self.marked += other.marked;
+        self.waiting_packets += other.waiting_packets;
+        self.waiting_octets += other.waiting_octets;
+        self.highest_packets = self.highest_packets.max(self.waiting_packets);
+        self.highest_octets = self.highest_octets.max(self.waiting_octets);
+        // Histograms of the same bounds always add.
+        let _ = self.sojourn_ns.add(&other.sojourn_ns);
+    }
+}
+
+fn sojourn_histogram() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, SOJOURN_NS_MAX, 2) {
+        Ok(histogram) => histogram,
+        Err(_) => unreachable!("the bounds are constants in range"),
+    }
+}

@@ -1,0 +1,437 @@
+//! The scheduler: classes, turns, and the three ways a packet ends its wait.
+
+use super::bucket::Bucket;
+use super::codel::Codel;
+use super::config::{CLASSES_MAX, EgressClass, EgressConfig, EgressService, STRICT_LEVEL_MAX};
+use super::counters::ClassCounters;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use thalweg_base::DropReason;
+
+/// Bytes of a turn for the smallest weight: above a full Ethernet frame with tags and what the line adds,
+/// so that in most networks it never has to grow.
+const TURN_BYTES: u64 = 2_048;
+/// Strict bytes that may leave in a row before the bound on their share is felt: an I-frame of video or the
+/// voice packets of three hundred calls, and at 100 Mbit/s no more than 5 ms of others' patience.
+const STRICT_RUN_BYTES: i64 = 65_536;
+/// The weighted classes' place after all strict levels.
+const WEIGHTED: usize = STRICT_LEVEL_MAX as usize + 1;
+const GROUPS: usize = WEIGHTED + 1;
+const WEIGHTED_BIT: u32 = 1 << WEIGHTED;
+
+/// What [`EgressQueue::dequeue`] has to say.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<T> {
+    /// This packet is to leave now.
+    Packet {
+        /// What was put in.
+        item: T,
+        /// Its class.
+        class: u8,
+        /// How long it waited.
+        sojourn_ns: u64,
+    },
+    /// Nothing may leave before this time, unless something is put in until then.
+    Wait {
+        /// The first nanosecond at which something may.
+        until_ns: u64,
+    },
+    /// Nothing waits.
+    Empty,
+}
+
+/// The queues of one egress port, for packets of any kind `T`.
+#[derive(Debug)]
+pub struct EgressQueue<T> {
+    config: EgressConfig,
+    classes: Vec<Class<T>>,
+    groups: [Group; GROUPS],
+    /// One bit for each group that has a class in its ring.
+    ready: u32,
+    /// Classes that wait for their own buckets, with the time when they need not.
+    held: BinaryHeap<Reverse<(u64, u8)>>,
+    bucket: Option<Bucket>,
+    /// Bytes of a turn for the smallest weight: at least the largest packet there has been.
+    turn_bytes: u64,
+    /// What strict classes may still send while weighted ones wait; in bytes times percent.
+    strict_credit: i64,
+    /// Time so far.
+    clock_ns: u64,
+}
+
+/// A strict level, or all weighted classes.
+#[derive(Debug, Default)]
+struct Group {
+    /// Classes with packets that their own buckets do not hold back; the first has its turn.
+    ring: VecDeque<u8>,
+    /// The smallest weight: what a byte costs, so that the turns of whole weights are whole numbers.
+    byte_cost: i64,
+}
+
+#[derive(Debug)]
+struct Class<T> {
+    queue: VecDeque<Waiting<T>>,
+    group: usize,
+    weight: i64,
+    /// What is left of the turn, in bytes times the group's `byte_cost`.
+    deficit: i64,
+    bucket: Option<Bucket>,
+    codel: Option<Codel>,
+    /// The largest packet there has been.
+    large_bytes: u64,
+    limit_packets: u64,
+    limit_octets: u64,
+    counters: ClassCounters,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    item: T,
+    octets: u32,
+    since_ns: u64,
+}
+
+/// Whose turn it is.
+enum Turn {
+    Class { group: usize, class: u8, charge: u64 },
+    Wait { until_ns: u64 },
+    Empty,
+}
+
+impl<T> EgressQueue<T> {
+    /// Empty queues with full buckets.
+    pub fn new(config: EgressConfig) -> Self {
+        let mut queue = Self {
+            config: EgressConfig { classes: Vec::new(), ..EgressConfig::default() },
+            classes: Vec::new(),
+            groups: Default::default(),
+            ready: 0,
+            held: BinaryHeap::new(),
+            bucket: None,
+            turn_bytes: TURN_BYTES,
+            strict_credit: 0,
+            clock_ns: 0,
+        };
+        queue.set_config(config, 0);
+        queue.strict_credit = queue.strict_credit_max();
+        queue
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &EgressConfig {
+        &self.config
+    }
+
+    /// Each class's books, in class order.
+    pub fn counters(&self) -> impl ExactSizeIterator<Item = &ClassCounters> {
+        self.classes.iter().map(|class| &class.counters)
+    }
+
+    /// Packets waiting in all classes.
+    pub fn waiting(&self) -> u64 {
+        self.counters().map(|counters| counters.waiting_packets).sum()
+    }
+
+    /// Puts a packet of `len` octets into its class's queue, or gives it back because that is full.
+    ///
+    /// After a [`Next::Wait`], ask [`dequeue`](Self::dequeue) again: the new one may be allowed to go first.
+    #[inline]
+    pub fn enqueue(&mut self, class: u8, item: T, len: u32, now_ns: u64) -> Result<(), (T, DropReason)> {
+        self.clock_ns = self.clock_ns.max(now_ns);
+        let index = if usize::from(class) < self.classes.len() { class } else { self.config.default_class };
+        let kept = &mut self.classes[usize::from(index)];
+        let octets = u64::from(len);
+        kept.counters.enqueued += 1;
+        if kept.counters.waiting_packets >= kept.limit_packets
+            || kept.counters.waiting_octets + octets > kept.limit_octets
+        {
+            kept.counters.dropped_full += 1;
+            return Err((item, DropReason::QueueFull));
+        }
+        let was_empty = kept.queue.is_empty();
+        kept.queue.push_back(Waiting { item, octets: len, since_ns: self.clock_ns });
+        kept.counters.kept(octets);
+        kept.large_bytes = kept.large_bytes.max(octets);
+        self.turn_bytes = self.turn_bytes.max(octets + u64::from(self.config.overhead_bytes));
+        if was_empty {
+            self.join(index);
+        }
+        Ok(())
+    }
+
+    /// The next packet to leave.
+    ///
+    /// `mark` sets congestion experienced in a packet ([`mark_ce`](super::mark_ce)) and says whether the
+    /// packet can carry it; `dropped` gets what active queue management drops, with its class.
+    #[inline]
+    pub fn dequeue(
+        &mut self,
+        now_ns: u64,
+        mark: &mut impl FnMut(&mut T) -> bool,
+        dropped: &mut impl FnMut(T, u8, DropReason),
+    ) -> Next<T> {
+        self.clock_ns = self.clock_ns.max(now_ns);
+        self.release();
+        loop {
+            match self.turn() {
+                Turn::Class { group, class, charge } => {
+                    if let Some(packet) = self.serve(group, class, charge, mark, dropped) {
+                        return packet;
+                    }
+                }
+                Turn::Wait { until_ns } => return Next::Wait { until_ns },
+                Turn::Empty => return Next::Empty,
+            }
+        }
+    }
+
+    /// Takes everything out, as when the port has gone: each packet with its class.
+    pub fn purge(&mut self, taken: &mut impl FnMut(T, u8)) {
+        for (index, class) in (0u8..).zip(&mut self.classes) {
+            for waiting in class.queue.drain(..) {
+                class.counters.taken(u64::from(waiting.octets));
+                class.counters.purged += 1;
+                taken(waiting.item, index);
+            }
+        }
+        self.rebuild_rings();
+    }
+
+    /// Changes the configuration and keeps what waits.
+    ///
+    /// A class keeps its queue, its books and what its bucket holds if the new configuration has one of its
+    /// name; otherwise the default class inherits them, in order of arrival. Nothing is dropped, even where
+    /// a new limit is lower: the queue then drains to it. Packets on their way that were classified before
+    /// still carry the old places of classes; give a class a new place only when none are.
+    pub fn set_config(&mut self, mut config: EgressConfig, now_ns: u64) {
+        self.clock_ns = self.clock_ns.max(now_ns);
+        config.classes.truncate(CLASSES_MAX);
+        if config.classes.is_empty() {
+            config.classes.push(EgressClass::default());
+        }
+        if usize::from(config.default_class) >= config.classes.len() {
+            config.default_class = 0;
+        }
+        config.strict_share_percent = config.strict_share_percent.clamp(1, 100);
+        let names = std::mem::take(&mut self.config.classes).into_iter().map(|class| class.name);
+        let mut old: Vec<(String, Class<T>)> = names.zip(std::mem::take(&mut self.classes)).collect();
+        for class in &config.classes {
+            let kept = old.iter().position(|(name, _)| *name == class.name);
+            let mut kept = kept.map_or_else(Class::new, |place| old.remove(place).1);
+            kept.configure(class, self.clock_ns);
+            self.classes.push(kept);
+        }
+        let heir = &mut self.classes[usize::from(config.default_class)];
+        let has_moved = old.iter().any(|(_, class)| !class.queue.is_empty());
+        for (_, mut gone) in old {
+            heir.queue.append(&mut gone.queue);
+            heir.large_bytes = heir.large_bytes.max(gone.large_bytes);
+            heir.counters.inherit(&gone.counters);
+        }
+        if has_moved {
+            heir.queue.make_contiguous().sort_by_key(|waiting| waiting.since_ns);
+        }
+        match (&mut self.bucket, config.rate_bps) {
+            (Some(bucket), Some(rate)) => bucket.change(rate, config.burst_bytes, self.clock_ns),
+            (bucket, rate) => *bucket = rate.map(|rate| Bucket::new(rate, config.burst_bytes, self.clock_ns)),
+        }
+        self.config = config;
+        self.strict_credit = self.strict_credit.min(self.strict_credit_max());
+        self.rebuild_rings();
+    }
+
+    /// Every class with packets joins its ring anew, with a new turn.
+    fn rebuild_rings(&mut self) {
+        self.ready = 0;
+        self.held.clear();
+        for (number, group) in self.groups.iter_mut().enumerate() {
+            group.ring.clear();
+            let weights = self.classes.iter().filter(|class| class.group == number).map(|class| class.weight);
+            group.byte_cost = weights.min().unwrap_or(1);
+        }
+        for index in 0..self.classes.len() {
+            if !self.classes[index].queue.is_empty() {
+                self.join(index as u8);
+            }
+        }
+    }
+
+    /// A class that has packets to send gets in line, with a turn to spend.
+    fn join(&mut self, index: u8) {
+        let class = &mut self.classes[usize::from(index)];
+        class.deficit = class.weight * self.turn_bytes as i64;
+        self.groups[class.group].ring.push_back(index);
+        self.ready |= 1 << class.group;
+    }
+
+    /// The class in front of its ring has nothing to send, or may not.
+    fn leave(&mut self, group: usize) {
+        let ring = &mut self.groups[group].ring;
+        ring.pop_front();
+        if ring.is_empty() {
+            self.ready &= !(1 << group);
+        }
+    }
+
+    /// Classes whose buckets have filled get in line again.
+    #[inline]
+    fn release(&mut self) {
+        while let Some(Reverse((until_ns, class))) = self.held.peek().copied() {
+            if until_ns > self.clock_ns {
+                break;
+            }
+            self.held.pop();
+            self.join(class);
+        }
+    }
+
+    /// The group to serve: the first strict level unless strict classes have had their share.
+    #[inline]
+    fn next_group(&self) -> Option<usize> {
+        let weighted_waits = self.ready & WEIGHTED_BIT != 0;
+        let ready =
+            if weighted_waits && self.strict_credit < 0 { self.ready & WEIGHTED_BIT } else { self.ready };
+        (ready != 0).then(|| ready.trailing_zeros() as usize)
+    }
+
+    /// Finds the class whose packet may leave now. A turn passes on at most once for each class: it is never
+    /// shorter than a packet.
+    #[inline]
+    fn turn(&mut self) -> Turn {
+        while let Some(group) = self.next_group() {
+            let ring = &mut self.groups[group];
+            let Some(&index) = ring.ring.front() else {
+                self.leave(group);
+                continue;
+            };
+            let class = &mut self.classes[usize::from(index)];
+            let Some(first) = class.queue.front() else {
+                self.leave(group);
+                continue;
+            };
+            let charge = u64::from(first.octets) + u64::from(self.config.overhead_bytes);
+            if class.deficit < charge as i64 * ring.byte_cost {
+                class.deficit += class.weight * self.turn_bytes as i64;
+                ring.ring.rotate_left(1);
+                continue;
+            }
+            if let Some(bucket) = &mut class.bucket
+                && let Err(until_ns) = bucket.ready(charge, self.clock_ns)
+            {
+                self.held.push(Reverse((until_ns, index)));
+                self.leave(group);
+                continue;
+            }
+            if let Some(bucket) = &mut self.bucket
+                && let Err(until_ns) = bucket.ready(charge, self.clock_ns)
+            {
+                // A class that is held may come first, with a smaller packet.
+                let held = self.held.peek().map_or(u64::MAX, |Reverse((held_until_ns, _))| *held_until_ns);
+                return Turn::Wait { until_ns: until_ns.min(held) };
+            }
+            return Turn::Class { group, class: index, charge };
+        }
+        match self.held.peek() {
+            Some(Reverse((until_ns, _))) => Turn::Wait { until_ns: *until_ns },
+            None => Turn::Empty,
+        }
+    }
+
+    /// Takes the first packet of the class whose turn it is, unless it has to be dropped.
+    #[inline]
+    fn serve(
+        &mut self,
+        group: usize,
+        index: u8,
+        charge: u64,
+        mark: &mut impl FnMut(&mut T) -> bool,
+        dropped: &mut impl FnMut(T, u8, DropReason),
+    ) -> Option<Next<T>> {
+        let class = &mut self.classes[usize::from(index)];
+        let Waiting { mut item, octets, since_ns } = class.queue.pop_front()?;
+        let is_last = class.queue.is_empty();
+        class.counters.taken(u64::from(octets));
+        let sojourn_ns = self.clock_ns.saturating_sub(since_ns);
+        if let Some(codel) = &mut class.codel {
+            let behind = class.counters.waiting_octets;
+            if codel.signal(self.clock_ns, sojourn_ns, behind, class.large_bytes) {
+                if codel.may_mark(sojourn_ns) && mark(&mut item) {
+                    class.counters.marked += 1;
+                } else {
+                    class.counters.dropped_managed += 1;
+                    dropped(item, index, DropReason::QueueManaged);
+                    if is_last {
+                        self.leave(group);
+                    }
+                    return None;
+                }
+            }
+        }
+        class.counters.left(u64::from(octets), sojourn_ns);
+        class.deficit -= charge as i64 * self.groups[group].byte_cost;
+        if let Some(bucket) = &mut class.bucket {
+            bucket.take(charge);
+        }
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(charge);
+        }
+        self.settle_shares(group, charge);
+        if is_last {
+            self.leave(group);
+        }
+        Some(Next::Packet { item, class: index, sojourn_ns })
+    }
+
+    /// While weighted classes wait, strict bytes are paid for with weighted ones: at a share of s percent a
+    /// weighted byte earns s and a strict one costs 100 - s, so that s strict and 100 - s weighted bytes are
+    /// even. Strict bytes that hold nobody up are free.
+    #[inline]
+    fn settle_shares(&mut self, group: usize, charge: u64) {
+        let share = i64::from(self.config.strict_share_percent);
+        let bytes = charge as i64;
+        if group == WEIGHTED {
+            let earned = self.strict_credit.saturating_add(bytes * share);
+            self.strict_credit = earned.min(self.strict_credit_max());
+        } else if self.ready & WEIGHTED_BIT != 0 {
+            self.strict_credit -= bytes * (100 - share);
+        }
+    }
+
+    fn strict_credit_max(&self) -> i64 {
+        STRICT_RUN_BYTES * (100 - i64::from(self.config.strict_share_percent))
+    }
+}
+
+impl<T> Class<T> {
+    fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            group: WEIGHTED,
+            weight: 1,
+            deficit: 0,
+            bucket: None,
+            codel: None,
+            large_bytes: 0,
+            limit_packets: 0,
+            limit_octets: 0,
+            counters: ClassCounters::default(),
+        }
+    }
+
+    fn configure(&mut self, config: &EgressClass, now_ns: u64) {
+        (self.group, self.weight) = match config.service {
+            EgressService::Strict { level } => (usize::from(level.min(STRICT_LEVEL_MAX)), 1),
+            EgressService::Weighted { weight } => (WEIGHTED, i64::from(weight.max(1))),
+        };
+        match (&mut self.bucket, config.rate_bps) {
+            (Some(bucket), Some(rate)) => bucket.change(rate, config.burst_bytes, now_ns),
+            (bucket, rate) => *bucket = rate.map(|rate| Bucket::new(rate, config.burst_bytes, now_ns)),
+        }
+        match (&mut self.codel, config.aqm) {
+            (Some(codel), Some(aqm)) => codel.change(aqm),
+            (codel, aqm) => *codel = aqm.map(Codel::new),
+        }
+        self.limit_packets = u64::from(config.limit_packets);
+        self.limit_octets = u64::from(config.limit_bytes);
+    }
+}

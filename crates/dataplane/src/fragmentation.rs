@@ -1,0 +1,120 @@
+//! Cuts an IPv4 packet to what the next link takes (RFC 791 2.3 and 3.2, RFC 1812 4.2.2.7 and 5.2.6).
+//!
+//! Every fragment but the last carries a multiple of eight octets, as many as fit. The first keeps all
+//! options; the later ones those whose copy bit is set, in order, padded. A fragment that is cut again
+//! keeps its place in the datagram: its pieces count from its own offset, and only the last piece of the
+//! last fragment says that no more follow.
+//!
+//! IPv6 packets are cut by their sender only (RFC 8200 5); the caller writes "packet too big".
+
+use thalweg_wire::checksum::{finish, sum};
+
+/// Every link takes so much without cutting (RFC 791 3.2): the longest header and eight octets.
+pub const IPV4_MTU_BYTES_MIN: usize = 68;
+
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE_FRAGMENTS: u16 = 0x2000;
+const COPIED: u8 = 0x80;
+const END_OF_OPTIONS: u8 = 0;
+const NO_OPERATION: u8 = 1;
+
+/// Why a packet was not cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FragmentationError {
+    /// Not IPv4, or cut off, or longer than a datagram can be.
+    Malformed,
+    /// Its sender forbids it: a matter for ICMP's "packet too big".
+    DontFragment,
+    /// The link takes less than every link must.
+    MtuTooSmall {
+        /// What it takes.
+        mtu_bytes: usize,
+    },
+}
+
+/// Cuts `packet` (from its IP header; link-layer padding behind it is left out) into fragments of at most
+/// `mtu_bytes`. One that fits comes back whole, also where it must not be cut.
+///
+/// The header's checksum is made anew, so a packet with a wrong one must not come here.
+pub fn fragment(packet: &[u8], mtu_bytes: usize) -> Result<Vec<Vec<u8>>, FragmentationError> {
+    let header: &[u8; 20] = packet.first_chunk().ok_or(FragmentationError::Malformed)?;
+    let header_len = usize::from(header[0] & 15) * 4;
+    let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if header[0] >> 4 != 4 || header_len < 20 || header_len > total_len {
+        return Err(FragmentationError::Malformed);
+    }
+    let packet = packet.get(..total_len).ok_or(FragmentationError::Malformed)?;
+    if total_len <= mtu_bytes {
+        return Ok(vec![packet.to_vec()]);
+    }
+    let flags = u16::from_be_bytes([header[6], header[7]]);
+    if flags & DONT_FRAGMENT != 0 {
+        return Err(FragmentationError::DontFragment);
+    }
+    if mtu_bytes < IPV4_MTU_BYTES_MIN {
+        return Err(FragmentationError::MtuTooSmall { mtu_bytes });
+    }
+    let (first_header, payload) = packet.split_at(header_len);
+    let start = usize::from(flags & 0x1fff);
+    if start * 8 + payload.len() > 0xffff {
+        return Err(FragmentationError::Malformed);
+    }
+    let later_header = header_of_later(first_header)?;
+    let mut fragments = Vec::with_capacity(payload.len() / (mtu_bytes - 60) + 1);
+    let mut at = 0;
+    while at < payload.len() {
+        // Only the first fragment of the datagram has all options, not that of a later fragment.
+        let header = if at == 0 { first_header } else { &later_header };
+        let room = (mtu_bytes - header.len()) / 8 * 8;
+        let last = payload.len() - at <= mtu_bytes - header.len();
+        let piece = if last { &payload[at..] } else { &payload[at..at + room] };
+        let more = if last { flags & MORE_FRAGMENTS } else { MORE_FRAGMENTS };
+        let place = flags & 0x8000 | more | (start + at / 8) as u16;
+        fragments.push(piece_with(header, place, piece));
+        at += piece.len();
+    }
+    Ok(fragments)
+}
+
+/// A fragment: its header with length, place and checksum, and its part of the payload.
+fn piece_with(header: &[u8], place: u16, piece: &[u8]) -> Vec<u8> {
+    let mut fragment = Vec::with_capacity(header.len() + piece.len());
+    fragment.extend_from_slice(header);
+    fragment.extend_from_slice(piece);
+    let total_len = fragment.len() as u16;
+    fragment[0] = 0x40 | (header.len() / 4) as u8;
+    fragment[2..4].copy_from_slice(&total_len.to_be_bytes());
+    fragment[6..8].copy_from_slice(&place.to_be_bytes());
+    fragment[10..12].fill(0);
+    let checksum = finish(sum(&fragment[..header.len()], 0));
+    fragment[10..12].copy_from_slice(&checksum.to_be_bytes());
+    fragment
+}
+
+/// The header with only those options that are to be copied (RFC 791 3.1).
+fn header_of_later(header: &[u8]) -> Result<Vec<u8>, FragmentationError> {
+    let (fixed, mut options) = header.split_at(20);
+    let mut copied = fixed.to_vec();
+    while let [kind, rest @ ..] = options {
+        match *kind {
+            END_OF_OPTIONS => break,
+            NO_OPERATION => options = rest,
+            kind => {
+                let length = rest.first().map_or(0, |&length| usize::from(length));
+                if length < 2 || length > options.len() {
+                    return Err(FragmentationError::Malformed);
+                }
+                let (option, behind) = options.split_at(length);
+                if kind & COPIED != 0 {
+                    copied.extend_from_slice(option);
+                }
+                options = behind;
+            }
+        }
+    }
+    copied.resize(copied.len().next_multiple_of(4), END_OF_OPTIONS);
+    Ok(copied)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+use super::*;
+use proptest::prelude::*;
+use thalweg_wire::checksum::fold;
+
+const ROUTER_ALERT: [u8; 4] = [0x94, 4, 0, 0];
+const RECORD_ROUTE: [u8; 7] = [7, 7, 4, 0, 0, 0, 0];
+const LOOSE_ROUTE: [u8; 3] = [0x83, 3, 4];
+
+fn packet(options: &[u8], flags: u16, payload: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0x45, 0x2e, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
+    packet.extend(options);
+    packet.resize(packet.len().next_multiple_of(4), 0);
+    let header_len = packet.len();
+    packet[0] = 0x40 | (header_len / 4) as u8;
+    packet[6..8].copy_from_slice(&flags.to_be_bytes());
+    packet.extend(payload);
+    let total_len = packet.len() as u16;
+    packet[2..4].copy_from_slice(&total_len.to_be_bytes());
+    let checksum = finish(sum(&packet[..header_len], 0));
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+fn flags_of(fragment: &[u8]) -> u16 {
+    u16::from_be_bytes([fragment[6], fragment[7]])
+}
+
+fn split(fragment: &[u8]) -> (&[u8], &[u8]) {
+    fragment.split_at(usize::from(fragment[0] & 15) * 4)
+}
+
+/// The slow twin: a datagram's octets put where each fragment says, and who wrote each.
+fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
+    let mut octets: Vec<Option<u8>> = Vec::new();
+    let mut end = None;
+    let mut header = None;
+    for fragment in fragments {
+        let (head, body) = split(fragment);
+        let at = usize::from(flags_of(fragment) & 0x1fff) * 8;
+        if at == 0 {
+            header = Some(head.to_vec());
+        }
+        if flags_of(fragment) & MORE_FRAGMENTS == 0 {
+            assert!(end.replace(at + body.len()).is_none(), "two last fragments");
+        } else {
+            assert!(!body.is_empty() && body.len() % 8 == 0, "{} octets in the middle", body.len());
+        }
+        if octets.len() < at + body.len() {
+            octets.resize(at + body.len(), None);
+        }
+        for (place, &octet) in octets[at..].iter_mut().zip(body) {
+            assert!(place.replace(octet).is_none(), "fragments overlap");
+        }
+    }
+    assert_eq!(end, Some(octets.len()), "the last fragment ends the datagram");
+    let payload: Vec<u8> = octets.into_iter().map(|octet| octet.expect("there is no hole")).collect();
+    let header = header.expect("there is a first fragment");
+    packet(&header[20..], flags_of(&fragments[0]) & 0x8000, &payload)
+}
+
+#[test]
+fn the_example_of_rfc_791_a_length_of_472_through_280() {
+    // RFC 791, appendix A, examples 2 and 3: 452 octets of data leave as 256 and 196.
+    let original = packet(&[], 0, &[123; 452]);
+    let fragments = fragment(&original, 280).expect("it may be cut");
+    let seen: Vec<(usize, u16, usize)> =
+        fragments.iter().map(|f| (f.len(), flags_of(f), split(f).1.len())).collect();
+    assert_eq!(seen, [(276, MORE_FRAGMENTS, 256), (216, 32, 196)]);
+    assert_eq!(reassemble(&fragments), original);
+}
+
+#[test]
+fn options_are_copied_by_their_bit() {
+    let options = [&[NO_OPERATION][..], &RECORD_ROUTE, &ROUTER_ALERT, &LOOSE_ROUTE].concat();
+    let original = packet(&options, 0, &[7; 200]);
+    let fragments = fragment(&original, 100).expect("it may be cut");
+    assert_eq!(split(&fragments[0]).0.len(), 36);
+    assert_eq!(&split(&fragments[0]).0[20..], &original[20..36], "the first keeps all");
+    for later in &fragments[1..] {
+        let copied = [&ROUTER_ALERT[..], &LOOSE_ROUTE, &[0]].concat();
+        assert_eq!(&split(later).0[20..], copied, "the others keep what is to be copied");
+    }
+    assert_eq!(reassemble(&fragments), original);
+}
+
+#[test]
+fn what_cannot_be_cut_is_not() {
+    let forbidden = packet(&[], DONT_FRAGMENT, &[1; 100]);
+    assert_eq!(fragment(&forbidden, 100), Err(FragmentationError::DontFragment));
+    assert_eq!(fragment(&forbidden, 120), Ok(vec![forbidden.clone()]), "but it fits there");
+    let plain = packet(&[], 0, &[1; 100]);
+    assert_eq!(fragment(&plain, 67), Err(FragmentationError::MtuTooSmall { mtu_bytes: 67 }));
+    let mut padded = plain.clone();
+    padded.extend([0; 30]);
+    assert_eq!(fragment(&padded, 120), Ok(vec![plain.clone()]), "padding is no part of it");
+    let beyond = packet(&[], 0x1fff, &[1; 100]);
+    let malformed = [
+        &[][..],
+        &plain[..19],
+        &plain[..119],
+        &[0x60; 120],
+        &beyond,
+        &packet(&[0x94, 1, 0, 0], 0, &[1; 100]),
+        &packet(&[0x94, 5, 0, 0], 0, &[1; 100]),
+        &packet(&[1, 1, 1, 0x94], 0, &[1; 100]),
+    ];
+    for (i, octets) in malformed.iter().enumerate() {
+        assert_eq!(fragment(octets, 68), Err(FragmentationError::Malformed), "{i}");
+    }
+}
+
+fn options() -> impl Strategy<Value = Vec<u8>> {
+    let one = prop_oneof![
+        Just(vec![NO_OPERATION]),
+        Just(ROUTER_ALERT.to_vec()),
+        Just(RECORD_ROUTE.to_vec()),
+        Just(LOOSE_ROUTE.to_vec()),
+    ];
+    proptest::collection::vec(one, 0..5).prop_map(|all| all.concat())
+}
+
+proptest! {
+    #[test]
+    fn a_slow_twin_puts_them_together_again(options in options(), length in 0usize..6000, mtu in 68usize..2000,
+                                            again in 68usize..2000, reserved: bool) {
+        let payload: Vec<u8> = (0..length).map(|i| (i * 7 + i / 256) as u8).collect();
+        let original = packet(&options, if reserved { 0x8000 } else { 0 }, &payload);
+        let fragments = fragment(&original, mtu).expect("it may be cut");
+        prop_assert_eq!(reassemble(&fragments), original.clone());
+        let pieces: Vec<Vec<u8>> =
+            fragments.iter().flat_map(|f| fragment(f, again).expect("so may a fragment")).collect();
+        prop_assert_eq!(reassemble(&pieces), original);
+        for piece in &pieces {
+            prop_assert!(piece.len() <= mtu.min(again));
+            prop_assert_eq!(fold(sum(split(piece).0, 0)), 0xffff);
+            prop_assert_eq!(usize::from(u16::from_be_bytes([piece[2], piece[3]])), piece.len());
+        }
+    }
+
+    #[test]
+    fn anything_is_cut_or_refused(mut octets in proptest::collection::vec(any::<u8>(), 0..300), mtu in 0usize..300) {
+        if let [first, _, high, low, ..] = &mut octets[..] {
+            (*first, *high, *low) = (0x40 | *first & 15, 0, *low);
+        }
+        if let Ok(fragments) = fragment(&octets, mtu) {
+            prop_assert!(fragments.iter().all(|f| f.len() <= mtu));
+            let whole = usize::from(u16::from_be_bytes([octets[2], octets[3]])) - usize::from(octets[0] & 15) * 4;
+            prop_assert_eq!(fragments.iter().map(|f| split(f).1.len()).sum::<usize>(), whole);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Which error a thing that went wrong is, in each family, and when none may be written.
+
+use crate::ip_packet::{IpPacket, ipv4_header, ipv6_header, pseudo_sum};
+use std::net::IpAddr;
+use thalweg_base::DropReason;
+use thalweg_wire::application::ip_protocol::{ICMP, ICMPV6};
+use thalweg_wire::checksum::{finish, sum};
+
+/// Longest error for IPv4 (RFC 1812 4.3.2.3): what every host can put together.
+const IPV4_ERROR_OCTETS_MAX: usize = 576;
+/// Longest error for IPv6 (RFC 4443 2.4 c): the smallest MTU there is.
+const IPV6_ERROR_OCTETS_MAX: usize = 1280;
+/// "Internetwork control", as RFC 1812 4.3.2.5 wants of errors.
+const IPV4_ERROR_CLASS: u8 = 0xc0;
+
+/// What went wrong, in words that both families share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IcmpError {
+    /// TTL or hop limit ran out on the way.
+    TimeExceeded,
+    /// Fragments did not all come in time, where the router puts together.
+    ReassemblyTimeExceeded,
+    /// No route.
+    NoRoute,
+    /// The route says that nobody is there.
+    Rejected,
+    /// The next hop or the host does not answer on its link.
+    HostUnreachable,
+    /// Nobody listens on the port, here.
+    PortUnreachable,
+    /// The transport is not spoken here. `next_header_at` is where IPv6 named it, from the packet's first octet.
+    ProtocolUnreachable {
+        /// Offset of the field, for IPv6.
+        next_header_at: u32,
+    },
+    /// Policy forbids it: an access list.
+    Prohibited,
+    /// Policy forbids it because of its source: reverse path.
+    SourceProhibited,
+    /// Larger than the next link takes, and nobody may fragment it.
+    PacketTooBig {
+        /// What that link takes.
+        mtu_bytes: u32,
+    },
+    /// A field of the header cannot be right.
+    ParameterProblem {
+        /// Offset of the field from the packet's first octet.
+        at: u32,
+    },
+    /// IPv6: an option in a header, with the highest bits 10 or 11, is not known.
+    UnknownOption {
+        /// Offset of the option.
+        at: u32,
+        /// Its highest bits are 10: to be told of even for a packet to many (RFC 8200 4.2).
+        even_to_many: bool,
+    },
+}
+
+/// Why no error was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotWritten {
+    /// What the error would be about is no IP packet.
+    NotIp,
+    /// Router's address and packet are of different families, or the family has no such error.
+    WrongFamily,
+    /// It is about an ICMP error or a redirect.
+    AboutAnError,
+    /// It is about a later fragment.
+    LaterFragment,
+    /// The packet was addressed to many, or came to many on its link.
+    SentToMany,
+    /// The source is not one host's: unspecified, loopback, multicast, broadcast, the router itself.
+    InvalidSource,
+    /// The limit for all errors.
+    Limited,
+    /// The limit for this receiver.
+    LimitedForReceiver,
+}
+
+impl NotWritten {
+    /// Every reason, in order of [`index`](Self::index).
+    pub const ALL: &'static [NotWritten] = &[
+        Self::NotIp,
+        Self::WrongFamily,
+        Self::AboutAnError,
+        Self::LaterFragment,
+        Self::SentToMany,
+        Self::InvalidSource,
+        Self::Limited,
+        Self::LimitedForReceiver,
+    ];
+
+    /// Place in arrays of counters.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotIp => "not-ip",
+            Self::WrongFamily => "wrong-family",
+            Self::AboutAnError => "about-an-error",
+            Self::LaterFragment => "later-fragment",
+            Self::SentToMany => "sent-to-many",
+            Self::InvalidSource => "invalid-source",
+            Self::Limited => "limited",
+            Self::LimitedForReceiver => "limited-for-receiver",
+        }
+    }
+}
+
+/// Type, code and the four octets behind the checksum.
+type Head = (u8, u8, u32);
+
+impl IcmpError {
+    /// The error that tells a packet's sender why it was dropped; `None` where nothing is to be told:
+    /// overload, malformed packets, policies that hide themselves. `mtu_bytes` is of the link it would
+    /// have left by.
+    pub fn for_drop(reason: DropReason, mtu_bytes: u32) -> Option<Self> {
+        match reason {
+            DropReason::TtlExpired => Some(Self::TimeExceeded),
+            DropReason::NoRoute => Some(Self::NoRoute),
+            DropReason::Unreachable => Some(Self::Rejected),
+            DropReason::NeighbourUnresolved => Some(Self::HostUnreachable),
+            DropReason::MtuExceeded => Some(Self::PacketTooBig { mtu_bytes }),
+            DropReason::AclDenied => Some(Self::Prohibited),
+            _ => None,
+        }
+    }
+
+    /// RFC 792, RFC 1812 5.2.7.1, RFC 1191 4.
+    fn ipv4(self) -> Option<Head> {
+        Some(match self {
+            Self::TimeExceeded => (11, 0, 0),
+            Self::ReassemblyTimeExceeded => (11, 1, 0),
+            Self::NoRoute => (3, 0, 0),
+            Self::Rejected | Self::HostUnreachable => (3, 1, 0),
+            Self::ProtocolUnreachable { .. } => (3, 2, 0),
+            Self::PortUnreachable => (3, 3, 0),
+            Self::PacketTooBig { mtu_bytes } => (3, 4, mtu_bytes.min(0xffff)),
+            Self::Prohibited | Self::SourceProhibited => (3, 13, 0),
+            Self::ParameterProblem { at } => (12, 0, at.min(0xff) << 24),
+            Self::UnknownOption { .. } => return None,
+        })
+    }
+
+    /// RFC 4443 3.
+    fn ipv6(self) -> Head {
+        match self {
+            Self::NoRoute => (1, 0, 0),
+            Self::Prohibited => (1, 1, 0),
+            Self::HostUnreachable => (1, 3, 0),
+            Self::PortUnreachable => (1, 4, 0),
+            Self::SourceProhibited => (1, 5, 0),
+            Self::Rejected => (1, 6, 0),
+            // RFC 8200 5: no link is smaller, and nobody is to be told so.
+            Self::PacketTooBig { mtu_bytes } => (2, 0, mtu_bytes.max(1280)),
+            Self::TimeExceeded => (3, 0, 0),
+            Self::ReassemblyTimeExceeded => (3, 1, 0),
+            Self::ParameterProblem { at } => (4, 0, at),
+            Self::ProtocolUnreachable { next_header_at } => (4, 1, next_header_at),
+            Self::UnknownOption { at, .. } => (4, 2, at),
+        }
+    }
+
+    /// RFC 4443 2.4 e.3 and e.4: the two that may be about a packet to many.
+    fn even_to_many(self) -> bool {
+        matches!(self, Self::PacketTooBig { .. } | Self::UnknownOption { even_to_many: true, .. })
+    }
+}
+
+/// An error about `packet` from `source`, and to whom it goes. No limit is applied.
+pub fn write_error(
+    error: IcmpError,
+    packet: &[u8],
+    source: IpAddr,
+    sent_to_one: bool,
+) -> Result<(Vec<u8>, IpAddr), NotWritten> {
+    let about = IpPacket::parse(packet).ok_or(NotWritten::NotIp)?;
+    if about.later_fragment && (!about.is_ipv6() || about.protocol == ICMPV6) {
+        return Err(NotWritten::LaterFragment);
+    }
+    if is_icmp_error(&about) {
+        return Err(NotWritten::AboutAnError);
+    }
+    if about.source == source || !is_one_host(about.source) {
+        return Err(NotWritten::InvalidSource);
+    }
+    let to_many = !sent_to_one || !is_one_host(about.destination);
+    if to_many && !(about.is_ipv6() && error.even_to_many()) {
+        return Err(NotWritten::SentToMany);
+    }
+    let written = match (source, about.source) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let head = error.ipv4().ok_or(NotWritten::WrongFamily)?;
+            let quote = about.octets.get(..IPV4_ERROR_OCTETS_MAX - 28).unwrap_or(about.octets);
+            // RFC 6864 4.1: never fragmented, so its identification may be anything.
+            let mut written = ipv4_header(from, to, ICMP, IPV4_ERROR_CLASS, 0, 8 + quote.len()).to_vec();
+            message(&mut written, head, quote, 0);
+            written
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let quote = about.octets.get(..IPV6_ERROR_OCTETS_MAX - 48).unwrap_or(about.octets);
+            let length = 8 + quote.len();
+            let mut written = ipv6_header(from, to, ICMPV6, 64, length).to_vec();
+            let pseudo = pseudo_sum(source, about.source, ICMPV6, length);
+            message(&mut written, error.ipv6(), quote, pseudo);
+            written
+        }
+        _ => return Err(NotWritten::WrongFamily),
+    };
+    Ok((written, about.source))
+}
+
+/// Appends an ICMP message to its IP header.
+fn message(written: &mut Vec<u8>, (kind, code, rest): Head, quote: &[u8], pseudo: u32) {
+    let mut head = [kind, code, 0, 0, 0, 0, 0, 0];
+    head[4..].copy_from_slice(&rest.to_be_bytes());
+    let checksum = finish(sum(quote, sum(&head, pseudo)));
+    head[2..4].copy_from_slice(&checksum.to_be_bytes());
+    written.extend_from_slice(&head);
+    written.extend_from_slice(quote);
+}
+
+/// Errors and redirects, to which nothing is ever answered. A type that is cut off may be one.
+fn is_icmp_error(packet: &IpPacket<'_>) -> bool {
+    let kind = packet.transport().first();
+    match packet.protocol {
+        // RFC 1122 3.2.2: unreachable, source quench, redirect, time exceeded, parameter problem.
+        ICMP if !packet.is_ipv6() => kind.is_none_or(|kind| matches!(kind, 3 | 4 | 5 | 11 | 12)),
+        // RFC 4443 2.1: the upper bit tells errors; 137 is the redirect.
+        ICMPV6 if packet.is_ipv6() => kind.is_none_or(|&kind| kind < 128 || kind == 137),
+        _ => false,
+    }
+}
+
+/// An address that one host may have.
+fn is_one_host(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let first = address.octets()[0];
+            // "This network", loopback, multicast, reserved and limited broadcast.
+            !(first == 0 || first == 127 || first >= 224)
+        }
+        IpAddr::V6(address) => !(address.is_unspecified() || address.is_loopback() || address.is_multicast()),
+    }
+}

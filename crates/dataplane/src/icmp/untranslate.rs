@@ -1,0 +1,41 @@
+//! Gives a packet that NAT has changed its sender's own addresses back, so that an error about it says what
+//! the sender will recognise and goes to it (RFC 5508 REQ-4).
+//!
+//! The fast path translates before it routes, so whatever dies at routing (TTL, no route, too long) may be
+//! translated. Who was translated is known to the session's shard alone; the caller asks it.
+
+use crate::ip_packet::IpPacket;
+use crate::nat::{End, rewrite_packet};
+use std::net::SocketAddrV4;
+use thalweg_wire::application::ip_protocol::{ICMP, TCP, UDP};
+
+/// One end of a packet as it was before NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Original {
+    /// The packet left the inside: its source was this.
+    Source(SocketAddrV4),
+    /// The packet came from outside: its destination was this.
+    Destination(SocketAddrV4),
+}
+
+/// Puts an end of an IPv4 packet back, checksums included; the port is the identifier of an ICMP echo.
+/// `false`, and nothing changed, for what NAT does not translate. A hairpin takes two calls.
+pub fn untranslate(packet: &mut [u8], original: Original) -> bool {
+    let Some(read) = IpPacket::parse(packet).filter(|read| !read.is_ipv6()) else { return false };
+    let is_echo = || read.later_fragment || matches!(read.transport().first(), Some(0 | 8));
+    let translated = match read.protocol {
+        TCP | UDP => true,
+        ICMP => is_echo(),
+        _ => false,
+    };
+    if translated {
+        let transport_at = (!read.later_fragment).then_some(read.transport_at);
+        let (end, to) = match original {
+            Original::Source(to) => (End::Source, to),
+            Original::Destination(to) => (End::Destination, to),
+        };
+        let protocol = read.protocol;
+        rewrite_packet(packet, transport_at, protocol, end, u32::from(*to.ip()), to.port());
+    }
+    translated
+}

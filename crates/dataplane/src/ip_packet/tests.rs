@@ -1,0 +1,107 @@
+use super::*;
+use etherparse::{IpHeaders, NetSlice, PacketBuilder, SlicedPacket};
+use proptest::prelude::*;
+
+fn udp4(payload: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let built = PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 1, 2], 7).udp(5, 6).write(&mut packet, payload);
+    built.expect("a vector takes it");
+    packet
+}
+
+fn udp6(payload: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    let built = PacketBuilder::ipv6([1; 16], [2; 16], 7).udp(5, 6).write(&mut packet, payload);
+    built.expect("a vector takes it");
+    packet
+}
+
+#[test]
+fn plain_packets_are_read_and_padding_is_not() {
+    for (mut packet, at) in [(udp4(b"hello"), 20), (udp6(b"hello"), 40)] {
+        let length = packet.len();
+        packet.extend([0; 9]);
+        let read = IpPacket::parse(&packet).expect("it is IP");
+        assert_eq!((read.octets.len(), read.transport_at, read.protocol), (length, at, 17));
+        assert_eq!(
+            (read.hop_limit, read.complete, read.fragment, read.later_fragment),
+            (7, true, false, false)
+        );
+        assert!(read.header_checksum_holds() && transport_checksum_holds(&read));
+        let cut = IpPacket::parse(&packet[..length - 1]).expect("the header is there");
+        assert!(!cut.complete && cut.octets.len() == length - 1);
+    }
+}
+
+#[test]
+fn extension_headers_are_walked() {
+    let mut packet = udp6(b"x");
+    let udp = packet.split_off(40);
+    packet[6] = HOP_BY_HOP;
+    packet.extend([ROUTING, 0, 1, 4, 0, 0, 0, 0]);
+    packet.extend([DESTINATION_OPTIONS, 1, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    packet.extend([AUTHENTICATION, 0, 1, 4, 0, 0, 0, 0]);
+    packet.extend([FRAGMENT, 1, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9]);
+    packet.extend([17, 0, 0, 1, 1, 2, 3, 4]);
+    packet.extend(&udp);
+    let length = (packet.len() - 40) as u16;
+    packet[4..6].copy_from_slice(&length.to_be_bytes());
+    let read = IpPacket::parse(&packet).expect("it is IP");
+    assert_eq!(
+        (read.protocol, read.transport(), read.fragment, read.later_fragment),
+        (17, &udp[..], true, false)
+    );
+    let at = packet.len() - udp.len() - 6;
+    packet[at] = 1;
+    let read = IpPacket::parse(&packet).expect("it is IP");
+    assert_eq!((read.protocol, read.later_fragment), (17, true));
+    let read = IpPacket::parse(&packet[..45]).expect("it is IP");
+    assert_eq!(read.protocol, NO_PROTOCOL, "a chain that is cut off ends in nothing known");
+}
+
+#[test]
+fn hop_limits_count_down_and_run_out() {
+    for mut packet in [udp4(b"hello"), udp6(b"hello")] {
+        for left in (1..7).rev() {
+            assert!(count_down(&mut packet));
+            let read = IpPacket::parse(&packet).expect("still IP");
+            assert!(read.hop_limit == left && read.header_checksum_holds());
+        }
+        let before = packet.clone();
+        assert!(!count_down(&mut packet));
+        assert_eq!(packet, before);
+    }
+    assert!(!count_down(&mut []) && !count_down(&mut [0x45; 19]) && !count_down(&mut [0x60; 39]));
+}
+
+proptest! {
+    #[test]
+    fn headers_are_what_a_second_reader_reads(source: u32, destination: u32, protocol: u8, class: u8, id: u16,
+                                              source6: u128, destination6: u128, length in 0usize..60) {
+        let mut packet = ipv4_header(source.into(), destination.into(), protocol, class, id, length).to_vec();
+        packet.resize(20 + length, 0);
+        let (headers, _) = IpHeaders::from_ipv4_slice_lax(&packet).map(|(h, p, _)| (h, p)).expect("it is IPv4");
+        let IpHeaders::Ipv4(header, _) = headers else { panic!("IPv4 was built") };
+        prop_assert_eq!(header.calc_header_checksum(), header.header_checksum);
+        prop_assert_eq!((u32::from_be_bytes(header.source), u32::from_be_bytes(header.destination)), (source, destination));
+        prop_assert_eq!((header.identification, usize::from(header.total_len)), (id, 20 + length));
+
+        let mut packet = ipv6_header(source6.into(), destination6.into(), NO_PROTOCOL, 255, length).to_vec();
+        packet.resize(40 + length, 0);
+        let sliced = SlicedPacket::from_ip(&packet).expect("it is IPv6");
+        let Some(NetSlice::Ipv6(slice)) = sliced.net else { panic!("IPv6 was built") };
+        prop_assert_eq!((slice.header().source(), slice.header().destination()), (source6.to_be_bytes(), destination6.to_be_bytes()));
+        prop_assert_eq!((usize::from(slice.header().payload_length()), slice.header().hop_limit()), (length, 255));
+    }
+
+    #[test]
+    fn anything_is_read_without_harm(mut packet in proptest::collection::vec(any::<u8>(), 0..120), six: bool) {
+        if let Some(first) = packet.first_mut() { *first = if six { 0x60 } else { 0x40 | *first & 15 } }
+        if let Some(read) = IpPacket::parse(&packet) {
+            prop_assert!(read.octets.len() <= packet.len());
+            prop_assert!(read.transport().len() + read.transport_at <= read.octets.len().max(read.transport_at));
+            let _ = (read.header_checksum_holds(), transport_checksum_holds(&read));
+        }
+        let _ = count_down(&mut packet);
+    }
+}

@@ -1,0 +1,271 @@
+//! Reverse path check: may a packet with this source come in by this port (RFC 2827, RFC 3704, RFC 8704)?
+//!
+//! The source is looked up as if it were a destination, a batch at a time, in the same tables:
+//!
+//! | mode | the packet passes if | RFC 3704 |
+//! |---|---|---|
+//! | strict | one of the equal paths to its source leads out of the port it came in by | 2.2 |
+//! | loose, default allowed | some route leads to its source | 2.4 |
+//! | loose | the same, but a default route does not count | 2.5 |
+//!
+//! Connected networks and neighbours count whether or not they are resolved, and the router's own addresses
+//! count for the port that has them. A blackhole, a prohibition or the broadcast address of a connected network
+//! is no way to a source: announcing a blackhole for an attacker's address drops what it sends, too (RFC 5635).
+//! What fails is dropped as `reverse-path`.
+//!
+//! The check comes before access lists, so that a list that rejects does not answer to forged sources.
+//!
+//! Missing: feasible paths (RFC 3704 2.3, RFC 8704), which need to know the routes that were not chosen; in
+//! strict mode a multihomed neighbour therefore needs equal paths, or loose mode.
+
+use crate::ingress::be128;
+use crate::lpm::Lpm;
+use crate::route::Router;
+use std::fmt;
+use thalweg_base::{BATCH_PACKETS, Batch, DropReason};
+
+/// What a port asks of the sources of packets that come in by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReversePathMode {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The way back leads out of the same port.
+    Strict,
+    /// There is a way back other than a default route.
+    Loose,
+    /// There is a way back.
+    LooseAllowDefault,
+}
+
+impl fmt::Display for ReversePathMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReversePathMode::Off => "off",
+            ReversePathMode::Strict => "strict",
+            ReversePathMode::Loose => "loose",
+            ReversePathMode::LooseAllowDefault => "loose-allow-default",
+        })
+    }
+}
+
+/// The check, as a stage. Stateless: it reads the router's tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReversePath {
+    /// By port; empty if none has a mode.
+    modes: Vec<ReversePathMode>,
+}
+
+impl ReversePath {
+    /// The modes of the ports, in their order. Ports past the end have none.
+    pub fn new(modes: impl IntoIterator<Item = ReversePathMode>) -> Self {
+        let modes: Vec<_> = modes.into_iter().collect();
+        let idle = modes.iter().all(|mode| *mode == ReversePathMode::Off);
+        Self { modes: if idle { Vec::new() } else { modes } }
+    }
+
+    /// Whether no port has a mode.
+    pub fn is_idle(&self) -> bool {
+        self.modes.is_empty()
+    }
+
+    /// The mode of a port.
+    #[inline(always)]
+    pub fn mode(&self, port: u16) -> ReversePathMode {
+        self.modes.get(usize::from(port)).copied().unwrap_or_default()
+    }
+
+    /// Checks the live packets of a batch (at most [`BATCH_PACKETS`]).
+    pub fn process(&self, router: &Router, batch: &mut Batch<'_>) {
+        if self.is_idle() {
+            return;
+        }
+        let mut sources = [0u32; BATCH_PACKETS];
+        let mut members = [0u16; BATCH_PACKETS];
+        let mut count = 0;
+        let mut any_ipv6 = false;
+        for i in 0..batch.len() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            if !packet.is_alive() || self.mode(packet.port_in) == ReversePathMode::Off {
+                continue;
+            }
+            if packet.is_ipv6() {
+                any_ipv6 = true;
+            } else if let Some(header) = l3.first_chunk::<20>() {
+                sources[count] = u32::from_be_bytes([header[12], header[13], header[14], header[15]]);
+                members[count] = i as u16;
+                count += 1;
+            }
+        }
+        let mut hops = [0u16; BATCH_PACKETS];
+        router.fib4.lookup_batch(&sources[..count], &mut hops[..count]);
+        self.judge(router, batch, &members[..count], &hops);
+        if any_ipv6 {
+            self.process_ipv6(router, batch);
+        }
+    }
+
+    fn process_ipv6(&self, router: &Router, batch: &mut Batch<'_>) {
+        let mut sources = [0u128; BATCH_PACKETS];
+        let mut members = [0u16; BATCH_PACKETS];
+        let mut count = 0;
+        for i in 0..batch.len() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            let checked = packet.is_alive() && self.mode(packet.port_in) != ReversePathMode::Off;
+            if let (true, true, Some(header)) = (checked, packet.is_ipv6(), l3.first_chunk::<40>()) {
+                sources[count] = be128(header, 8);
+                members[count] = i as u16;
+                count += 1;
+            }
+        }
+        let mut hops = [0u16; BATCH_PACKETS];
+        router.fib6.lookup_batch(&sources[..count], &mut hops[..count]);
+        self.judge(router, batch, &members[..count], &hops);
+    }
+
+    #[inline(always)]
+    fn judge(&self, router: &Router, batch: &mut Batch<'_>, members: &[u16], hops: &[u16]) {
+        let next_hops = router.next_hops.load();
+        let packets = batch.packets_mut();
+        for (&i, &hop) in members.iter().zip(hops) {
+            let packet = &mut packets[usize::from(i)];
+            let passes = match self.mode(packet.port_in) {
+                ReversePathMode::Off => true,
+                ReversePathMode::Strict => next_hops.leads_out_of(hop, packet.port_in),
+                ReversePathMode::Loose => next_hops.leads_out(hop, false),
+                ReversePathMode::LooseAllowDefault => next_hops.leads_out(hop, true),
+            };
+            if !passes {
+                packet.drop_for(DropReason::ReversePath);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingress::{Ingress, PortGuess};
+    use crate::lpm::{Fib4Writer, Fib6Writer};
+    use crate::route::{Adjacency, NextHops};
+    use crate::test_support::*;
+    use ipnet::{Ipv4Net, Ipv6Net};
+    use std::sync::Arc;
+
+    const MODES: [ReversePathMode; 4] = [
+        ReversePathMode::Off,
+        ReversePathMode::Strict,
+        ReversePathMode::Loose,
+        ReversePathMode::LooseAllowDefault,
+    ];
+
+    /// A router of ports 0 to 3, whose default routes lead out of port 1.
+    fn router() -> Router {
+        let to = |port: u16| Adjacency::Forward {
+            port,
+            destination_mac: [2, 0, 0, 0, 9, port as u8],
+            source_mac: [2, 0, 0, 0, 1, port as u8],
+            mtu_bytes: 1500,
+        };
+        let mut hops = NextHops::new();
+        let world = hops.add_default(&[to(1)]).unwrap();
+        let mut id = |paths: &[Adjacency]| hops.add(paths).unwrap();
+        let world_too = id(&[to(1)]);
+        let spread = id(&[to(2), to(3), Adjacency::Drop(DropReason::Blackhole)]);
+        let glean = id(&[Adjacency::Glean { port: 2 }]);
+        let local = id(&[Adjacency::Local { port: 2 }]);
+        let hole = id(&[Adjacency::Drop(DropReason::Blackhole)]);
+        let v4 = [
+            ("0.0.0.0/0", world),
+            ("198.51.100.0/24", world_too),
+            ("10.2.0.0/16", glean),
+            ("10.2.0.1/32", local),
+            ("10.2.255.255/32", hole),
+            ("10.3.0.0/16", spread),
+        ];
+        let v6 = [("::/0", world), ("2001:db8:2::/48", glean), ("2001:db8:3::/48", spread)];
+        let fib4 =
+            Fib4Writer::from_routes(v4.map(|(net, id)| (net.parse::<Ipv4Net>().unwrap(), id))).unwrap();
+        let fib6 =
+            Fib6Writer::from_routes(v6.map(|(net, id)| (net.parse::<Ipv6Net>().unwrap(), id))).unwrap();
+        Router { fib4: Arc::clone(fib4.table()), fib6: Arc::clone(fib6.table()), next_hops: hops.into() }
+    }
+
+    /// Through which of four ports of one mode each source may come.
+    fn admitted(mode: ReversePathMode, sources: &[&str]) -> Vec<Vec<u16>> {
+        let mut frames = Vec::new();
+        for source in sources {
+            for port in 0..4 {
+                let ip = match source.parse().unwrap() {
+                    std::net::IpAddr::V4(a) => udp4(a.octets(), [192, 0, 2, 9], 1, 2, b"x"),
+                    std::net::IpAddr::V6(a) => udp6(a.octets(), [0x20; 16], 1, 2, b"x"),
+                };
+                frames.push(Frame::raw(ip).on_port(port));
+            }
+        }
+        let mut chunk = chunk(frames);
+        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() }
+            .process(&mut chunk.batch(0));
+        ReversePath::new([mode; 4]).process(&router(), &mut chunk.batch(0));
+        let alive = |p: &thalweg_base::Packet| match p.drop_reason() {
+            None => Some(p.port_in),
+            Some(reason) => {
+                assert_eq!(reason, DropReason::ReversePath);
+                None
+            }
+        };
+        chunk.packets().chunks(4).map(|four| four.iter().filter_map(alive).collect()).collect()
+    }
+
+    #[test]
+    fn every_kind_of_route_under_every_mode() {
+        let sources = [
+            "8.8.8.8",      // the default route
+            "198.51.100.7", // a route beside it, the same way
+            "10.2.0.77",    // a connected network, unresolved
+            "10.2.0.1",     // the router itself
+            "10.2.255.255", // a blackhole
+            "10.3.0.1",     // equal paths
+            "2600::1",      // and the same in IPv6
+            "2001:db8:2::77",
+            "2001:db8:3::1",
+        ];
+        let (all, none) = (vec![0, 1, 2, 3], Vec::<u16>::new());
+        let expected: [[&[u16]; 9]; 4] = [
+            [&all; 9],
+            [&[1], &[1], &[2], &[2], &none, &[2, 3], &[1], &[2], &[2, 3]],
+            [&none, &all, &all, &all, &none, &all, &none, &all, &all],
+            [&all, &all, &all, &all, &none, &all, &all, &all, &all],
+        ];
+        for (mode, expected) in MODES.into_iter().zip(expected) {
+            assert_eq!(admitted(mode, &sources), expected, "{mode}");
+        }
+    }
+
+    #[test]
+    fn without_a_default_route_strangers_fail() {
+        let mut router = router();
+        let mut hops = NextHops::new();
+        for _ in 0..6 {
+            hops.add(&[Adjacency::Drop(DropReason::NoRoute)]);
+        }
+        router.next_hops = hops.into();
+        let mut chunk = chunk(vec![Frame::raw(udp4([8, 8, 8, 8], [192, 0, 2, 9], 1, 2, b"x"))]);
+        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() }
+            .process(&mut chunk.batch(0));
+        ReversePath::new([ReversePathMode::LooseAllowDefault]).process(&router, &mut chunk.batch(0));
+        assert_eq!(chunk.packets()[0].drop_reason(), Some(DropReason::ReversePath));
+    }
+
+    #[test]
+    fn ports_without_a_mode_are_not_checked() {
+        let check = ReversePath::new([ReversePathMode::Off, ReversePathMode::Strict]);
+        assert!(!check.is_idle());
+        let modes = [0, 1, 2, 65535].map(|port| check.mode(port));
+        let off = ReversePathMode::Off;
+        assert_eq!(modes, [off, ReversePathMode::Strict, off, off]);
+        assert!(ReversePath::new([off; 3]).is_idle());
+        let names: std::collections::HashSet<String> = MODES.iter().map(ToString::to_string).collect();
+        assert_eq!(names.len(), MODES.len());
+    }
+}

@@ -1,0 +1,118 @@
+//! Time by function, as a daemon counts it, in the terms of the thesis's table 4.2.
+//!
+//! ```text
+//! {"functions": {"read": {"ns": 0, "calls": 0}, "header_parse": {}, "payload_parse": {}, "table_update": {}, ..},
+//!  "octets": {"headers": 0, "payloads": 0}}
+//! ```
+//!
+//! The thesis's daemon read each header and each payload by itself; a daemon that reads many messages at once has one
+//! time for both, `read`. So that both lines of the table can stand, that time is shared out by octets
+//! ([`HEADER_READ_SHARE`], [`PAYLOAD_READ_SHARE`]): a share of what was measured, not a measurement, and named so wherever it
+//! is shown. What two reads for each message cost is measured by [`super::receive`]. A daemon that does read by halves
+//! says `header_read` and `payload_read`, which are left as they are.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The part of the time of reading that the octets of headers have.
+pub const HEADER_READ_SHARE: &str = "header_read_share";
+
+/// The part of the time of reading that the octets of payloads have.
+pub const PAYLOAD_READ_SHARE: &str = "payload_read_share";
+
+/// Headers and payloads by one read.
+const READ: &str = "read";
+
+/// Time in one function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionTime {
+    /// Nanoseconds in all.
+    pub ns: u64,
+    /// How often.
+    pub calls: u64,
+}
+
+/// Octets of messages that were worked off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageOctets {
+    /// 19 for each message.
+    pub headers: u64,
+    /// All others.
+    pub payloads: u64,
+}
+
+/// What `thalweg show functions --format json` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct FunctionTimes {
+    /// By function.
+    pub functions: BTreeMap<String, FunctionTime>,
+    /// What was read.
+    #[serde(default)]
+    pub octets: MessageOctets,
+}
+
+impl FunctionTimes {
+    /// What was added since an earlier look.
+    pub fn since(mut self, before: &Self) -> Self {
+        for (name, time) in &mut self.functions {
+            let before = before.functions.get(name).copied().unwrap_or_default();
+            time.ns = time.ns.saturating_sub(before.ns);
+            time.calls = time.calls.saturating_sub(before.calls);
+        }
+        self.octets.headers = self.octets.headers.saturating_sub(before.octets.headers);
+        self.octets.payloads = self.octets.payloads.saturating_sub(before.octets.payloads);
+        self
+    }
+
+    /// Times by function, with the time of reading shared out among headers and payloads. Both shares have all calls:
+    /// each call brought both. Where no octets were counted, `read` stays.
+    pub fn by_function(mut self) -> BTreeMap<String, FunctionTime> {
+        let MessageOctets { headers, payloads } = self.octets;
+        let all = u128::from(headers) + u128::from(payloads);
+        if all > 0
+            && let Some(read) = self.functions.remove(READ)
+        {
+            let of_headers =
+                u64::try_from(u128::from(read.ns) * u128::from(headers) / all).unwrap_or(read.ns);
+            for (name, ns) in [(HEADER_READ_SHARE, of_headers), (PAYLOAD_READ_SHARE, read.ns - of_headers)] {
+                self.functions.insert(name.to_owned(), FunctionTime { ns, calls: read.calls });
+            }
+        }
+        self.functions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(read_ns: u64, calls: u64, headers: u64, payloads: u64) -> FunctionTimes {
+        let text = format!(
+            r#"{{"functions": {{"read": {{"ns": {read_ns}, "calls": {calls}}}, "write": {{"ns": 5, "calls": 1}}}},
+                "octets": {{"headers": {headers}, "payloads": {payloads}}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn reading_is_shared_out_by_octets() {
+        let run = times(1_100, 12, 190 + 19, 810 + 4).since(&times(100, 2, 19, 4));
+        assert_eq!(run.octets, MessageOctets { headers: 190, payloads: 810 });
+        let functions = run.by_function();
+        assert_eq!(functions[HEADER_READ_SHARE], FunctionTime { ns: 190, calls: 10 });
+        assert_eq!(functions[PAYLOAD_READ_SHARE], FunctionTime { ns: 810, calls: 10 });
+        assert_eq!(functions["write"], FunctionTime::default());
+        assert_eq!(functions.len(), 3, "not the whole beside its parts");
+    }
+
+    #[test]
+    fn what_cannot_be_shared_out_stays() {
+        let functions = times(7, 1, 0, 0).by_function();
+        assert_eq!(functions["read"].ns, 7);
+        let text = r#"{"functions": {"header_read": {"ns": 1, "calls": 2}}}"#;
+        let halves: FunctionTimes = serde_json::from_str(text).unwrap();
+        assert_eq!(halves.by_function()["header_read"], FunctionTime { ns: 1, calls: 2 });
+        let functions = times(u64::MAX, 1, u64::MAX, u64::MAX).by_function();
+        assert_eq!(functions[HEADER_READ_SHARE].ns, u64::MAX / 2);
+    }
+}

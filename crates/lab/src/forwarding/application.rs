@@ -1,0 +1,182 @@
+//! What programs see of a router, as in the comparison of run-to-completion and pipelining (figures 4 and 5 of seed
+//! document 004): throughput and half of the round-trip time over TCP, by message size.
+//!
+//! *Ping-pong*: a message of so many bytes goes over, one of as many comes back; half of that time, a hundred times
+//! over. *Stream*: a thousand messages one way as fast as they are taken, then one byte back that says that all have
+//! come. Both over one connection without Nagle's delay, from tester-a's real address to tester-b's. Segments are no
+//! longer than a frame ([`super::topology`]). With them goes the direct link, as the article has it.
+
+use super::ForwardingError;
+use super::latency::Percentiles;
+use super::tester::Way;
+use super::topology::{DIRECT_ADDRESSES, TESTER_ADDRESSES, Topology};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Message sizes: the article's range, 1 byte to 64,000.
+pub const MESSAGE_BYTES: [usize; 8] = [1, 64, 256, 1024, 4096, 16_384, 32_768, 64_000];
+/// Of a quick run.
+pub const MESSAGE_BYTES_QUICK: [usize; 3] = [1, 1024, 64_000];
+/// Round trips that are timed; as many as in the article.
+pub const ROUND_TRIPS: usize = 100;
+/// Round trips before those.
+const WARM_UP: usize = 10;
+/// Messages of a stream; as many as in the article.
+pub const MESSAGES: usize = 1000;
+/// Nothing may stand still for longer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// A request: what, message size, how many; and the answer after a stream.
+const REQUEST_BYTES: usize = 9;
+const PING_PONG: u8 = 1;
+const STREAM: u8 = 2;
+
+/// What one message size came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exchange {
+    /// Bytes of a message.
+    pub message_bytes: usize,
+    /// Half of each round trip's time.
+    pub half_round_trip: Percentiles,
+    /// Bytes per second of a stream.
+    pub bytes_per_second: f64,
+}
+
+/// Exchanges messages of each size. Ends early, with an error, once `stop` is set.
+pub fn exchange(
+    topology: &Topology,
+    way: Way,
+    sizes: &[usize],
+    stop: &AtomicBool,
+) -> Result<Vec<Exchange>, ForwardingError> {
+    let [_, address] = if way == Way::Router { TESTER_ADDRESSES } else { DIRECT_ADDRESSES };
+    let bind = || TcpListener::bind(SocketAddrV4::new(address, 0));
+    let listener = topology.tester_b.inside(bind)?;
+    let failed = |source| ForwardingError::System { what: format!("messages to {address}"), source };
+    let server = listener.local_addr().map_err(failed)?;
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(move || serve(&listener));
+        let result = topology.tester_a.inside(|| {
+            let stream = connect(server)?;
+            sizes.iter().map(|bytes| measure(&stream, *bytes, stop)).collect::<io::Result<Vec<_>>>()
+        });
+        if result.is_err() {
+            // The server may still be waiting for somebody; this one says nothing.
+            let _ = topology.tester_b.inside(|| connect(server));
+        }
+        let served = serving.join().unwrap_or_else(|_| Err(io::Error::other("the server ended early")));
+        if stop.load(Ordering::Relaxed) {
+            return Err(ForwardingError::Interrupted);
+        }
+        let result = result?;
+        served.map_err(failed)?;
+        Ok(result)
+    })
+}
+
+fn connect(server: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&server, TIMEOUT)?;
+    prepare(&stream)?;
+    Ok(stream)
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))
+}
+
+fn measure(mut stream: &TcpStream, message_bytes: usize, stop: &AtomicBool) -> io::Result<Exchange> {
+    let mut message = vec![0x5a; message_bytes];
+    request(stream, PING_PONG, message_bytes, WARM_UP + ROUND_TRIPS)?;
+    let mut halves_ns = Vec::with_capacity(ROUND_TRIPS);
+    for trip in 0..WARM_UP + ROUND_TRIPS {
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let begin = Instant::now();
+        stream.write_all(&message)?;
+        stream.read_exact(&mut message)?;
+        let ns = begin.elapsed().as_nanos() / 2;
+        if trip >= WARM_UP {
+            halves_ns.push(u64::try_from(ns).unwrap_or(u64::MAX));
+        }
+    }
+    request(stream, STREAM, message_bytes, MESSAGES)?;
+    let begin = Instant::now();
+    for _ in 0..MESSAGES {
+        stream.write_all(&message)?;
+    }
+    stream.read_exact(&mut [0])?;
+    let elapsed_s = begin.elapsed().as_secs_f64();
+    Ok(Exchange {
+        message_bytes,
+        half_round_trip: Percentiles::of(halves_ns).unwrap_or_default(),
+        bytes_per_second: (message_bytes * MESSAGES) as f64 / elapsed_s.max(f64::MIN_POSITIVE),
+    })
+}
+
+/// Says what comes; waits until the server is ready, so that it is not part of what is timed.
+fn request(mut stream: &TcpStream, what: u8, message_bytes: usize, count: usize) -> io::Result<()> {
+    let mut request = [what; REQUEST_BYTES];
+    request[1..5].copy_from_slice(&(message_bytes as u32).to_be_bytes());
+    request[5..9].copy_from_slice(&(count as u32).to_be_bytes());
+    stream.write_all(&request)?;
+    stream.read_exact(&mut [0])
+}
+
+/// Serves one connection to its end.
+fn serve(listener: &TcpListener) -> io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    prepare(&stream)?;
+    let mut message = Vec::new();
+    loop {
+        let mut request = [0; REQUEST_BYTES];
+        match stream.read_exact(&mut request) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let [what, b0, b1, b2, b3, c0, c1, c2, c3] = request;
+        let largest = MESSAGE_BYTES.last().map_or(0, |bytes| *bytes);
+        message.resize((u32::from_be_bytes([b0, b1, b2, b3]) as usize).min(largest), 0);
+        let count = u32::from_be_bytes([c0, c1, c2, c3]);
+        stream.write_all(&[1])?;
+        for _ in 0..count {
+            stream.read_exact(&mut message)?;
+            if what == PING_PONG {
+                stream.write_all(&message)?;
+            }
+        }
+        if what == STREAM {
+            stream.write_all(&[1])?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_go_over_and_come_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| serve(&listener));
+            let stream = connect(server).unwrap();
+            let go_on = AtomicBool::new(false);
+            for bytes in [1, 5000] {
+                let exchange = measure(&stream, bytes, &go_on).unwrap();
+                assert_eq!((exchange.message_bytes, exchange.half_round_trip.samples), (bytes, ROUND_TRIPS));
+                assert!(exchange.bytes_per_second > 0.0);
+            }
+            let stop = AtomicBool::new(true);
+            assert_eq!(measure(&stream, 1, &stop).unwrap_err().kind(), io::ErrorKind::Interrupted);
+            drop(stream);
+            // In the middle of what was promised.
+            assert!(serving.join().unwrap().is_err());
+        });
+    }
+}

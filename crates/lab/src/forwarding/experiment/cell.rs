@@ -1,0 +1,179 @@
+//! One cell, once: verified, then measured part by part.
+
+use super::{Cell, Options, Part};
+use crate::forwarding::ForwardingError;
+use crate::forwarding::frame::FrameSize;
+use crate::forwarding::latency::Percentiles;
+use crate::forwarding::load::{Scenario, flows};
+use crate::forwarding::method::{self, BackToBack, Found, LossPoint, Trial};
+use crate::forwarding::subject::Subject;
+use crate::forwarding::tester::{Offer, Tagged, Tester, Way};
+use crate::forwarding::topology::Topology;
+use crate::workload::frames::Endpoint;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Frames by which a router shows that it forwards, and how fast they come.
+const VERIFY_PPS: f64 = 10_000.0;
+const VERIFY_S: f64 = 0.04;
+/// How fast flows are made known before anything is measured.
+const WARM_UP_PPS: f64 = 50_000.0;
+/// Tagged frames per second: more would have the tester disturb what it measures.
+const TAGS_PPS: f64 = 10_000.0;
+/// Processor time is measured at this share of throughput: nothing is lost and hardly anybody waits.
+pub(super) const COST_SHARE: f64 = 0.9;
+/// Waiting time between two attempts to get a frame through.
+const RETRY_WAIT: Duration = Duration::from_millis(50);
+
+/// Latency at one rate.
+#[derive(Clone, Copy, Debug)]
+pub struct LatencyRun {
+    /// The rate, frames per second.
+    pub rate_pps: f64,
+    /// What was counted.
+    pub trial: Trial,
+    /// Of the frames that were timed; `None` if none was.
+    pub percentiles: Option<Percentiles>,
+}
+
+/// Processor time at one rate, with and without the router.
+#[derive(Clone, Copy, Debug)]
+pub struct CostRun {
+    /// Through the router.
+    pub path: Trial,
+    /// The generator alone, over the direct link.
+    pub alone: Trial,
+}
+
+/// What one run of a cell measured.
+#[derive(Clone, Debug)]
+pub struct CellRun {
+    /// The generator's ceiling in this round, frames per second.
+    pub ceiling_pps: f64,
+    /// The search for throughput.
+    pub throughput: Found,
+    /// Latency at each share of throughput.
+    pub latency: Vec<(f64, LatencyRun)>,
+    /// The frame loss curve.
+    pub loss: Vec<LossPoint>,
+    /// Bursts; none where throughput is the ceiling.
+    pub back_to_back: Option<BackToBack>,
+    /// Processor time.
+    pub cost: Option<CostRun>,
+}
+
+/// What cells are run on.
+pub(super) struct Bench<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) options: &'a Options,
+    pub(super) stop: &'a AtomicBool,
+}
+
+impl Bench<'_> {
+    pub(super) fn run(
+        &self,
+        cell: &Cell,
+        ceiling_pps: f64,
+        flows: &[(Endpoint, Endpoint)],
+        subject: &dyn Subject,
+    ) -> Result<CellRun, ForwardingError> {
+        let options = self.options;
+        let cpu_s = || subject.cpu_s();
+        let mut tester = Tester::new(self.topology, Way::Router, cell.size, flows, self.stop)?;
+        self.verify(&mut tester, flows.len(), subject)?;
+        let throughput = method::throughput(ceiling_pps, &options.search, |rate| {
+            tester.trial(Offer::paced(rate, options.trial_s), &cpu_s)
+        })?;
+        let mut run = CellRun {
+            ceiling_pps,
+            throughput,
+            latency: Vec::new(),
+            loss: Vec::new(),
+            back_to_back: None,
+            cost: None,
+        };
+        if options.has(Part::Latency) {
+            for &share in &options.latency_shares {
+                let rate = (share * throughput.rate_pps).max(1.0);
+                run.latency.push((share, latency(&mut tester, rate, options.trial_s, &cpu_s)?));
+            }
+        }
+        if options.has(Part::Loss) {
+            run.loss = method::loss_curve(ceiling_pps, options.search.loss_max, |rate| {
+                tester.trial(Offer::paced(rate, options.trial_s), &cpu_s)
+            })?;
+        }
+        if options.has(Part::BackToBack) && throughput.failed_pps.is_some() {
+            let rate = throughput.rate_pps;
+            run.back_to_back = Some(method::back_to_back(ceiling_pps, rate, &options.bursts, |frames| {
+                tester.trial(Offer::burst(frames), &cpu_s)
+            })?);
+        }
+        if options.has(Part::Cost) && throughput.rate_pps > 0.0 {
+            let offer = Offer::paced(throughput.rate_pps * COST_SHARE, options.trial_s).costed();
+            let mut direct = Tester::new(self.topology, Way::Direct, cell.size, flows, self.stop)?;
+            let alone = direct.trial(offer, &|| 0.0)?;
+            run.cost = Some(CostRun { path: tester.trial(offer, &cpu_s)?, alone });
+        }
+        Ok(run)
+    }
+
+    /// The same for who is to carry nothing but applications.
+    pub(super) fn wait_until_it_forwards(
+        &self,
+        scenario: &Scenario,
+        subject: &dyn Subject,
+    ) -> Result<(), ForwardingError> {
+        let Some(size) = FrameSize::new(128).ok() else { return Ok(()) };
+        let flows = flows(&Scenario { flows: 1, ..*scenario }, &[], self.options.seed);
+        let mut tester = Tester::new(self.topology, Way::Router, size, &flows, self.stop)?;
+        self.verify(&mut tester, 1, subject)
+    }
+
+    /// Waits until every frame of a slow trial comes through as it should; then lets every flow be seen once.
+    fn verify(
+        &self,
+        tester: &mut Tester<'_>,
+        flows: usize,
+        subject: &dyn Subject,
+    ) -> Result<(), ForwardingError> {
+        let end = Instant::now() + self.options.start_wait;
+        loop {
+            let offer = Offer::paced(VERIFY_PPS, VERIFY_S);
+            let (trial, tagged) = tester.tagged(offer, 0, &|| 0.0)?;
+            if is_right(&trial, &tagged) {
+                break;
+            }
+            if Instant::now() > end {
+                return Err(ForwardingError::NotForwarding {
+                    sent: trial.sent,
+                    received: trial.received,
+                    fault: tagged.faults.keys().next().copied(),
+                    said: subject.said(),
+                });
+            }
+            std::thread::sleep(RETRY_WAIT);
+        }
+        let offer = Offer::paced(WARM_UP_PPS, flows as f64 / WARM_UP_PPS);
+        tester.trial(offer, &|| 0.0).map(drop)
+    }
+}
+
+/// A frame may be lost for the machine's sake; none may be wrong.
+fn is_right(trial: &Trial, tagged: &Tagged) -> bool {
+    let looked_at = tagged.latencies_ns.len() as u64 + tagged.left_out;
+    tagged.faults.is_empty() && trial.received * 100 >= trial.sent * 99 && looked_at * 100 >= trial.sent * 99
+}
+
+/// Latency at a rate.
+pub(super) fn latency(
+    tester: &mut Tester<'_>,
+    rate_pps: f64,
+    seconds: f64,
+    cpu_s: &dyn Fn() -> f64,
+) -> Result<LatencyRun, ForwardingError> {
+    let one_in = (rate_pps / TAGS_PPS).ceil().clamp(1.0, 65_536.0) as u32;
+    let mask = one_in.next_power_of_two() - 1;
+    let (trial, tagged) = tester.tagged(Offer::paced(rate_pps, seconds), mask, cpu_s)?;
+    Ok(LatencyRun { rate_pps, trial, percentiles: Percentiles::of(tagged.latencies_ns) })
+}

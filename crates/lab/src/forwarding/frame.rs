@@ -1,0 +1,332 @@
+//! Test frames: IPv4 and UDP as in appendix C of RFC 2544, with a stamp by which the receiver knows them again.
+//!
+//! ```text
+//! byte  0  6  12 14          34         42     44        48     50         58
+//!      +--+--+--+-----------+----------+------+---------+------+----------+-----------+
+//!      |Ethernet|IPv4, DF   |UDP to 7  |magic |sequence |trial |sent, ns  |zeros      |
+//!      +--------+-----------+----------+------+---------+------+----------+-----------+
+//! ```
+//!
+//! The smallest frame, 64 bytes with its check sequence and 60 without, just holds the stamp. Sizes are those of the
+//! wire as in the RFC: the check sequence, which no program sees, is in the number and not in the bytes.
+//!
+//! A generator that made whole frames would measure itself. So all that a flow decides (addresses, ports, sums) is
+//! made beforehand, and writing a frame changes 34 bytes of a buffer that was laid out once. Checksums are right
+//! in every frame: the router must not drop it for the wrong reason, nor skip work on it.
+
+use crate::workload::frames::Endpoint;
+use std::fmt;
+use thalweg_wire::checksum;
+
+/// The sizes of RFC 2544 section 9.1 for Ethernet, check sequence included.
+pub const FRAME_SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
+/// The one beyond: a jumbo frame.
+pub const JUMBO: usize = 9000;
+/// Bytes of the check sequence.
+pub const CHECK_SEQUENCE: usize = 4;
+/// The smallest and the largest frame there can be.
+const SMALLEST: usize = 64;
+const LARGEST: usize = 9216;
+
+const ETHERNET: usize = 14;
+const IPV4: usize = 20;
+const UDP: u8 = 17;
+/// Time to live as sent; one router later it is one less.
+pub const TTL: u8 = 64;
+/// The destination port of appendix C.2.6.4: echo.
+pub const PORT_ECHO: u16 = 7;
+
+/// Where the stamp begins: the receiver's filter needs to know.
+pub const STAMP_AT: usize = 42;
+/// Where its sequence number is.
+pub const SEQUENCE_AT: usize = STAMP_AT + 2;
+/// What a stamp begins with.
+pub const MAGIC: u16 = 0x7a1e;
+const STAMP: usize = 16;
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// A size that no frame has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameSizeError(pub usize);
+
+impl fmt::Display for FrameSizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a frame of {} bytes: expected {SMALLEST} to {LARGEST}, check sequence included", self.0)
+    }
+}
+
+impl std::error::Error for FrameSizeError {}
+
+/// A frame size, check sequence included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameSize(usize);
+
+impl FrameSize {
+    /// A size that a frame can have.
+    pub fn new(bytes: usize) -> Result<Self, FrameSizeError> {
+        if (SMALLEST..=LARGEST).contains(&bytes) { Ok(Self(bytes)) } else { Err(FrameSizeError(bytes)) }
+    }
+
+    /// Bytes on the wire, check sequence included.
+    pub fn wire_bytes(self) -> usize {
+        self.0
+    }
+
+    /// Bytes that a program sends and receives.
+    pub fn bytes(self) -> usize {
+        self.0 - CHECK_SEQUENCE
+    }
+
+    /// Bytes of the IP packet in it.
+    pub fn packet_bytes(self) -> usize {
+        self.bytes() - ETHERNET
+    }
+}
+
+/// What a frame says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The number of the frame in its trial, from 0; begins again after 2^32.
+    pub sequence: u32,
+    /// Which trial it belongs to: a frame that is late must not count in the next.
+    pub trial: u16,
+    /// When it was sent, nanoseconds since 1970.
+    pub sent_ns: u64,
+}
+
+/// The stamp of a frame, if it has one.
+pub fn stamp_of(frame: &[u8]) -> Option<Stamp> {
+    let stamp: &[u8; STAMP] = frame.get(STAMP_AT..)?.first_chunk()?;
+    let [m0, m1, s0, s1, s2, s3, t0, t1, time @ ..] = *stamp;
+    (u16::from_be_bytes([m0, m1]) == MAGIC).then_some(Stamp {
+        sequence: u32::from_be_bytes([s0, s1, s2, s3]),
+        trial: u16::from_be_bytes([t0, t1]),
+        sent_ns: u64::from_be_bytes(time),
+    })
+}
+
+/// What a flow decides of its frames.
+#[derive(Clone, Copy, Debug)]
+struct Prepared {
+    /// Both addresses and both ports, which lie together.
+    ends: [u8; 12],
+    header_checksum: u16,
+    /// Sum of pseudo header and datagram without the stamp's variable words.
+    datagram_sum: u32,
+}
+
+/// Makes frames of one size, flow by flow in turn.
+#[derive(Clone, Debug)]
+pub struct FrameMaker {
+    size: FrameSize,
+    template: Vec<u8>,
+    flows: Vec<Prepared>,
+    next: usize,
+}
+
+impl FrameMaker {
+    /// Frames from `source` to `destination` (the router's port), for each flow in turn; without flows there is
+    /// one from nowhere to nowhere.
+    pub fn new(size: FrameSize, source: Mac, destination: Mac, flows: &[(Endpoint, Endpoint)]) -> Self {
+        let nowhere = Endpoint { address: 0, port: 0 };
+        let template = template(size, source, destination);
+        let none = [(nowhere, nowhere)];
+        let flows = if flows.is_empty() { &none[..] } else { flows };
+        let flows = flows.iter().map(|(from, to)| prepare(&template, *from, *to)).collect();
+        Self { size, template, flows, next: 0 }
+    }
+
+    /// The size of the frames.
+    pub fn size(&self) -> FrameSize {
+        self.size
+    }
+
+    /// How many flows there are.
+    pub fn flows(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Begins with the first flow again.
+    pub fn restart(&mut self) {
+        self.next = 0;
+    }
+
+    /// Lays out a buffer, once, of [`FrameSize::bytes`] bytes.
+    pub fn lay_out(&self, frame: &mut [u8]) {
+        let len = frame.len().min(self.template.len());
+        frame[..len].copy_from_slice(&self.template[..len]);
+    }
+
+    /// Writes the next flow's frame into a buffer that was laid out.
+    #[inline]
+    pub fn write(&mut self, frame: &mut [u8], stamp: Stamp) {
+        let flow = self.flows[self.next];
+        self.next = if self.next + 1 == self.flows.len() { 0 } else { self.next + 1 };
+        let Some(head) = frame.first_chunk_mut::<{ STAMP_AT + STAMP }>() else { return };
+        head[24..26].copy_from_slice(&flow.header_checksum.to_be_bytes());
+        head[26..38].copy_from_slice(&flow.ends);
+        head[44..48].copy_from_slice(&stamp.sequence.to_be_bytes());
+        head[48..50].copy_from_slice(&stamp.trial.to_be_bytes());
+        head[50..58].copy_from_slice(&stamp.sent_ns.to_be_bytes());
+        let words = |n: u64| (n >> 48) + (n >> 32 & 0xffff) + (n >> 16 & 0xffff) + (n & 0xffff);
+        let sum = words(stamp.sent_ns) as u32
+            + words(stamp.sequence.into()) as u32
+            + u32::from(stamp.trial)
+            + flow.datagram_sum;
+        head[40..42].copy_from_slice(&udp_checksum(sum).to_be_bytes());
+    }
+}
+
+/// A UDP checksum from its sum. RFC 768: zero says that there is none.
+fn udp_checksum(sum: u32) -> u16 {
+    match checksum::finish(sum) {
+        0 => 0xffff,
+        sum => sum,
+    }
+}
+
+/// A frame of no flow: everything but addresses, ports, sums and stamp.
+fn template(size: FrameSize, source: Mac, destination: Mac) -> Vec<u8> {
+    let mut frame = vec![0; size.bytes()];
+    frame[0..6].copy_from_slice(&destination);
+    frame[6..12].copy_from_slice(&source);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    let total = size.packet_bytes() as u16; // at most `LARGEST`
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    frame[20] = 0x40; // do not fragment
+    frame[22] = TTL;
+    frame[23] = UDP;
+    frame[38..40].copy_from_slice(&(total - IPV4 as u16).to_be_bytes());
+    frame[STAMP_AT..STAMP_AT + 2].copy_from_slice(&MAGIC.to_be_bytes());
+    frame
+}
+
+fn prepare(template: &[u8], from: Endpoint, to: Endpoint) -> Prepared {
+    let mut ends = [0; 12];
+    ends[0..4].copy_from_slice(&from.address.to_be_bytes());
+    ends[4..8].copy_from_slice(&to.address.to_be_bytes());
+    ends[8..10].copy_from_slice(&from.port.to_be_bytes());
+    ends[10..12].copy_from_slice(&to.port.to_be_bytes());
+    let addresses = checksum::sum(&ends[..8], 0);
+    let header_checksum = checksum::finish(checksum::sum(&template[ETHERNET..ETHERNET + IPV4], addresses));
+    let datagram = &template[ETHERNET + IPV4..];
+    let pseudo = checksum::pseudo_ipv4(from.address, to.address, UDP, datagram.len() as u16);
+    let sum = checksum::sum(&ends[8..], checksum::sum(datagram, pseudo));
+    Prepared { ends, header_checksum, datagram_sum: u32::from(checksum::fold(sum)) }
+}
+
+/// What is wrong with a frame that came through a router, if anything: it must be the one sent, with one hop less to
+/// live and correct sums. Translation may have changed its source.
+pub fn fault_of(frame: &[u8], size: FrameSize) -> Option<&'static str> {
+    let packet = frame.get(ETHERNET..)?;
+    if frame.len() != size.bytes() {
+        return Some("another length");
+    }
+    if frame[12..14] != [8, 0] || packet[0] != 0x45 || packet[9] != UDP {
+        return Some("no IPv4 and UDP");
+    }
+    if packet[8] != TTL - 1 {
+        return Some("time to live not lowered by one");
+    }
+    if checksum::fold(checksum::sum(&packet[..IPV4], 0)) != 0xffff {
+        return Some("wrong header checksum");
+    }
+    let word = |at: usize| u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]]);
+    let datagram = &packet[IPV4..];
+    let pseudo = checksum::pseudo_ipv4(word(12), word(16), UDP, datagram.len() as u16);
+    // RFC 768: zero says that there is none; a translator may leave it so only if it was so.
+    if datagram[6..8] == [0, 0] || checksum::fold(checksum::sum(datagram, pseudo)) != 0xffff {
+        return Some("wrong UDP checksum");
+    }
+    if packet[IPV4 + 8 + STAMP..].iter().any(|byte| *byte != 0) {
+        return Some("another payload");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: Mac = [2, 0, 0, 0, 0, 1];
+    const B: Mac = [2, 0, 0, 0, 0, 2];
+
+    fn end(address: u32, port: u16) -> Endpoint {
+        Endpoint { address, port }
+    }
+
+    proptest! {
+        #[test]
+        fn another_parser_finds_what_was_written(
+            size in prop_oneof![prop::sample::select(FRAME_SIZES.to_vec()), 64usize..9217],
+            flows in prop::collection::vec((any::<u32>(), any::<u16>(), any::<u32>(), any::<u16>()), 1..5),
+            stamps in prop::collection::vec((any::<u32>(), any::<u16>(), any::<u64>()), 1..12),
+        ) {
+            let size = FrameSize::new(size).unwrap();
+            let flows: Vec<_> = flows.into_iter().map(|(a, p, b, q)| (end(a, p), end(b, q))).collect();
+            let mut maker = FrameMaker::new(size, A, B, &flows);
+            let mut frame = vec![0xee; size.bytes()];
+            maker.lay_out(&mut frame);
+            for (i, (sequence, trial, sent_ns)) in stamps.into_iter().enumerate() {
+                let stamp = Stamp { sequence, trial, sent_ns };
+                maker.write(&mut frame, stamp);
+                let (from, to) = flows[i % flows.len()];
+                let parsed = etherparse::PacketHeaders::from_ethernet_slice(&frame).unwrap();
+                let Some(etherparse::NetHeaders::Ipv4(ip, _)) = parsed.net else { panic!("IPv4") };
+                let Some(etherparse::TransportHeader::Udp(udp)) = parsed.transport else { panic!("UDP") };
+                prop_assert_eq!(ip.source, from.address.to_be_bytes());
+                prop_assert_eq!(ip.destination, to.address.to_be_bytes());
+                prop_assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+                prop_assert_eq!(usize::from(ip.total_len), size.packet_bytes());
+                prop_assert_eq!((udp.source_port, udp.destination_port), (from.port, to.port));
+                let payload = parsed.payload.slice();
+                let sum = udp.calc_checksum_ipv4(&ip, payload).unwrap();
+                prop_assert_eq!(udp.checksum, if sum == 0 { 0xffff } else { sum });
+                prop_assert_eq!(stamp_of(&frame), Some(stamp));
+            }
+        }
+
+        #[test]
+        fn what_is_no_test_frame_has_no_stamp(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            let known = bytes.get(42..58).is_some() && bytes[42..44] == MAGIC.to_be_bytes();
+            prop_assert_eq!(stamp_of(&bytes).is_some(), known);
+            fault_of(&bytes, FrameSize::new(64).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_router_must_lower_the_time_to_live_and_nothing_else() {
+        let size = FrameSize::new(128).unwrap();
+        let mut maker = FrameMaker::new(size, A, B, &[(end(0xc612_0002, 1024), end(0xc613_8001, 7))]);
+        let mut sent = vec![0; size.bytes()];
+        maker.lay_out(&mut sent);
+        maker.write(&mut sent, Stamp { sequence: 5, trial: 1, sent_ns: 99 });
+        assert_eq!(fault_of(&sent, size), Some("time to live not lowered by one"));
+        let mut routed = sent.clone();
+        routed[22] -= 1;
+        assert_eq!(fault_of(&routed, size), Some("wrong header checksum"));
+        let mut header = routed[14..34].to_vec();
+        header[10..12].fill(0);
+        let checksum = checksum::finish(checksum::sum(&header, 0));
+        routed[24..26].copy_from_slice(&checksum.to_be_bytes());
+        assert_eq!(fault_of(&routed, size), None);
+        assert_eq!(fault_of(&routed[..100], size), Some("another length"));
+        routed[100] = 1;
+        assert_eq!(fault_of(&routed, size), Some("wrong UDP checksum"));
+        routed[102] = 0xff;
+        routed[103] = 0xff;
+        routed[100] = 0;
+        assert_eq!(fault_of(&routed, size), Some("another payload"));
+    }
+
+    #[test]
+    fn sizes_that_no_frame_has_are_refused() {
+        assert_eq!(FrameSize::new(63), Err(FrameSizeError(63)));
+        assert_eq!(FrameSize::new(9217), Err(FrameSizeError(9217)));
+        assert_eq!(FrameSize::new(1518).map(FrameSize::packet_bytes), Ok(1500));
+    }
+}

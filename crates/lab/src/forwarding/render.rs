@@ -1,0 +1,357 @@
+//! The experiment on forwarding as tables and as a report.
+//!
+//! The plots follow the white paper (seed document 002, figures 5 to 7): share of the ceiling by frame size, and
+//! how many times the native router. Those of applications follow figures 4 and 5 of seed document 004.
+
+mod plots;
+
+use super::experiment::{CellResult, Outcome};
+use super::subject::Label;
+use crate::report::{Origin, Report};
+use crate::table::{Align, Table};
+use crate::units::{Unit, grouped};
+
+/// Who is measured when there is no router between.
+const DIRECT: &str = "direct link";
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn loss(share: f64) -> String {
+    match share {
+        0.0 => "0".to_owned(),
+        share if share < 0.0001 => "<0.01 %".to_owned(),
+        share => format!("{:.2} %", share * 100.0),
+    }
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".to_owned())
+}
+
+fn times(ratio: f64) -> String {
+    format!("{ratio:.2}")
+}
+
+fn ns(value: f64) -> String {
+    Unit::Nanoseconds.format(value)
+}
+
+fn who(label: Option<&Label>) -> String {
+    label.map_or_else(|| DIRECT.to_owned(), Label::to_string)
+}
+
+/// What identifies a cell, in the order of the columns.
+fn key(cell: &CellResult) -> [String; 3] {
+    [cell.scenario.clone(), cell.frame_bytes.to_string(), cell.label.to_string()]
+}
+
+const KEY: [(&str, Align); 3] = [("scenario", Align::Left), ("frame", Align::Right), ("router", Align::Left)];
+
+fn keyed(caption: String, columns: &[(&'static str, Align)]) -> Table {
+    Table::new(caption, KEY.iter().chain(columns).copied())
+}
+
+/// All tables that have something in them.
+pub fn tables(outcome: &Outcome) -> Vec<Table> {
+    let all = [
+        ceilings(outcome),
+        throughput(outcome),
+        latency(outcome),
+        loss_rates(outcome),
+        back_to_back(outcome),
+        cost(outcome),
+        applications(outcome),
+    ];
+    all.into_iter().filter(|table| !table.rows().is_empty()).collect()
+}
+
+fn ceilings(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        "Ceiling: the generator alone, over a direct link",
+        [
+            ("frame", Align::Right),
+            ("pps", Align::Right),
+            ("spread", Align::Right),
+            ("bit/s", Align::Right),
+            ("CPU/pkt", Align::Right),
+            ("p50", Align::Right),
+            ("p99", Align::Right),
+        ],
+    );
+    for ceiling in &outcome.ceilings {
+        let pps = &ceiling.packets_per_second;
+        table.push([
+            ceiling.frame_bytes.to_string(),
+            Unit::Count.format(pps.median),
+            percent(pps.spread()),
+            Unit::Count.format(pps.median * ceiling.frame_bytes as f64 * 8.0),
+            ns(ceiling.cpu_ns_per_packet.median),
+            or_dash(ceiling.latency.map(|p| ns(p.p50_ns as f64))),
+            or_dash(ceiling.latency.map(|p| ns(p.p99_ns as f64))),
+        ]);
+    }
+    table
+}
+
+/// Throughput of every cell.
+fn throughput(outcome: &Outcome) -> Table {
+    let caption = format!(
+        "Throughput (RFC 2544 26.1): fastest rate with a loss of at most {}, trials of {} s, median of {} runs",
+        loss(outcome.loss_max),
+        outcome.trial_s,
+        outcome.runs
+    );
+    let mut table = keyed(
+        caption,
+        &[
+            ("pps", Align::Right),
+            ("spread", Align::Right),
+            ("of ceiling", Align::Right),
+            ("x native", Align::Right),
+            ("limit", Align::Left),
+        ],
+    );
+    for cell in &outcome.cells {
+        let rest = [
+            Unit::Count.format(cell.packets_per_second.median),
+            percent(cell.packets_per_second.spread()),
+            percent(cell.ceiling_share),
+            or_dash(cell.native_ratio.map(times)),
+            if cell.generator_limited { "generator" } else { "router" }.to_owned(),
+        ];
+        table.push(key(cell).into_iter().chain(rest));
+    }
+    table
+}
+
+fn latency(outcome: &Outcome) -> Table {
+    let mut table = keyed(
+        "Latency (RFC 2544 26.2), the tester's own calls and links included: medians of the runs".to_owned(),
+        &[
+            ("at", Align::Right),
+            ("pps", Align::Right),
+            ("p50", Align::Right),
+            ("p90", Align::Right),
+            ("p99", Align::Right),
+            ("p99.9", Align::Right),
+            ("max", Align::Right),
+        ],
+    );
+    for cell in &outcome.cells {
+        for at in &cell.latency {
+            let p = &at.percentiles;
+            let times = [p.p50_ns, p.p90_ns, p.p99_ns, p.p999_ns, p.max_ns].map(|value| ns(value as f64));
+            let rate = [percent(at.share_of_throughput), Unit::Count.format(at.packets_per_second)];
+            table.push(key(cell).into_iter().chain(rest_of(rate, times)));
+        }
+    }
+    table
+}
+
+fn rest_of<const N: usize, const M: usize>(
+    first: [String; N],
+    then: [String; M],
+) -> impl Iterator<Item = String> {
+    first.into_iter().chain(then)
+}
+
+fn loss_rates(outcome: &Outcome) -> Table {
+    let mut table = keyed(
+        "Frame loss rate (RFC 2544 26.3) of what was intended, from the ceiling down; held back: could not be sent"
+            .to_owned(),
+        &[
+            ("at", Align::Right),
+            ("intended", Align::Right),
+            ("through", Align::Right),
+            ("lost", Align::Right),
+            ("held back", Align::Right),
+        ],
+    );
+    for cell in &outcome.cells {
+        for point in &cell.loss_curve {
+            let held = (1.0 - point.sent_pps / point.intended_pps.max(1.0)).clamp(0.0, 1.0);
+            let rest = [
+                percent(point.share),
+                Unit::Count.format(point.intended_pps),
+                Unit::Count.format(point.received_pps),
+                loss(point.loss),
+                // A hundredth is the time that a trial may take longer.
+                if held > 0.01 { percent(held) } else { "–".to_owned() },
+            ];
+            table.push(key(cell).into_iter().chain(rest));
+        }
+    }
+    table
+}
+
+fn back_to_back(outcome: &Outcome) -> Table {
+    let mut table = keyed(
+        "Back-to-back (RFC 9004): longest burst at the ceiling without loss, and the time the buffers hold"
+            .to_owned(),
+        &[
+            ("mean frames", Align::Right),
+            ("smallest", Align::Right),
+            ("largest", Align::Right),
+            ("implied", Align::Right),
+            ("corrected", Align::Right),
+        ],
+    );
+    for cell in &outcome.cells {
+        let Some(burst) = &cell.back_to_back else { continue };
+        let edge = |edge: Option<&u64>| grouped(edge.copied().unwrap_or(0));
+        let rest = if burst.no_limit {
+            let none = "–".to_owned();
+            [
+                format!("no limit to {}", grouped(burst.longest_frames)),
+                none.clone(),
+                none.clone(),
+                none.clone(),
+                none,
+            ]
+        } else {
+            [
+                grouped(burst.mean_frames as u64),
+                edge(burst.bursts.iter().min()),
+                edge(burst.bursts.iter().max()),
+                ns(burst.implied_buffer_s * 1e9),
+                ns(burst.corrected_buffer_s * 1e9),
+            ]
+        };
+        table.push(key(cell).into_iter().chain(rest));
+    }
+    table
+}
+
+fn cost(outcome: &Outcome) -> Table {
+    let mut table = keyed(
+        "Processor time per frame at 90 % of throughput: the whole path, and what the router adds to the generator"
+            .to_owned(),
+        &[
+            ("pps", Align::Right),
+            ("path", Align::Right),
+            ("alone", Align::Right),
+            ("added", Align::Right),
+            ("spread", Align::Right),
+            ("of it sender", Align::Right),
+            ("x native", Align::Right),
+        ],
+    );
+    for cell in &outcome.cells {
+        let Some(cost) = &cell.cost else { continue };
+        let rest = [
+            Unit::Count.format(cost.packets_per_second),
+            ns(cost.cpu_ns_per_packet.median),
+            ns(cost.alone_ns_per_packet.median),
+            ns(cost.added_ns_per_packet.median),
+            percent(cost.added_ns_per_packet.spread()),
+            ns(cost.sender_added_ns_per_packet.median),
+            or_dash(cost.added_native_ratio.map(times)),
+        ];
+        table.push(key(cell).into_iter().chain(rest));
+    }
+    table
+}
+
+fn applications(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        "Applications over TCP: half of the round-trip time, and throughput of a stream, by message size",
+        [
+            ("router", Align::Left),
+            ("nat", Align::Left),
+            ("message", Align::Right),
+            ("half p50", Align::Right),
+            ("half p99", Align::Right),
+            ("stream B/s", Align::Right),
+            ("spread", Align::Right),
+        ],
+    );
+    for result in &outcome.applications {
+        table.push([
+            who(result.label.as_ref()),
+            if result.nat { "yes" } else { "no" }.to_owned(),
+            grouped(result.message_bytes as u64),
+            ns(result.half_round_trip_p50_ns.median),
+            ns(result.half_round_trip_p99_ns.median),
+            Unit::Bytes.format(result.bytes_per_second.median),
+            percent(result.bytes_per_second.spread()),
+        ]);
+    }
+    table
+}
+
+/// What was found, in a few sentences: the native router and the best other, at the smallest frame of each scenario.
+pub fn lead(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for scenario in scenarios(outcome) {
+        let here = || outcome.cells.iter().filter(|cell| cell.scenario == scenario);
+        let Some(smallest) = here().map(|cell| cell.frame_bytes).min() else { continue };
+        let here = || here().filter(|cell| cell.frame_bytes == smallest);
+        let mpps = |cell: &CellResult| format!("{:.2} Mpps", cell.packets_per_second.median / 1e6);
+        let native = here().find(|cell| cell.label.is_native());
+        let best = here()
+            .filter(|cell| !cell.label.is_native())
+            .max_by(|a, b| a.packets_per_second.median.total_cmp(&b.packets_per_second.median));
+        let said = |cell: &CellResult| {
+            let added = cell.cost.as_ref().map(|cost| ns(cost.added_ns_per_packet.median));
+            let added = added.map_or(String::new(), |added| format!(", {added} added per frame"));
+            format!("{} {}{added}", cell.label, mpps(cell))
+        };
+        let both: Vec<String> = native.iter().chain(best.iter()).map(|cell| said(cell)).collect();
+        if !both.is_empty() {
+            text += &format!("{scenario}, {smallest} bytes: {}. ", both.join("; "));
+        }
+    }
+    if let Some(ceiling) = outcome.ceilings.first() {
+        text += &format!(
+            "The generator alone: {:.2} Mpps at {} bytes.",
+            ceiling.packets_per_second.median / 1e6,
+            ceiling.frame_bytes
+        );
+    }
+    if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
+}
+
+fn scenarios(outcome: &Outcome) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    for cell in &outcome.cells {
+        if !found.contains(&cell.scenario.as_str()) {
+            found.push(&cell.scenario);
+        }
+    }
+    found
+}
+
+/// The report.
+pub fn report(outcome: &Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("Forwarding", lead(outcome), origin);
+    report.heading("Plots");
+    for (svg, caption) in plots::plots(outcome) {
+        report.plot(svg, caption);
+    }
+    report.heading("All measurements");
+    for table in tables(outcome) {
+        report.table(table);
+    }
+    if !outcome.left_out.is_empty() {
+        report.heading("Left out");
+        report.notes(outcome.left_out.iter().map(String::as_str));
+    }
+    report.heading("How to read this");
+    report.notes([
+        "Virtual links stand in for network cards: they have no rate of their own, and their work, like that of the \
+         kernel's router, is done in the sender's time. Compare routers with each other and with the ceiling; nothing \
+         here says what a network card would carry.",
+        "Frame sizes are those of the wire, check sequence included.",
+        "Loss is counted against what was intended. A router that holds the sender back loses what could not be sent in \
+         time.",
+        "Limit \"generator\": the router came to 95 % of what the generator can send at all; it may be faster.",
+        "Path is processor time inside the send calls, of the router's processes and of the kernel's softirq threads, \
+         for each frame that came through. A router that looks for frames without rest is charged for that too.",
+        "Scenarios: one:N and full:N have one route or the whole table and N flows; nat:N translates N flows to one \
+         address.",
+        "Two results whose ranges overlap are not told apart by these measurements.",
+    ]);
+    report
+}

@@ -1,0 +1,271 @@
+//! The plots.
+
+use super::{scenarios, who};
+use crate::forwarding::experiment::{ApplicationResult, CellResult, Outcome};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
+use crate::stats::Summary;
+use crate::units::Unit;
+
+/// Plots with a caption each; those without data are not there.
+pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
+    let mut plots = Vec::new();
+    let routers = routers(outcome);
+    let Some(first) = scenarios(outcome).first().copied() else {
+        applications(outcome, &mut plots);
+        return plots;
+    };
+    let here: Vec<&CellResult> = outcome.cells.iter().filter(|cell| cell.scenario == first).collect();
+    let share =
+        |cell: &CellResult| Some((cell.ceiling_share, range(&cell.packets_per_second, cell.ceiling_share)));
+    plots.push((
+        by_frame(
+            format!("Share of the ceiling by frame size, {first}"),
+            "of the ceiling",
+            &here,
+            &routers,
+            share,
+        )
+        .svg(),
+        "Throughput over what the generator alone sends at that frame size. Ranges: slowest and fastest run."
+            .to_owned(),
+    ));
+    if here.iter().any(|cell| cell.native_ratio.is_some()) && routers.len() > 1 {
+        let ratio = |cell: &CellResult| cell.native_ratio.map(|r| (r, range(&cell.packets_per_second, r)));
+        plots.push((
+            by_frame(
+                format!("Times the native router by frame size, {first}"),
+                "times native",
+                &here,
+                &routers,
+                ratio,
+            )
+            .svg(),
+            "Median throughput over that of the kernel's own forwarding in the same run.".to_owned(),
+        ));
+    }
+    plots.push((
+        smallest(
+            outcome,
+            &routers,
+            "Throughput with the smallest frame",
+            "frames per second",
+            Unit::Count,
+            |cell| Some(&cell.packets_per_second),
+        )
+        .svg(),
+        "Median throughput by scenario. Ranges: slowest and fastest run.".to_owned(),
+    ));
+    if outcome.cells.iter().any(|cell| cell.cost.is_some()) {
+        plots.push((
+            smallest(outcome, &routers, "Added processor time per frame", "added", Unit::Nanoseconds, |cell| {
+                cell.cost.as_ref().map(|cost| &cost.added_ns_per_packet)
+            })
+            .svg(),
+            "Processor time of the whole path less that of the generator alone, at 90 % of throughput. Shorter is better."
+                .to_owned(),
+        ));
+    }
+    let frame = here.iter().map(|cell| cell.frame_bytes).min();
+    let smallest: Vec<&CellResult> = here.iter().copied().filter(|c| Some(c.frame_bytes) == frame).collect();
+    latency(&smallest, first, &mut plots);
+    loss(&smallest, first, &routers, &mut plots);
+    applications(outcome, &mut plots);
+    plots
+}
+
+/// Names of all routers; the place of one is its colour in every plot.
+fn routers(outcome: &Outcome) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in outcome.cells.iter().map(|cell| cell.label.to_string()) {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+fn colour(routers: &[String], cell: &CellResult) -> usize {
+    let name = cell.label.to_string();
+    routers.iter().position(|router| *router == name).unwrap_or(0)
+}
+
+/// The range of a summary, scaled as its median was to `value`.
+fn range(summary: &Summary, value: f64) -> Option<(f64, f64)> {
+    let factor = value / summary.median;
+    factor.is_finite().then_some((summary.min * factor, summary.max * factor))
+}
+
+type Value = Option<(f64, Option<(f64, f64)>)>;
+
+/// Bars by router, grouped by frame size.
+fn by_frame(
+    title: String,
+    axis: &str,
+    cells: &[&CellResult],
+    routers: &[String],
+    value: impl Fn(&CellResult) -> Value,
+) -> BarChart {
+    let mut sizes: Vec<usize> = cells.iter().map(|cell| cell.frame_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let group = |size: usize| {
+        let here = cells.iter().filter(|cell| cell.frame_bytes == size);
+        let mut bars: Vec<Bar> = here
+            .filter_map(|cell| {
+                let (value, range) = value(cell)?;
+                Some(Bar { series: colour(routers, cell), value, range, mark: None })
+            })
+            .collect();
+        bars.sort_by_key(|bar| bar.series);
+        BarGroup { label: format!("{size} bytes"), bars }
+    };
+    BarChart {
+        title,
+        values: Axis::new(axis, Unit::Plain, Scale::Linear),
+        series: routers.to_vec(),
+        ordered: false,
+        mark_name: None,
+        groups: sizes.into_iter().map(group).collect(),
+    }
+}
+
+/// Bars by router with the smallest frame, grouped by scenario.
+fn smallest(
+    outcome: &Outcome,
+    routers: &[String],
+    title: &str,
+    axis: &str,
+    unit: Unit,
+    value: impl Fn(&CellResult) -> Option<&Summary>,
+) -> BarChart {
+    let group = |scenario: &str| {
+        let here = || outcome.cells.iter().filter(|cell| cell.scenario == scenario);
+        let frame = here().map(|cell| cell.frame_bytes).min();
+        let mut bars: Vec<Bar> = here()
+            .filter(|cell| Some(cell.frame_bytes) == frame)
+            .filter_map(|cell| {
+                let summary = value(cell)?;
+                let range = Some((summary.min, summary.max));
+                Some(Bar { series: colour(routers, cell), value: summary.median, range, mark: None })
+            })
+            .collect();
+        bars.sort_by_key(|bar| bar.series);
+        BarGroup { label: scenario.to_owned(), bars }
+    };
+    BarChart {
+        title: title.to_owned(),
+        values: Axis::new(axis, unit, Scale::Linear),
+        series: routers.to_vec(),
+        ordered: false,
+        mark_name: None,
+        groups: scenarios(outcome).into_iter().map(group).collect(),
+    }
+}
+
+fn latency(cells: &[&CellResult], scenario: &str, plots: &mut Vec<(String, String)>) {
+    let Some(most) = cells.iter().max_by_key(|cell| cell.latency.len()).filter(|c| !c.latency.is_empty())
+    else {
+        return;
+    };
+    let shares: Vec<f64> = most.latency.iter().map(|at| at.share_of_throughput).collect();
+    let group = |cell: &&CellResult| {
+        let bars = cell.latency.iter().map(|at| Bar {
+            series: shares.iter().position(|share| *share == at.share_of_throughput).unwrap_or(0),
+            value: at.percentiles.p50_ns as f64,
+            range: Some((at.p50_range_ns.0 as f64, at.p50_range_ns.1 as f64)),
+            mark: Some(at.percentiles.p99_ns as f64),
+        });
+        BarGroup { label: cell.label.to_string(), bars: bars.collect() }
+    };
+    let chart = BarChart {
+        title: format!("Latency by load: median and 99th percentile, {scenario}"),
+        values: Axis::new("latency", Unit::Nanoseconds, Scale::Log),
+        groups: cells.iter().map(group).collect(),
+        series: shares.iter().map(|share| format!("{} of throughput", super::percent(*share))).collect(),
+        ordered: true,
+        mark_name: Some("99th percentile".to_owned()),
+    };
+    plots.push((
+        chart.svg(),
+        "With the smallest frame; each router at shares of its own throughput. The tester's calls and links are included."
+            .to_owned(),
+    ));
+}
+
+fn loss(cells: &[&CellResult], scenario: &str, routers: &[String], plots: &mut Vec<(String, String)>) {
+    let series: Vec<Series> = cells
+        .iter()
+        .filter(|cell| !cell.loss_curve.is_empty())
+        .map(|cell| {
+            let mut points: Vec<Point> = cell
+                .loss_curve
+                .iter()
+                .map(|p| Point { x: p.intended_pps, y: p.loss * 100.0, range: None })
+                .collect();
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            Series { name: cell.label.to_string(), kind: SeriesKind::Measured(colour(routers, cell)), points }
+        })
+        .collect();
+    if series.is_empty() {
+        return;
+    }
+    let chart = LineChart {
+        title: format!("Frame loss rate, {scenario}"),
+        x: Axis::new("intended frames per second", Unit::Count, Scale::Linear),
+        y: Axis::new("per cent lost", Unit::Plain, Scale::Linear),
+        series,
+    };
+    plots.push((
+        chart.svg(),
+        "With the smallest frame. What could not be sent in time is lost as well.".to_owned(),
+    ));
+}
+
+fn applications(outcome: &Outcome, plots: &mut Vec<(String, String)>) {
+    let results: Vec<&ApplicationResult> = outcome.applications.iter().filter(|result| !result.nat).collect();
+    if results.is_empty() {
+        return;
+    }
+    let mut names: Vec<String> = Vec::new();
+    for name in results.iter().map(|result| who(result.label.as_ref())) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let series = |value: &dyn Fn(&ApplicationResult) -> Summary| -> Vec<Series> {
+        let of_name = |(at, name): (usize, &String)| {
+            let here = results.iter().filter(|result| who(result.label.as_ref()) == *name);
+            let mut points: Vec<Point> = here
+                .map(|result| {
+                    let y = value(result);
+                    Point { x: result.message_bytes as f64, y: y.median, range: Some((y.min, y.max)) }
+                })
+                .collect();
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            Series { name: name.clone(), kind: SeriesKind::Measured(at), points }
+        };
+        names.iter().enumerate().map(of_name).collect()
+    };
+    let x = || Axis::at_data("bytes of a message", Unit::Plain, Scale::Log);
+    let charts = [
+        LineChart {
+            title: "Half of the round-trip time of a program".to_owned(),
+            x: x(),
+            y: Axis::new("half round trip", Unit::Nanoseconds, Scale::Log),
+            series: series(&|result| result.half_round_trip_p50_ns),
+        },
+        LineChart {
+            title: "Throughput of a program".to_owned(),
+            x: x(),
+            y: Axis::new("bytes per second", Unit::Bytes, Scale::Log),
+            series: series(&|result| result.bytes_per_second),
+        },
+    ];
+    for chart in charts {
+        plots.push((
+            chart.svg(),
+            "Over TCP, one connection, segments no longer than a frame. Median of the runs; error bars: all runs."
+                .to_owned(),
+        ));
+    }
+}

@@ -1,0 +1,195 @@
+//! Our own router: `thalweg run` with a configuration written here, in the router's namespace.
+//!
+//! How it is configured and called is in two functions, `configuration` and `arguments`; nothing else knows.
+//! The kernel of the namespace has no addresses, so that it does not answer beside the router. Neighbours are listed in
+//! the configuration, as they are permanent entries in the kernel's case.
+//!
+//! Its processor time is that of all its threads, by the scheduler's statistics: threads that look for packets
+//! where there are none cost as much as others, and are counted.
+
+use super::{Label, Subject, Task};
+use crate::bgp::daemon::usage;
+use crate::forwarding::ForwardingError;
+use crate::forwarding::load::ONE_ROUTE;
+use crate::forwarding::topology::{
+    ROUTER_ADDRESSES, ROUTER_PORTS, SINK_ADDRESS, SINK_MAC, TESTER_ADDRESSES, TESTER_MACS, Topology, mac_text,
+};
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Its name in results.
+pub const NAME: &str = "thalweg";
+/// Ways to the interfaces.
+pub const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
+/// Execution models that run on live ports.
+pub const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "farm"];
+
+/// Names of the two ports in the configuration.
+const PORTS: [&str; 2] = ["inside", "outside"];
+/// The route file beside the configuration.
+const ROUTE_FILE: &str = "routes.txt";
+/// Room for the sessions of every scenario.
+const SESSIONS_MAX: u32 = 131_072;
+/// A router that was asked to end has this long.
+const STOP_WAIT: Duration = Duration::from_secs(5);
+/// How much of its log is told.
+const SAID_BYTES: usize = 2000;
+
+/// Our router, with one driver and model.
+#[derive(Debug)]
+pub struct Thalweg {
+    label: Label,
+    program: PathBuf,
+    folder: PathBuf,
+    child: Option<Child>,
+}
+
+impl Thalweg {
+    /// To be run from `program`; its files go into `folder`.
+    pub fn new(program: &Path, driver: &str, model: &str, folder: &Path) -> Self {
+        let folder = folder.join(format!("{NAME}-{driver}-{model}"));
+        Self { label: Label::new(NAME, driver, model), program: program.to_path_buf(), folder, child: None }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("router.log")
+    }
+
+    fn start(&mut self, topology: &Topology, task: &Task<'_>) -> std::io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        // The program's folder is not the router's.
+        let folder = fs::canonicalize(&self.folder)?;
+        let config = folder.join("router.toml");
+        fs::write(&config, configuration(&self.label.driver, task, &folder))?;
+        let mut routes = String::new();
+        for net in task.table {
+            let _ = writeln!(routes, "{net} {SINK_ADDRESS} {}", PORTS[1]); // a string takes everything
+        }
+        fs::write(folder.join(ROUTE_FILE), routes)?;
+        let log = File::create(self.log())?;
+        let child = Command::new("ip")
+            .args(["netns", "exec", topology.router.name()])
+            .arg(&self.program)
+            .args(arguments(&config, &self.label.model))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        self.child = Some(child);
+        Ok(())
+    }
+}
+
+/// How the program is called.
+fn arguments(config: &Path, model: &str) -> Vec<String> {
+    // One worker has nothing to hand over and nobody to share with: the others take two.
+    let workers = if model == MODELS[0] { "1" } else { "2" };
+    let config = config.display().to_string();
+    ["run", &config, "--model", model, "--workers", workers].map(str::to_owned).to_vec()
+}
+
+/// The configuration for a task.
+pub fn configuration(driver: &str, task: &Task<'_>, folder: &Path) -> String {
+    let mut text = "# Written by `thalweg lab forwarding`.\n".to_owned();
+    for i in 0..2 {
+        text += &format!(
+            "\n[ports.{}]\ninterface = \"{}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\nmtu = {}\n",
+            PORTS[i], ROUTER_PORTS[i], ROUTER_ADDRESSES[i], task.mtu
+        );
+    }
+    let neighbours = [
+        (PORTS[0], TESTER_ADDRESSES[0], TESTER_MACS[0]),
+        (PORTS[1], TESTER_ADDRESSES[1], TESTER_MACS[1]),
+        (PORTS[1], SINK_ADDRESS, SINK_MAC),
+    ];
+    for (port, address, mac) in neighbours {
+        let mac = mac_text(mac);
+        text += &format!("\n[[neighbours]]\nport = \"{port}\"\naddress = \"{address}\"\nmac = \"{mac}\"\n");
+    }
+    let (network, length) = ONE_ROUTE;
+    text += &format!("\n[[routes]]\nprefix = \"{network}/{length}\"\nvia = \"{SINK_ADDRESS}\"\n");
+    if !task.table.is_empty() {
+        text += &format!("\n[routing]\nfiles = [\"{ROUTE_FILE}\"]\n");
+    }
+    if task.nat {
+        text += &format!(
+            "\n[nat]\noutside = \"{}\"\ninside = [\"{}\"]\nsessions_max = {SESSIONS_MAX}\n",
+            PORTS[1], PORTS[0]
+        );
+    }
+    let socket = folder.join("router.sock");
+    text += &format!("\n[control]\nsocket = {:?}\n", socket.display().to_string());
+    text
+}
+
+impl Subject for Thalweg {
+    fn label(&self) -> &Label {
+        &self.label
+    }
+
+    fn refuses(&self, _: &Task<'_>) -> Option<String> {
+        None
+    }
+
+    fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError> {
+        self.tear_down();
+        self.start(topology, task)
+            .map_err(|source| ForwardingError::System { what: format!("starting {}", self.label), source })
+    }
+
+    fn cpu_s(&self) -> f64 {
+        let process = self.child.as_ref().map(|child| PathBuf::from(format!("/proc/{}", child.id())));
+        process.map_or(0.0, |process| usage(&process).cpu_s)
+    }
+
+    fn said(&self) -> String {
+        let bytes = fs::read(self.log()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SAID_BYTES)..]).trim().to_owned()
+    }
+
+    fn tear_down(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        if let Some(id) = rustix::process::Pid::from_raw(child.id() as i32) {
+            // It may have ended by itself; then it is only waited for.
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+        }
+        let end = Instant::now() + STOP_WAIT;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > end {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Thalweg {
+    fn drop(&mut self) {
+        self.tear_down();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_says_what_the_task_wants() {
+        let table = ["1.0.0.0/24".parse().unwrap()];
+        let folder = Path::new("/tmp/lab");
+        let plain = configuration("af_xdp", &Task { nat: false, table: &[], mtu: 1500 }, folder);
+        assert!(plain.contains("interface = \"a1\"\ndriver = \"af_xdp\"\naddresses = [\"198.18.0.1/24\"]"));
+        assert!(!plain.contains("[nat]") && !plain.contains("[routing]"));
+        let both = configuration("af_packet", &Task { nat: true, table: &table, mtu: 9000 }, folder);
+        for wanted in
+            ["mtu = 9000", "[nat]", "files = [\"routes.txt\"]", "\"af_packet\"", "/tmp/lab/router.sock"]
+        {
+            assert!(both.contains(wanted), "{wanted}: {both}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the experiment is wired up of: a tester on both sides of a router, each in a namespace of its own.
+//!
+//! ```text
+//!            198.18.0.0/24                     198.19.0.0/24
+//!  tester-a ============== router ============== tester-b
+//!     | a0 .2          a1 .1    b1 .1          b0 .2    |
+//!     |                                        (.3 sink)|
+//!     |  d0            198.18.255.0/30          d1      |
+//!     +=================================================+     the generator alone
+//! ```
+//!
+//! Addresses are those that RFC 2544 appendix C sets aside. All neighbours are permanent entries, so no
+//! frame but the tester's is on the wire. The test frames' next hop, the *sink*, has a MAC address that is no
+//! interface's: tester-b's kernel counts the frame and throws it away as somebody else's, which is the cheapest way to
+//! receive. Programs of the part on applications use the real address beside it; their interfaces send frames as on a
+//! wire, with complete checksums and no longer than the MTU.
+//!
+//! The direct link from tester to tester is what the generator and the measurements are compared with: one virtual
+//! link and the sink, no router.
+//!
+//! The router's side is left bare, up but without addresses: who is measured sets it up. A topology is made anew
+//! for each set-up, so nothing is left over from the one before; it goes with the value.
+
+use super::ForwardingError;
+use super::frame::Mac;
+use super::namespace::Namespace;
+use super::packet_socket::plain_frames;
+use std::net::Ipv4Addr;
+
+/// Interfaces of the router: towards tester-a and tester-b.
+pub const ROUTER_PORTS: [&str; 2] = ["a1", "b1"];
+/// The tester's interfaces beside them.
+pub const TESTER_PORTS: [&str; 2] = ["a0", "b0"];
+/// The direct link.
+pub const DIRECT_PORTS: [&str; 2] = ["d0", "d1"];
+
+/// The router's addresses, each in a /24.
+pub const ROUTER_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 19, 0, 1)];
+/// The testers' addresses beside them.
+pub const TESTER_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 2), Ipv4Addr::new(198, 19, 0, 2)];
+/// The next hop of test frames.
+pub const SINK_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 19, 0, 3);
+/// The direct link's addresses.
+pub const DIRECT_ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 255, 1), Ipv4Addr::new(198, 18, 255, 2)];
+
+/// MAC addresses of the router's interfaces.
+pub const ROUTER_MACS: [Mac; 2] = [[2, 0, 0, 0, 0x0a, 1], [2, 0, 0, 0, 0x0b, 1]];
+/// Of the tester's.
+pub const TESTER_MACS: [Mac; 2] = [[2, 0, 0, 0, 0x0a, 2], [2, 0, 0, 0, 0x0b, 2]];
+const DIRECT_MACS: [Mac; 2] = [[2, 0, 0, 0, 0x0d, 1], [2, 0, 0, 0, 0x0d, 2]];
+/// Nobody's.
+pub const SINK_MAC: Mac = [2, 0, 0, 0, 0x0b, 3];
+
+/// As people and `ip` write it.
+pub fn mac_text(mac: Mac) -> String {
+    mac.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+/// The three namespaces with their links.
+#[derive(Debug)]
+pub struct Topology {
+    /// Where frames come from.
+    pub tester_a: Namespace,
+    /// Who is measured.
+    pub router: Namespace,
+    /// Where frames go.
+    pub tester_b: Namespace,
+}
+
+impl Topology {
+    /// Makes it. `mtu` is that of all links.
+    pub fn new(mtu: usize) -> Result<Self, ForwardingError> {
+        let topology = Self {
+            tester_a: Namespace::new("a")?,
+            router: Namespace::new("r")?,
+            tester_b: Namespace::new("b")?,
+        };
+        let Self { tester_a: a, router: r, tester_b: b } = &topology;
+        link((a, TESTER_PORTS[0], TESTER_MACS[0]), (r, ROUTER_PORTS[0], ROUTER_MACS[0]), mtu)?;
+        link((b, TESTER_PORTS[1], TESTER_MACS[1]), (r, ROUTER_PORTS[1], ROUTER_MACS[1]), mtu)?;
+        link((a, DIRECT_PORTS[0], DIRECT_MACS[0]), (b, DIRECT_PORTS[1], DIRECT_MACS[1]), mtu)?;
+        for (i, tester) in [a, b].into_iter().enumerate() {
+            let (port, direct) = (TESTER_PORTS[i], DIRECT_PORTS[i]);
+            tester.inside(|| plain_frames(port).and_then(|()| plain_frames(direct)))?;
+            tester.ip(&format!("address add {}/24 dev {port}", TESTER_ADDRESSES[i]))?;
+            tester.ip(&format!("address add {}/30 dev {direct}", DIRECT_ADDRESSES[i]))?;
+            neighbour(tester, ROUTER_ADDRESSES[i], ROUTER_MACS[i], port)?;
+            neighbour(tester, DIRECT_ADDRESSES[1 - i], DIRECT_MACS[1 - i], direct)?;
+            tester.ip(&format!("route add default via {}", ROUTER_ADDRESSES[i]))?;
+        }
+        Ok(topology)
+    }
+}
+
+/// A permanent neighbour.
+pub fn neighbour(
+    namespace: &Namespace,
+    address: Ipv4Addr,
+    mac: Mac,
+    port: &str,
+) -> Result<(), ForwardingError> {
+    let mac = mac_text(mac);
+    namespace.ip(&format!("neighbour replace {address} lladdr {mac} dev {port} nud permanent"))
+}
+
+type End<'a> = (&'a Namespace, &'a str, Mac);
+
+fn link(from: End<'_>, to: End<'_>, mtu: usize) -> Result<(), ForwardingError> {
+    let ((namespace, port, mac), (peer, peer_port, peer_mac)) = (from, to);
+    namespace.ip(&format!(
+        "link add {port} mtu {mtu} address {} type veth peer name {peer_port} mtu {mtu} address {} netns {}",
+        mac_text(mac),
+        mac_text(peer_mac),
+        peer.name()
+    ))?;
+    peer.ip(&format!("link set {peer_port} up"))?;
+    namespace.ip(&format!("link set {port} up"))
+}

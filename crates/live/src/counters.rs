@@ -1,0 +1,117 @@
+//! What passed, counted while it passes.
+//!
+//! The sink adds up a chunk and then adds that to the shared counters, so an atomic costs a chunk, not a packet. At any
+//! moment, of the frames that drivers handed up,
+//!
+//! ```text
+//! received + injected = sent + queued + to the host + dropped{reason} + on their way through the stages
+//! ```
+//!
+//! and when nothing is on its way the last term is zero.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use thalweg_base::DropReason;
+
+/// Packets and octets.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    /// How many.
+    pub packets: AtomicU64,
+    /// Octets of their frames.
+    pub octets: AtomicU64,
+}
+
+impl Traffic {
+    /// Counts one or several.
+    pub fn add(&self, packets: u64, octets: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.octets.fetch_add(octets, Ordering::Relaxed);
+    }
+
+    /// Packets and octets now.
+    pub fn get(&self) -> (u64, u64) {
+        (self.packets.load(Ordering::Relaxed), self.octets.load(Ordering::Relaxed))
+    }
+}
+
+/// Counters of one port.
+#[derive(Debug, Default)]
+pub struct PortCounters {
+    /// Came in and went through the stages.
+    pub received: Traffic,
+    /// Was given to the port's driver.
+    pub sent: Traffic,
+    /// Came in here and was handed to the router itself.
+    pub to_host: Traffic,
+    /// Came in here and was dropped.
+    pub dropped: Traffic,
+}
+
+/// Counters of a router.
+#[derive(Debug)]
+pub struct Counters {
+    /// By port; the last is what the router itself put in.
+    pub ports: Vec<PortCounters>,
+    dropped: Vec<AtomicU64>,
+    to_host: Vec<AtomicU64>,
+}
+
+impl Counters {
+    /// For so many ports.
+    pub fn new(ports: usize) -> Self {
+        let zeros = || (0..DropReason::CODES).map(|_| AtomicU64::new(0)).collect();
+        Self {
+            ports: (0..=ports).map(|_| PortCounters::default()).collect(),
+            dropped: zeros(),
+            to_host: zeros(),
+        }
+    }
+
+    /// The port's counters; what has no port belongs to the router itself.
+    pub fn port(&self, port: u16) -> &PortCounters {
+        self.ports.get(usize::from(port)).unwrap_or_else(|| &self.ports[self.ports.len() - 1])
+    }
+
+    /// Counts packets dropped for a reason.
+    pub fn add_dropped(&self, reason: DropReason, packets: u64) {
+        self.dropped[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Counts packets handed to the router itself for a reason.
+    pub fn add_to_host(&self, reason: DropReason, packets: u64) {
+        self.to_host[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Packets dropped by reason, those that are not zero.
+    pub fn dropped(&self) -> Vec<(DropReason, u64)> {
+        nonzero(&self.dropped)
+    }
+
+    /// Packets handed to the router itself by reason, those that are not zero.
+    pub fn to_host(&self) -> Vec<(DropReason, u64)> {
+        nonzero(&self.to_host)
+    }
+}
+
+fn nonzero(counts: &[AtomicU64]) -> Vec<(DropReason, u64)> {
+    let count = |reason: &DropReason| counts[*reason as usize].load(Ordering::Relaxed);
+    DropReason::ALL.iter().map(|reason| (*reason, count(reason))).filter(|(_, count)| *count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_port_belongs_to_the_router() {
+        let counters = Counters::new(2);
+        counters.port(1).received.add(3, 300);
+        counters.port(7).received.add(1, 60);
+        counters.port(thalweg_base::NO_PORT).received.add(1, 60);
+        let received: Vec<_> = counters.ports.iter().map(|port| port.received.get()).collect();
+        assert_eq!(received, [(0, 0), (3, 300), (2, 120)]);
+        counters.add_dropped(DropReason::NoRoute, 2);
+        assert_eq!((counters.dropped(), counters.to_host()), (vec![(DropReason::NoRoute, 2)], vec![]));
+    }
+}

@@ -1,0 +1,94 @@
+//! The way in: live chunks as a model's source.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thalweg_base::Chunk;
+use thalweg_exec::Source;
+use thalweg_ports::live::{LiveSource, RxCounters};
+
+/// How long the source waits before it looks whether it is still wanted.
+const WAIT: Duration = Duration::from_millis(100);
+
+/// What drivers have counted, by port: brought up to date whenever nothing comes, and every so many chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Received(Mutex<Vec<(u16, RxCounters)>>);
+
+/// Chunks between two looks at the drivers' counters.
+const CHUNKS_BETWEEN: u32 = 256;
+
+impl Received {
+    /// The sum over a port's halves.
+    pub(crate) fn of(&self, port: u16) -> RxCounters {
+        let all = self.lock();
+        all.iter().filter(|(of, _)| *of == port).fold(RxCounters::default(), |sum, (_, half)| RxCounters {
+            frames: sum.frames + half.frames,
+            octets: sum.octets + half.octets,
+            missed: sum.missed + half.missed,
+            refused: sum.refused + half.refused,
+            foreign: sum.foreign + half.foreign,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(u16, RxCounters)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See the module.
+pub(crate) struct Feed {
+    source: LiveSource,
+    stop: Arc<AtomicBool>,
+    received: Arc<Received>,
+    chunks: u32,
+}
+
+impl Feed {
+    /// A feed that ends when `stop` is set.
+    pub(crate) fn new(source: LiveSource, stop: Arc<AtomicBool>, received: Arc<Received>) -> Self {
+        Self { source, stop, received, chunks: 0 }
+    }
+
+    fn publish(&mut self) {
+        self.chunks = 0;
+        let counters = self.source.counters().collect();
+        *self.received.lock() = counters;
+    }
+
+    fn tell_changes(&mut self) {
+        while let Some(change) = self.source.poll_change() {
+            match change.failed {
+                Some(error) => tracing::warn!(port = change.port, "nothing comes in: {error}"),
+                None => tracing::info!(port = change.port, "receives again"),
+            }
+        }
+    }
+}
+
+impl Source<Chunk> for Feed {
+    fn next(&mut self) -> Option<Chunk> {
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                self.publish();
+                return None;
+            }
+            let next = self.source.next_chunk(WAIT);
+            self.tell_changes();
+            match next {
+                Ok(Some(chunk)) => {
+                    self.chunks += 1;
+                    if self.chunks >= CHUNKS_BETWEEN {
+                        self.publish();
+                    }
+                    return Some(chunk);
+                }
+                Ok(None) => self.publish(),
+                Err(error) => {
+                    tracing::error!("receiving: {error}");
+                    std::thread::sleep(WAIT);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! The router as a host: what is for it, and what it has to say about packets that do not get through.
+//!
+//! ```text
+//! sink ──Punt──> Host ── ARP, ND ──> NeighbourTable ──resolved, lost──> forwarding tables
+//!                  │                        └── packets that waited ──> outboxes
+//!                  ├── errors, echo ──> injected: routed and translated like any packet
+//!                  ├── fragments ──> outboxes
+//!                  └── the rest of what is for the router ──> mirror interface, if the port has one
+//! ```
+//!
+//! One thread owns all of it, the forwarding tables included, so nothing here takes turns. What it is given waits in a
+//! bounded queue; what finds that full was dropped as `host-queue-full`.
+//!
+//! An ICMP error goes in by the port the packet came by, or, where NAT had translated the packet, by the outside port:
+//! it is about the translated packet, and NAT finds in it whose it was.
+
+mod frames;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use thalweg_base::{DropReason, PacketFlags};
+use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
+use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
+use thalweg_dataplane::ip_packet::{IpPacket, count_down};
+use thalweg_dataplane::neighbour::{
+    NeighbourConfig, NeighbourCounters, NeighbourOutput, NeighbourTable, NeighbourView, PortIdentity,
+};
+use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_ports::live::LiveClock;
+
+use crate::counters::Counters;
+use crate::inject::Injector;
+use crate::mirror::Mirrors;
+use crate::outbox::{Outbox, Server};
+use crate::sink::Punt;
+use frames::{Kind, kind_of};
+
+/// Packets worked on before timers have their turn.
+const TURN: usize = 256;
+
+/// How long the thread sleeps where no timer is due.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// How often gateways of routes are looked at: they are resolved before a packet wants them.
+const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
+
+/// Who writes the forwarding tables, as the host asks for it.
+pub trait Tables: Send + Sync {
+    /// Does something with the tables.
+    fn with(&self, act: &mut dyn FnMut(&mut LiveTables));
+}
+
+/// A packet that waits for its neighbour.
+struct Waiting(Punt);
+
+impl AsRef<[u8]> for Waiting {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.frame
+    }
+}
+
+/// A question to the host thread, answered there.
+pub(crate) type Question = Box<dyn FnOnce(&Host) + Send>;
+
+/// Where punts and questions come from.
+pub(crate) struct Intake {
+    /// What left the fast path.
+    pub(crate) punts: Receiver<Punt>,
+    /// What others want to know.
+    pub(crate) questions: Receiver<Question>,
+    /// Ports that changed.
+    pub(crate) links: Receiver<LinkChange>,
+}
+
+/// A port is different from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LinkChange {
+    /// Which.
+    pub(crate) port: u16,
+    /// Whether it is up.
+    pub(crate) is_up: bool,
+    /// Its MAC address.
+    pub(crate) mac: [u8; 6],
+    /// Its MTU.
+    pub(crate) mtu: u32,
+}
+
+/// What the host is made of.
+pub(crate) struct Parts {
+    /// Neighbours.
+    pub(crate) neighbours: NeighbourConfig,
+    /// Who the router is, by port.
+    pub(crate) identities: Vec<PortIdentity>,
+    /// ICMP errors.
+    pub(crate) icmp: IcmpWriter,
+    /// The forwarding tables.
+    pub(crate) tables: Arc<dyn Tables>,
+    /// Ways out.
+    pub(crate) outboxes: Arc<[Outbox]>,
+    /// Serves their queues.
+    pub(crate) server: Arc<Server>,
+    /// The way in for what the router says.
+    pub(crate) injector: Injector,
+    /// Interfaces of the system that stand for ports.
+    pub(crate) mirrors: Mirrors,
+    /// NAT's outside port.
+    pub(crate) outside: Option<u16>,
+    /// The books.
+    pub(crate) counters: Arc<Counters>,
+    /// The time.
+    pub(crate) clock: LiveClock,
+    /// The class of what the router sends itself.
+    pub(crate) class: u8,
+}
+
+/// What the host counts.
+#[derive(Clone, Debug)]
+pub struct HostNumbers {
+    /// Of neighbours.
+    pub neighbours: NeighbourCounters,
+    /// Of errors and answers.
+    pub icmp: IcmpCounters,
+    /// Packets that wait for neighbours.
+    pub waiting: u64,
+    /// Packets of the router's own that found no room.
+    pub injections_refused: u64,
+    /// Each mirror's port, name, and frames that the system did not take.
+    pub mirrors: Vec<(u16, String, u64)>,
+}
+
+/// See the module.
+pub struct Host {
+    neighbours: NeighbourTable<Waiting>,
+    identities: Vec<PortIdentity>,
+    icmp: IcmpWriter,
+    tables: Arc<dyn Tables>,
+    outboxes: Arc<[Outbox]>,
+    server: Arc<Server>,
+    injector: Injector,
+    mirrors: Mirrors,
+    outside: Option<u16>,
+    counters: Arc<Counters>,
+    clock: LiveClock,
+    class: u8,
+    gateways_at_ns: u64,
+    wanted: Vec<(u16, IpAddr)>,
+}
+
+impl Host {
+    /// Puts the host together.
+    pub(crate) fn new(parts: Parts) -> Self {
+        let now_ns = parts.clock.now_ns();
+        let mut host = Self {
+            neighbours: NeighbourTable::new(parts.neighbours, parts.identities.clone(), now_ns),
+            identities: parts.identities,
+            icmp: parts.icmp,
+            tables: parts.tables,
+            outboxes: parts.outboxes,
+            server: parts.server,
+            injector: parts.injector,
+            mirrors: parts.mirrors,
+            outside: parts.outside,
+            counters: parts.counters,
+            clock: parts.clock,
+            class: parts.class,
+            gateways_at_ns: 0,
+            wanted: Vec::new(),
+        };
+        host.look_at_gateways(now_ns);
+        host
+    }
+
+    /// Keeps a neighbour whose address the configuration gives.
+    pub(crate) fn set_static(&mut self, port: u16, address: IpAddr, mac: [u8; 6]) {
+        self.neighbours.set_static(port, address, Some(mac), self.clock.now_ns());
+    }
+
+    /// Works until `stop` is set.
+    pub(crate) fn run(mut self, intake: &Intake, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let now_ns = self.clock.now_ns();
+            let due = self.neighbours.next_deadline().unwrap_or(u64::MAX).min(self.gateways_at_ns);
+            let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
+            match intake.punts.recv_timeout(wait) {
+                Ok(first) => {
+                    let now_ns = self.clock.now_ns();
+                    self.handle(first, now_ns);
+                    for punt in intake.punts.try_iter().take(TURN) {
+                        self.handle(punt, now_ns);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now_ns = self.clock.now_ns();
+            for change in intake.links.try_iter() {
+                self.handle_link(change, now_ns);
+            }
+            self.neighbours.handle_timer(now_ns);
+            if now_ns >= self.gateways_at_ns {
+                self.look_at_gateways(now_ns);
+            }
+            self.work_off(now_ns);
+            for question in intake.questions.try_iter() {
+                question(&self);
+            }
+        }
+    }
+
+    /// Neighbours, for a person.
+    pub fn neighbours(&self) -> impl Iterator<Item = NeighbourView> + '_ {
+        self.neighbours.view()
+    }
+
+    /// The port's own addresses and the like.
+    pub fn identity(&self, port: u16) -> Option<&PortIdentity> {
+        self.neighbours.port(port)
+    }
+
+    /// The router's neighbours, errors and mirrors in numbers.
+    pub fn numbers(&self) -> HostNumbers {
+        let (waiting, _) = self.neighbours.waiting();
+        HostNumbers {
+            neighbours: *self.neighbours.counters(),
+            icmp: *self.icmp.counters(),
+            waiting: waiting as u64,
+            injections_refused: self.injector.refused(),
+            mirrors: self
+                .mirrors
+                .view()
+                .map(|(port, name, refused)| (port, name.to_owned(), refused))
+                .collect(),
+        }
+    }
+
+    fn handle(&mut self, punt: Punt, now_ns: u64) {
+        match punt.reason {
+            DropReason::NotIp => self.handle_link_layer(&punt, now_ns),
+            DropReason::Local | DropReason::NotUnicast | DropReason::LinkLocal => {
+                self.handle_own(&punt, now_ns);
+            }
+            DropReason::NatNoMapping if self.is_own(&punt) => self.handle_own(&punt, now_ns),
+            DropReason::MartianSource if self.hears_neighbour(&punt, now_ns) => {}
+            DropReason::MtuExceeded => self.cut(punt, now_ns),
+            DropReason::NeighbourUnresolved => self.resolve(punt, now_ns),
+            DropReason::AclDenied if !punt.flags.has(PacketFlags::REJECT) => {}
+            reason => {
+                // Nothing is said where the sender is not who it says, or is not to know.
+                if let Some(error) = IcmpError::for_drop(reason, 0) {
+                    self.say(&punt, error, now_ns);
+                }
+            }
+        }
+    }
+
+    /// ARP; other protocols are for the mirror.
+    fn handle_link_layer(&mut self, punt: &Punt, now_ns: u64) {
+        if kind_of(punt) == Kind::Arp {
+            // Counted by the table where it is not taken.
+            let _ = self.neighbours.handle_arp(punt.port_in, &punt.frame, now_ns);
+            if frames::is_arp_reply(&punt.frame) {
+                self.mirrors.deliver(punt.port_in, &punt.frame);
+            }
+        } else {
+            self.mirrors.deliver(punt.port_in, &punt.frame);
+        }
+    }
+
+    /// Whether it was a message of Neighbour Discovery, which the table has taken or refused then.
+    fn hears_neighbour(&mut self, punt: &Punt, now_ns: u64) -> bool {
+        match kind_of(punt) {
+            Kind::NeighbourDiscovery { is_answer } => {
+                let _ = self.neighbours.handle_nd(punt.port_in, &punt.frame, now_ns);
+                if is_answer {
+                    self.mirrors.deliver(punt.port_in, &punt.frame);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A packet for the router itself.
+    fn handle_own(&mut self, punt: &Punt, now_ns: u64) {
+        if self.hears_neighbour(punt, now_ns) || self.mirrors.deliver(punt.port_in, &punt.frame) {
+            return;
+        }
+        if !self.is_own(punt) {
+            return;
+        }
+        if let Some(answer) = self.icmp.answer(punt.ip_packet(), punt.came_to_one(), now_ns) {
+            self.injector.inject(punt.port_in, answer);
+        }
+    }
+
+    fn is_own(&self, punt: &Punt) -> bool {
+        IpPacket::parse(punt.ip_packet())
+            .is_some_and(|packet| self.identities.iter().any(|identity| identity.owns(packet.destination)))
+    }
+
+    /// Tells a packet's sender what became of it.
+    fn say(&mut self, punt: &Punt, what: IcmpError, now_ns: u64) {
+        let packet = punt.ip_packet();
+        let Some(from) = self.source_towards(punt) else { return };
+        let translated = punt.flags.has(PacketFlags::TRANSLATED);
+        let port_in = self.outside.filter(|_| translated).unwrap_or(punt.port_in);
+        // Why none is written is counted there.
+        if let Ok(error) = self.icmp.error(what, packet, from, punt.came_to_one(), now_ns) {
+            self.injector.inject(port_in, error);
+        }
+    }
+
+    /// The router's address on the port that a packet came by, which traceroute shows.
+    fn source_towards(&self, punt: &Punt) -> Option<IpAddr> {
+        let sender = IpPacket::parse(punt.ip_packet())?.source;
+        let of = |port: u16| self.neighbours.port(port).and_then(|identity| identity.source_for(sender));
+        let usable = |address: &IpAddr| match address {
+            IpAddr::V6(address) => !address.is_unicast_link_local(),
+            IpAddr::V4(_) => true,
+        };
+        let any = || (0..self.identities.len() as u16).filter_map(of).find(usable);
+        of(punt.port_in).filter(usable).or_else(any)
+    }
+
+    /// A packet that the next link does not take whole.
+    fn cut(&mut self, punt: Punt, now_ns: u64) {
+        let Some((port, next_hop)) = self.next_of(&punt) else { return };
+        let Some(link) = self.link(port) else { return };
+        let mtu = IcmpError::PacketTooBig { mtu_bytes: link.mtu };
+        if punt.flags.has(PacketFlags::IPV6) {
+            return self.say(&punt, mtu, now_ns);
+        }
+        match fragment(punt.ip_packet(), link.mtu as usize) {
+            Ok(pieces) => {
+                let Some(mac) = self.neighbours.lookup(port, next_hop).or(link.default_mac) else { return };
+                for piece in pieces {
+                    self.transmit(port, link, mac, punt.class, &piece, now_ns);
+                }
+            }
+            Err(FragmentationError::DontFragment) => self.say(&punt, mtu, now_ns),
+            Err(FragmentationError::Malformed | FragmentationError::MtuTooSmall { .. }) => {
+                self.counters.add_dropped(DropReason::MtuExceeded, 1);
+            }
+        }
+    }
+
+    /// A packet whose next hop is not known.
+    fn resolve(&mut self, punt: Punt, now_ns: u64) {
+        if IpPacket::parse(punt.ip_packet()).is_none_or(|packet| packet.hop_limit <= 1) {
+            return self.say(&punt, IcmpError::TimeExceeded, now_ns);
+        }
+        match self.next_of(&punt) {
+            Some((port, address)) => self.neighbours.resolve(port, address, Waiting(punt), now_ns),
+            None => self.counters.add_dropped(DropReason::NeighbourUnresolved, 1),
+        }
+    }
+
+    fn next_of(&self, punt: &Punt) -> Option<(u16, IpAddr)> {
+        let to = IpPacket::parse(punt.ip_packet())?.destination;
+        let mut next = None;
+        self.tables.with(&mut |tables| next = tables.next_of(punt.next_hop, punt.flow_hash, to));
+        next
+    }
+
+    fn link(&self, port: u16) -> Option<PortLink> {
+        let mut link = None;
+        self.tables.with(&mut |tables| link = tables.port(port));
+        link
+    }
+
+    /// Does what the table of neighbours wants.
+    fn work_off(&mut self, now_ns: u64) {
+        while let Some(output) = self.neighbours.poll_output() {
+            match output {
+                NeighbourOutput::Send { port, frame } => self.send(port, self.class, &frame, now_ns),
+                NeighbourOutput::Resolved { port, address, mac }
+                | NeighbourOutput::Changed { port, address, mac } => {
+                    self.tables.with(&mut |tables| {
+                        tables.resolved(port, address, mac);
+                    });
+                }
+                NeighbourOutput::Lost { port, address } => {
+                    self.tables.with(&mut |tables| tables.lost(port, address));
+                }
+                NeighbourOutput::Forward { port, mac, packet: Waiting(punt), .. } => {
+                    self.forward(port, mac, punt, now_ns);
+                }
+                NeighbourOutput::Unreachable { packet: Waiting(punt), why, .. } => {
+                    if why.is_worth_an_error() {
+                        self.say(&punt, IcmpError::HostUnreachable, now_ns);
+                    }
+                    self.counters.add_dropped(DropReason::NeighbourUnresolved, 1);
+                }
+            }
+        }
+    }
+
+    /// Sends a packet that waited for its neighbour.
+    fn forward(&mut self, port: u16, mac: [u8; 6], punt: Punt, now_ns: u64) {
+        let Some(link) = self.link(port) else { return };
+        if punt.ip_packet().len() > link.mtu as usize {
+            return self.cut(punt, now_ns);
+        }
+        self.transmit(port, link, mac, punt.class, punt.ip_packet(), now_ns);
+    }
+
+    /// Sends an IP packet one hop on.
+    fn transmit(&self, port: u16, link: PortLink, mac: [u8; 6], class: u8, packet: &[u8], now_ns: u64) {
+        let mut frame = Vec::with_capacity(14 + packet.len());
+        frame.extend_from_slice(&mac);
+        frame.extend_from_slice(&link.mac);
+        frame.extend_from_slice(if packet.first().is_some_and(|byte| byte >> 4 == 6) {
+            &[0x86, 0xdd]
+        } else {
+            &[0x08, 0x00]
+        });
+        frame.extend_from_slice(packet);
+        // Looked at before it was kept or cut; nothing with its last hop comes here.
+        if !count_down(&mut frame[14..]) {
+            return self.counters.add_dropped(DropReason::TtlExpired, 1);
+        }
+        self.send(port, class, &frame, now_ns);
+    }
+
+    fn send(&self, port: u16, class: u8, frame: &[u8], now_ns: u64) {
+        let Some(outbox) = self.outboxes.get(usize::from(port)) else { return };
+        let mut open = outbox.open();
+        open.send(class, frame, now_ns);
+        open.close(now_ns, &self.server);
+    }
+
+    /// Gateways are wanted: they are resolved and kept.
+    fn look_at_gateways(&mut self, now_ns: u64) {
+        self.gateways_at_ns = now_ns + GATEWAYS_EVERY_NS;
+        let mut gateways = Vec::new();
+        self.tables.with(&mut |tables| gateways = tables.gateways());
+        for (port, address) in &self.wanted {
+            if !gateways.contains(&(*port, *address)) {
+                self.neighbours.unwant(*port, *address);
+            }
+        }
+        for (port, address) in &gateways {
+            self.neighbours.want(*port, *address, now_ns);
+        }
+        self.wanted = gateways;
+    }
+
+    /// A port came up, went down, or has another address or MTU.
+    fn handle_link(&mut self, change: LinkChange, now_ns: u64) {
+        let LinkChange { port, is_up, mac, mtu } = change;
+        let Some(identity) = self.identities.get_mut(usize::from(port)) else { return };
+        identity.mac = mac;
+        identity.mtu_bytes = mtu;
+        let identity = identity.clone();
+        self.neighbours.set_port(port, is_up.then_some(identity), now_ns);
+        self.mirrors.follow(port, is_up, mac, mtu);
+        self.tables.with(&mut |tables| {
+            if let Some(before) = tables.port(port) {
+                tables.set_port(port, PortLink { mac, mtu, is_up, ..before });
+            }
+        });
+        self.gateways_at_ns = now_ns;
+    }
+}

@@ -1,0 +1,111 @@
+//! Packets that the router itself has to send to somewhere: they go in like those of a port and are routed, translated
+//! and resolved like any other.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use thalweg_base::{ChunkBuilder, LinkType};
+use thalweg_ports::live::{PortRx, RxCounters};
+
+/// Packets that wait to be put in at most.
+const WAITING_MAX: usize = 1024;
+
+/// An IP packet and the port it is to have come in by.
+struct Injected {
+    port_in: u16,
+    packet: Vec<u8>,
+}
+
+/// Puts packets in.
+pub(crate) struct Injector {
+    queue: Sender<Injected>,
+    bell: UnixStream,
+    refused: u64,
+}
+
+/// Where they come out: a port to whoever cuts chunks.
+pub(crate) struct InjectedRx {
+    queue: Receiver<Injected>,
+    bell: UnixStream,
+    counters: RxCounters,
+}
+
+/// Both ends.
+pub(crate) fn injection() -> io::Result<(Injector, InjectedRx)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    theirs.set_nonblocking(true)?;
+    let (send, receive) = bounded(WAITING_MAX);
+    Ok((
+        Injector { queue: send, bell: ours, refused: 0 },
+        InjectedRx { queue: receive, bell: theirs, counters: RxCounters::default() },
+    ))
+}
+
+impl Injector {
+    /// Puts an IP packet in as if it had come by the port. `false` if too many wait.
+    pub(crate) fn inject(&mut self, port_in: u16, packet: Vec<u8>) -> bool {
+        let taken = match self.queue.try_send(Injected { port_in, packet }) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        };
+        self.refused += u64::from(!taken);
+        // A bell that is full has rung.
+        let _ = self.bell.write(&[0]);
+        taken
+    }
+
+    /// Packets that found no room.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+impl InjectedRx {
+    fn take(&mut self, limit: usize, now_ns: u64, into: &mut ChunkBuilder) -> usize {
+        let mut count = 0;
+        while count < limit {
+            let Ok(Injected { port_in, packet }) = self.queue.try_recv() else { break };
+            let offset = into.next_frame_offset();
+            let Some(room) = into.buffer_mut().get_mut(offset..offset + packet.len()) else {
+                self.counters.refused += 1;
+                continue;
+            };
+            room.copy_from_slice(&packet);
+            into.push(offset, packet.len(), packet.len() as u32, now_ns, LinkType::RawIp, port_in, 0);
+            self.counters.frames += 1;
+            self.counters.octets += packet.len() as u64;
+            count += 1;
+        }
+        count
+    }
+}
+
+impl PortRx for InjectedRx {
+    fn receive(
+        &mut self,
+        _port: u16,
+        now_ns: u64,
+        limit: usize,
+        into: &mut ChunkBuilder,
+    ) -> io::Result<usize> {
+        let mut count = self.take(limit, now_ns, into);
+        if count < limit {
+            // Rung for what was taken, or for what came after: look once more when it is silent.
+            let mut octets = [0; 64];
+            while matches!(self.bell.read(&mut octets), Ok(1..)) {}
+            count += self.take(limit - count, now_ns, into);
+        }
+        Ok(count)
+    }
+
+    fn fd(&self) -> RawFd {
+        self.bell.as_raw_fd()
+    }
+
+    fn counters(&mut self) -> RxCounters {
+        self.counters
+    }
+}

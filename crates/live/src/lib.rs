@@ -1,0 +1,39 @@
+//! A router on live interfaces: where ports, stages, models and the router as a host meet.
+//!
+//! ```text
+//!          rx halves                                                       outboxes: queue, tx half
+//! NICs ──────────────> feed ──Chunk──> model runs the plan ──> sink ──────────────────────────> NICs
+//!                       ^                                       │ Punt                    ^
+//!                       │ injected                              v                         │
+//!                       └──────────────────────────────────── host ──────────────────────┤
+//!                                                               │  ^ tables, neighbours   │
+//!                                                               v                         │
+//!                                                            mirrors <── the system ──────┘
+//! ```
+//!
+//! | thread | does |
+//! |---|---|
+//! | `packets` and the model's workers | receive, all stages, sink |
+//! | `egress` | serves queues by the clock |
+//! | `host` | neighbours, ICMP, what is for the router; writes the forwarding tables |
+//! | `mirror` | what the system sends by mirrors |
+//! | `links` | hears of interfaces that change |
+//!
+//! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
+//! dropped by name.
+
+mod counters;
+mod feed;
+mod host;
+mod inject;
+mod links;
+mod mirror;
+mod open;
+mod outbox;
+mod router;
+mod sink;
+
+pub use counters::{Counters, PortCounters, Traffic};
+pub use host::{Host, HostNumbers, Tables};
+pub use open::{OpenError, open_port};
+pub use router::{LiveOptions, LiveRouter, PortStatus};

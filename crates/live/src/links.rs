@@ -1,0 +1,126 @@
+//! Hears of interfaces that change: a thread of its own.
+//!
+//! The kernel says what becomes of its interfaces; whatever it says, the ports' interfaces are read again and what is
+//! different is passed on. They are read now and then in any case, for news that got lost. A link that went down and came
+//! back between two looks is passed on as both: whoever is at its other end may be somebody else now.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
+use thalweg_ports::live::link::{LinkFacts, Links};
+
+use crate::host::LinkChange;
+
+/// How often the kernel's news are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How often interfaces are read without any.
+const READ_EVERY: Duration = Duration::from_secs(2);
+
+/// A port whose interface is watched.
+pub(crate) struct Watched {
+    /// The port.
+    pub(crate) port: u16,
+    /// Its interface.
+    pub(crate) interface: String,
+    /// Its MAC address where it is not the interface's own.
+    pub(crate) mac: Option<[u8; 6]>,
+    /// The largest IP packet that the configuration allows.
+    pub(crate) mtu: u32,
+}
+
+/// See the module.
+pub(crate) struct LinkWatcher {
+    monitor: Monitor,
+    links: Links,
+    watched: Vec<(Watched, Option<LinkChange>)>,
+    changes: Sender<LinkChange>,
+}
+
+impl LinkWatcher {
+    /// Watches these ports.
+    pub(crate) fn new(watched: Vec<Watched>, changes: Sender<LinkChange>) -> Result<Self, KernelError> {
+        let watch = Watch { links: true, addresses: false, neighbors: false, routes: false };
+        let monitor = Monitor::open(watch)?;
+        let links = Links::open().map_err(|source| KernelError::Open { source })?;
+        Ok(Self { monitor, links, watched: watched.into_iter().map(|each| (each, None)).collect(), changes })
+    }
+
+    /// Works until `stop` is set.
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
+        let mut read_at = Instant::now();
+        while !stop.load(Ordering::Acquire) {
+            let mut down = Vec::new();
+            let heard = self.hears_something(&mut down);
+            self.pass_on_flaps(&down);
+            if heard || Instant::now() >= read_at {
+                self.read();
+                read_at = Instant::now() + READ_EVERY;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Whether there were news; which interfaces were down according to them.
+    fn hears_something(&mut self, down: &mut Vec<Box<str>>) -> bool {
+        let mut any = false;
+        loop {
+            match self.monitor.poll_event() {
+                Ok(Some(event)) => {
+                    any = true;
+                    if let KernelEvent::Link(link) = event
+                        && !link.is_up
+                    {
+                        down.push(link.name);
+                    }
+                }
+                Ok(None) => return any,
+                // News were lost: what is the case is read.
+                Err(_) => return true,
+            }
+        }
+    }
+
+    fn pass_on_flaps(&mut self, down: &[Box<str>]) {
+        for (watched, known) in &mut self.watched {
+            let was_down = down.iter().any(|name| **name == *watched.interface);
+            if let (true, Some(known)) = (was_down, known)
+                && known.is_up
+            {
+                known.is_up = false;
+                tracing::info!(interface = watched.interface, up = false, "link");
+                // A host thread that is gone needs no news.
+                let _ = self.changes.send(*known);
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        for (watched, known) in &mut self.watched {
+            let facts = self.links.read(&watched.interface).ok();
+            let change = change_of(watched, facts.as_ref(), *known);
+            if *known == Some(change) {
+                continue;
+            }
+            if known.is_some_and(|known| known.is_up != change.is_up) {
+                tracing::info!(interface = watched.interface, up = change.is_up, "link");
+            }
+            // A host thread that is gone needs no news.
+            let _ = self.changes.send(change);
+            *known = Some(change);
+        }
+    }
+}
+
+fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkChange>) -> LinkChange {
+    let before = known.map(|known| (known.mac, known.mtu));
+    let (mac, mtu) = facts.map(|facts| (facts.mac, facts.mtu)).or(before).unwrap_or_default();
+    LinkChange {
+        port: watched.port,
+        is_up: facts.is_some_and(|facts| facts.is_up && facts.has_carrier),
+        mac: watched.mac.unwrap_or(mac),
+        mtu: mtu.min(watched.mtu),
+    }
+}

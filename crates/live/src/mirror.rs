@@ -1,0 +1,154 @@
+//! Mirrors: interfaces of the system that stand for ports, so that ping, ssh or another daemon work as if the port were
+//! the system's own.
+//!
+//! A mirror is a TAP interface with its port's address, MAC address, MTU and link state. What comes to the router itself
+//! by the port, and is no question for an address of the router, goes to the mirror; what the system sends by the mirror
+//! leaves by the port as it is. Questions for the router's own addresses (ARP, Neighbour Solicitation) the router answers
+//! itself, so the system need not be asked for each; answers go to both.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use thalweg_node::config::PortConfig;
+use thalweg_ports::kernel::add_address;
+use thalweg_ports::live::tap::{self, TapControl, TapOptions};
+use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, SourceOptions, SourceWaker};
+
+use crate::counters::Counters;
+use crate::outbox::{Outbox, Server};
+
+/// How long the thread waits for frames before it looks whether it is still wanted.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// Frames that a mirror is tried with when its queue is full.
+const CHUNK_PACKETS: usize = 64;
+
+struct Mirror {
+    port: u16,
+    tx: Box<dyn PortTx>,
+    control: TapControl,
+    /// Frames that the system did not take.
+    refused: u64,
+}
+
+/// All mirrors, as the host thread has them.
+#[derive(Default)]
+pub(crate) struct Mirrors {
+    mirrors: Vec<Mirror>,
+}
+
+/// The halves that the system's frames come from, for [`forward`].
+pub(crate) type MirrorHalves = Vec<(u16, Box<dyn PortRx>)>;
+
+impl Mirrors {
+    /// Makes the mirrors that the configuration asks for.
+    pub(crate) fn open(
+        ports: &[(u16, &PortConfig, [u8; 6], u32)],
+    ) -> Result<(Self, MirrorHalves), LiveError> {
+        let mut mirrors = Self::default();
+        let mut halves = MirrorHalves::new();
+        for (port, config, mac, mtu) in ports {
+            let Some(name) = config.interface.as_ref().and_then(|interface| interface.mirror.clone()) else {
+                continue;
+            };
+            let (opened, control) =
+                tap::open(&TapOptions { name: name.clone(), mac: Some(*mac), mtu: *mtu, persist: false })?;
+            for net in &config.addresses {
+                if let Err(error) = add_address(opened.facts.index, net.addr(), net.prefix_len()) {
+                    tracing::warn!(mirror = name, address = %net, "cannot set the address: {error}");
+                }
+            }
+            tracing::info!(port = config.name, mirror = name, "the system has a mirror of the port");
+            halves.extend(opened.rx.into_iter().map(|rx| (*port, rx)));
+            mirrors.mirrors.push(Mirror { port: *port, tx: opened.tx, control, refused: 0 });
+        }
+        Ok((mirrors, halves))
+    }
+
+    /// Gives the port's mirror a frame; whether there is one.
+    pub(crate) fn deliver(&mut self, port: u16, frame: &[u8]) -> bool {
+        let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else { return false };
+        if mirror.tx.push(frame).is_err() || mirror.tx.flush().is_err() {
+            mirror.refused += 1;
+        }
+        true
+    }
+
+    /// Makes a mirror like its port.
+    pub(crate) fn follow(&mut self, port: u16, is_up: bool, mac: [u8; 6], mtu: u32) {
+        let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
+        let control = &mirror.control;
+        for result in [control.set_mac(mac), control.set_mtu(mtu), control.set_carrier(is_up)] {
+            if let Err(error) = result {
+                tracing::warn!(mirror = control.name(), "does not follow its port: {error}");
+            }
+        }
+    }
+
+    /// Each mirror's port, name and frames that the system did not take.
+    pub(crate) fn view(&self) -> impl Iterator<Item = (u16, &str, u64)> {
+        self.mirrors.iter().map(|mirror| (mirror.port, mirror.control.name(), mirror.refused))
+    }
+}
+
+/// Sends what the system sends by mirrors: the body of a thread.
+pub(crate) struct Forwarder {
+    source: LiveSource,
+    outboxes: Arc<[Outbox]>,
+    server: Arc<Server>,
+    counters: Arc<Counters>,
+    class: u8,
+}
+
+impl Forwarder {
+    /// Of these mirrors.
+    pub(crate) fn new(
+        halves: MirrorHalves,
+        clock: LiveClock,
+        outboxes: Arc<[Outbox]>,
+        server: Arc<Server>,
+        counters: Arc<Counters>,
+        class: u8,
+    ) -> io::Result<Self> {
+        let options = SourceOptions { chunk_packets: CHUNK_PACKETS, ..SourceOptions::default() };
+        Ok(Self { source: LiveSource::new(halves, options, clock)?, outboxes, server, counters, class })
+    }
+
+    /// What ends a wait.
+    pub(crate) fn waker(&self) -> SourceWaker {
+        self.source.waker()
+    }
+
+    /// Works until `stop` is set.
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            match self.source.next_chunk(WAIT) {
+                Ok(Some(chunk)) => {
+                    let now_ns = self.source.clock().now_ns();
+                    for (i, packet) in chunk.packets().iter().enumerate() {
+                        let Some(outbox) = self.outboxes.get(usize::from(packet.port_in)) else { continue };
+                        let frame = chunk.frame(i);
+                        let own = self.counters.port(thalweg_base::NO_PORT);
+                        own.received.add(1, frame.len() as u64);
+                        let mut open = outbox.open();
+                        open.send(self.class, frame, now_ns);
+                        open.close(now_ns, &self.server);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!("mirrors: {error}");
+                    std::thread::sleep(WAIT);
+                }
+            }
+            while let Some(change) = self.source.poll_change() {
+                match change.failed {
+                    Some(error) => tracing::warn!(port = change.port, "mirror: {error}"),
+                    None => tracing::info!(port = change.port, "mirror: is back"),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The way out: a queue where the port is shaped or has classes, and the driver's sending half.
+//!
+//! Three threads send by a port: the one that finishes chunks, the one that serves queues by the clock, and the host
+//! thread. They take the port's lock for as long as handing over frames takes. A port without a queue hands every frame
+//! to its driver at once; a port with one puts it in, and takes out what may go.
+//!
+//! A driver that is full is asked to send what it has and then tried again, [`TRIES`] times. A frame that still finds
+//! no room is dropped as `transmit-failed` where there is no queue; where there is one, it is kept and the rest of the
+//! queue waits behind it. Nobody waits for a driver.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thalweg_base::DropReason;
+use thalweg_dataplane::egress::{EgressQueue, Next, mark_frame_ce};
+use thalweg_ports::live::{NotTaken, PortTx, TxCounters};
+
+use crate::counters::Counters;
+
+/// How often a driver that is full is tried.
+const TRIES: usize = 64;
+
+/// How long a queue waits for a driver that is full.
+const FULL_WAIT_NS: u64 = 100_000;
+
+/// Frames taken out of a queue before others may have the port.
+const BURST: usize = 64;
+
+/// Buffers kept for frames that wait in queues.
+const SPARE_MAX: usize = 1024;
+
+/// A frame that waits.
+type Frame = Vec<u8>;
+
+/// A port's way out.
+pub(crate) struct Outbox {
+    port: u16,
+    counters: Arc<Counters>,
+    state: Mutex<State>,
+}
+
+struct State {
+    tx: Box<dyn PortTx>,
+    queue: Option<EgressQueue<Frame>>,
+    /// Taken out of the queue, and not taken by the driver yet.
+    held: Option<Frame>,
+    spare: Vec<Frame>,
+    is_down: bool,
+}
+
+/// What a look at a queue showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// There is nothing.
+    Empty,
+    /// More may go now.
+    More,
+    /// Nothing may go before this time.
+    Until(u64),
+}
+
+impl Outbox {
+    /// A port's way out, with a queue or without.
+    pub(crate) fn new(
+        port: u16,
+        tx: Box<dyn PortTx>,
+        queue: Option<EgressQueue<Vec<u8>>>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let state = State { tx, queue, held: None, spare: Vec::new(), is_down: false };
+        Self { port, counters, state: Mutex::new(state) }
+    }
+
+    /// Takes the port for a while.
+    pub(crate) fn open(&self) -> Opened<'_> {
+        Opened { outbox: self, state: self.lock(), wakes: false }
+    }
+
+    /// Hands the driver what may go; what is left.
+    pub(crate) fn serve(&self, now_ns: u64) -> Rest {
+        let mut state = self.lock();
+        let rest = self.take_out(&mut state, now_ns);
+        self.flush(&mut state);
+        rest
+    }
+
+    /// Frames that wait in the queue.
+    pub(crate) fn queued(&self) -> u64 {
+        let state = self.lock();
+        state.queue.as_ref().map_or(0, |queue| queue.waiting()) + u64::from(state.held.is_some())
+    }
+
+    /// Does something with the queue, if there is one.
+    pub(crate) fn with_queue<T>(&self, act: impl FnOnce(&mut EgressQueue<Vec<u8>>) -> T) -> Option<T> {
+        self.lock().queue.as_mut().map(act)
+    }
+
+    /// What the driver has counted.
+    pub(crate) fn driver(&self) -> TxCounters {
+        self.lock().tx.counters()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_out(&self, state: &mut State, now_ns: u64) -> Rest {
+        let State { tx, queue: Some(queue), held, spare, .. } = state else { return Rest::Empty };
+        if let Some(frame) = held.take() {
+            match self.offer(&mut **tx, &frame) {
+                Offer::Full => {
+                    *held = Some(frame);
+                    return Rest::Until(now_ns + FULL_WAIT_NS);
+                }
+                Offer::Taken | Offer::Refused => keep(spare, frame),
+            }
+        }
+        for _ in 0..BURST {
+            let mut mark = |frame: &mut Frame| mark_frame_ce(frame);
+            let mut dropped = |frame: Frame, _class, reason| {
+                self.counters.add_dropped(reason, 1);
+                keep(spare, frame);
+            };
+            match queue.dequeue(now_ns, &mut mark, &mut dropped) {
+                Next::Empty => return Rest::Empty,
+                Next::Wait { until_ns } => return Rest::Until(until_ns),
+                Next::Packet { item, .. } => match self.offer(&mut **tx, &item) {
+                    Offer::Full => {
+                        *held = Some(item);
+                        return Rest::Until(now_ns + FULL_WAIT_NS);
+                    }
+                    Offer::Taken | Offer::Refused => keep(spare, item),
+                },
+            }
+        }
+        Rest::More
+    }
+
+    /// Gives the driver a frame, or drops it.
+    fn hand_over(&self, tx: &mut dyn PortTx, frame: &[u8]) {
+        if self.offer(tx, frame) == Offer::Full {
+            self.counters.add_dropped(DropReason::TransmitFailed, 1);
+        }
+    }
+
+    /// Offers the driver a frame. One that will never be taken is dropped.
+    fn offer(&self, tx: &mut dyn PortTx, frame: &[u8]) -> Offer {
+        for _ in 0..TRIES {
+            match tx.push(frame) {
+                Ok(()) => {
+                    self.counters.port(self.port).sent.add(1, frame.len() as u64);
+                    return Offer::Taken;
+                }
+                Err(NotTaken::Full) => {
+                    // Whether it worked shows when the frame is tried again.
+                    let _ = tx.flush();
+                }
+                Err(NotTaken::TooLong | NotTaken::Down) => {
+                    self.counters.add_dropped(DropReason::TransmitFailed, 1);
+                    return Offer::Refused;
+                }
+            }
+        }
+        Offer::Full
+    }
+
+    fn flush(&self, state: &mut State) {
+        let result = state.tx.flush();
+        if result.is_err() != state.is_down {
+            state.is_down = result.is_err();
+            match result {
+                Ok(()) => tracing::info!(port = self.port, "sends again"),
+                Err(error) => tracing::warn!(port = self.port, "cannot send: {error}"),
+            }
+        }
+    }
+}
+
+/// What became of a frame that a driver was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offer {
+    Taken,
+    Refused,
+    Full,
+}
+
+/// A port that somebody sends by.
+pub(crate) struct Opened<'o> {
+    outbox: &'o Outbox,
+    state: MutexGuard<'o, State>,
+    wakes: bool,
+}
+
+impl Opened<'_> {
+    /// Sends an Ethernet frame, or puts it into the queue of its class, or drops and counts it.
+    pub(crate) fn send(&mut self, class: u8, frame: &[u8], now_ns: u64) {
+        let State { tx, queue, spare, .. } = &mut *self.state;
+        let Some(queue) = queue else { return self.outbox.hand_over(&mut **tx, frame) };
+        let mut waiting = spare.pop().unwrap_or_default();
+        waiting.clear();
+        waiting.extend_from_slice(frame);
+        match queue.enqueue(class, waiting, frame.len() as u32, now_ns) {
+            Ok(()) => self.wakes = true,
+            Err((frame, reason)) => {
+                self.outbox.counters.add_dropped(reason, 1);
+                keep(spare, frame);
+            }
+        }
+    }
+
+    /// Makes the driver send. What is left is for the server of queues.
+    pub(crate) fn close(self, now_ns: u64, server: &Server) {
+        if self.finish(now_ns) != Rest::Empty {
+            server.ring();
+        }
+    }
+
+    /// Makes the driver send. Whether the queue has to be served later, and when.
+    fn finish(mut self, now_ns: u64) -> Rest {
+        let rest = match self.wakes {
+            true => self.outbox.take_out(&mut self.state, now_ns),
+            false => Rest::Empty,
+        };
+        self.outbox.flush(&mut self.state);
+        rest
+    }
+}
+
+fn keep(spare: &mut Vec<Frame>, frame: Frame) {
+    if spare.len() < SPARE_MAX {
+        spare.push(frame);
+    }
+}
+
+/// Serves queues by the clock: a thread of its own.
+pub(crate) struct Server {
+    bell: Mutex<bool>,
+    rung: std::sync::Condvar,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { bell: Mutex::new(false), rung: std::sync::Condvar::new() }
+    }
+}
+
+impl Server {
+    /// Something may have to be sent earlier than was thought.
+    pub(crate) fn ring(&self) {
+        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.rung.notify_one();
+    }
+
+    /// Serves until `stop` says so.
+    pub(crate) fn run(&self, outboxes: &[Outbox], now_ns: impl Fn() -> u64, stop: impl Fn() -> bool) {
+        while !stop() {
+            let now = now_ns();
+            let mut until: Option<u64> = None;
+            for outbox in outboxes {
+                match outbox.serve(now) {
+                    Rest::Empty => {}
+                    Rest::More => until = Some(now),
+                    Rest::Until(at) => until = Some(until.map_or(at, |until| until.min(at))),
+                }
+            }
+            let wait = until.map_or(IDLE, |at| Duration::from_nanos(at.saturating_sub(now)).min(IDLE));
+            self.sleep(wait);
+        }
+    }
+
+    fn sleep(&self, wait: Duration) {
+        let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*bell && !wait.is_zero() {
+            bell = self.rung.wait_timeout(bell, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *bell = false;
+    }
+}
+
+/// How long the server sleeps where nothing waits.
+const IDLE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+use super::*;
+
+use std::io;
+use std::sync::Mutex as StdMutex;
+
+use thalweg_dataplane::egress::{EgressClass, EgressConfig, EgressService};
+use thalweg_ports::live::TxCounters;
+
+/// A driver with so much room, and what it took.
+#[derive(Clone, Default)]
+struct Driver(Arc<StdMutex<Taken>>);
+
+#[derive(Default)]
+struct Taken {
+    room: usize,
+    is_down: bool,
+    frames: Vec<Vec<u8>>,
+}
+
+impl Driver {
+    fn with<T>(&self, act: impl FnOnce(&mut Taken) -> T) -> T {
+        act(&mut self.0.lock().expect("no test panics with it"))
+    }
+}
+
+impl PortTx for Driver {
+    fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
+        self.with(|taken| {
+            if taken.is_down {
+                return Err(NotTaken::Down);
+            }
+            if frame.len() > 1514 {
+                return Err(NotTaken::TooLong);
+            }
+            if taken.room == 0 {
+                return Err(NotTaken::Full);
+            }
+            taken.room -= 1;
+            taken.frames.push(frame.to_vec());
+            Ok(())
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.with(|taken| if taken.is_down { Err(io::Error::other("down")) } else { Ok(()) })
+    }
+
+    fn counters(&mut self) -> TxCounters {
+        TxCounters::default()
+    }
+}
+
+fn config(rate_bps: Option<u64>) -> EgressConfig {
+    let class = EgressClass {
+        name: "default".to_owned(),
+        service: EgressService::Weighted { weight: 1 },
+        rate_bps: None,
+        burst_bytes: 3000,
+        limit_packets: 8,
+        limit_bytes: 1 << 20,
+        aqm: None,
+    };
+    EgressConfig {
+        rate_bps,
+        burst_bytes: 3000,
+        overhead_bytes: 0,
+        strict_share_percent: 90,
+        default_class: 0,
+        classes: vec![class],
+    }
+}
+
+fn outbox(driver: &Driver, queue: Option<EgressConfig>) -> (Outbox, Arc<Counters>) {
+    let counters = Arc::new(Counters::new(1));
+    let outbox = Outbox::new(0, Box::new(driver.clone()), queue.map(EgressQueue::new), counters.clone());
+    (outbox, counters)
+}
+
+fn send(outbox: &Outbox, frames: &[Vec<u8>], now_ns: u64) -> Rest {
+    let mut open = outbox.open();
+    frames.iter().for_each(|frame| open.send(0, frame, now_ns));
+    open.finish(now_ns)
+}
+
+fn frames(count: u8, octets: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| vec![number; octets]).collect()
+}
+
+#[test]
+fn without_a_queue_frames_go_at_once_or_are_dropped() {
+    let driver = Driver::default();
+    driver.with(|taken| taken.room = 3);
+    let (outbox, counters) = outbox(&driver, None);
+    assert_eq!(send(&outbox, &frames(5, 100), 0), Rest::Empty);
+    assert_eq!(driver.with(|taken| taken.frames.clone()), frames(3, 100));
+    assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 2)]);
+    assert_eq!(counters.port(0).sent.get(), (3, 300));
+    driver.with(|taken| (taken.room, taken.is_down) = (9, true));
+    send(&outbox, &frames(2, 100), 1);
+    driver.with(|taken| taken.is_down = false);
+    send(&outbox, &[vec![0; 2000]], 2);
+    assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 5)]);
+    assert_eq!(outbox.queued(), 0);
+}
+
+#[test]
+fn a_queue_waits_for_a_driver_that_is_full() {
+    let driver = Driver::default();
+    driver.with(|taken| taken.room = 2);
+    let (outbox, counters) = outbox(&driver, Some(config(None)));
+    assert!(matches!(send(&outbox, &frames(6, 100), 0), Rest::Until(_)));
+    assert_eq!((driver.with(|taken| taken.frames.len()), outbox.queued()), (2, 4));
+    driver.with(|taken| taken.room = 10);
+    assert_eq!(outbox.serve(1_000_000), Rest::Empty);
+    assert_eq!(driver.with(|taken| taken.frames.clone()), frames(6, 100), "in order, none twice");
+    assert_eq!((counters.dropped(), outbox.queued()), (vec![], 0));
+}
+
+#[test]
+fn what_does_not_fit_the_queue_is_dropped_by_name() {
+    let driver = Driver::default();
+    let (outbox, counters) = outbox(&driver, Some(config(None)));
+    // One is held for the driver, eight wait.
+    send(&outbox, &frames(1, 100), 0);
+    send(&outbox, &frames(10, 100), 1);
+    let dropped: u64 = counters.dropped().iter().map(|(_, count)| count).sum();
+    assert_eq!((outbox.queued(), dropped), (9, 2));
+    assert_eq!(counters.dropped(), [(DropReason::QueueFull, 2)]);
+}
+
+#[test]
+fn a_shaped_port_sends_by_the_clock() {
+    let driver = Driver::default();
+    driver.with(|taken| taken.room = 100);
+    // 8 Mbit/s are a microsecond an octet.
+    let (outbox, _) = outbox(&driver, Some(config(Some(8_000_000))));
+    let Rest::Until(at_ns) = send(&outbox, &frames(8, 1000), 0) else { panic!("it has to wait") };
+    assert_eq!(driver.with(|taken| taken.frames.len()), 3, "the burst");
+    assert_eq!(at_ns, 1_000_000, "an octet a microsecond");
+    let mut now_ns = 0;
+    while let Rest::Until(until_ns) = outbox.serve(now_ns) {
+        assert!(until_ns > now_ns, "time goes on");
+        now_ns = until_ns;
+    }
+    assert_eq!((driver.with(|taken| taken.frames.len()), now_ns), (8, 5_000_000));
+}

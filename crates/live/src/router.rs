@@ -1,0 +1,377 @@
+//! Putting a live router together, and looking at it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use crossbeam_channel::{Sender, bounded};
+use thalweg_dataplane::egress::EgressQueue;
+use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
+use thalweg_exec::{ExecError, ModelOptions, RunReport};
+use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_node::egress::{egress_config, has_queues};
+use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_ports::live::{
+    LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
+};
+
+use crate::counters::Counters;
+use crate::feed::{Feed, Received};
+use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
+use crate::inject::{InjectedRx, injection};
+use crate::links::{LinkWatcher, Watched};
+use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
+use crate::open::{OpenError, OpenedPort, open_port};
+use crate::outbox::{Outbox, Server};
+use crate::sink::LiveSink;
+
+/// Packets for the host thread that may wait: some milliseconds of its work.
+const PUNTS_MAX: usize = 4096;
+
+/// Questions and news of ports that may wait.
+const NEWS_MAX: usize = 64;
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct LiveOptions {
+    /// The model and its workers.
+    pub model: ModelOptions,
+    /// Packets that one chunk holds at most.
+    pub chunk_packets: usize,
+    /// Against strangers that choose collisions.
+    pub seed: u64,
+}
+
+/// A port as it is now.
+#[derive(Clone, Debug)]
+pub struct PortStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// How it was opened.
+    pub facts: PortFacts,
+    /// What its driver received.
+    pub received: RxCounters,
+    /// What its driver sent.
+    pub sent: TxCounters,
+    /// Frames that wait in its queues.
+    pub queued: u64,
+}
+
+/// A router that runs. It stops when it is dropped.
+pub struct LiveRouter {
+    stop: Arc<AtomicBool>,
+    wakers: Vec<SourceWaker>,
+    server: Arc<Server>,
+    threads: Vec<JoinHandle<()>>,
+    packets: Option<JoinHandle<Result<RunReport<Scratch>, ExecError>>>,
+    counters: Arc<Counters>,
+    received: Arc<Received>,
+    outboxes: Arc<[Outbox]>,
+    names: Vec<String>,
+    facts: Vec<PortFacts>,
+    questions: Sender<Question>,
+    ended: Arc<AtomicBool>,
+}
+
+/// Ports that were opened.
+struct Opened {
+    halves: Vec<(u16, Box<dyn PortRx>)>,
+    outboxes: Arc<[Outbox]>,
+    facts: Vec<PortFacts>,
+    _taps: Vec<thalweg_ports::live::tap::TapControl>,
+}
+
+impl LiveRouter {
+    /// Opens the ports and starts. `tables` are those of the configuration; their ports are told what was found.
+    pub fn start(
+        config: &RouterConfig,
+        tables: Arc<dyn Tables>,
+        options: &LiveOptions,
+    ) -> Result<Self, OpenError> {
+        let clock = LiveClock::start();
+        let counters = Arc::new(Counters::new(config.ports.len()));
+        let server = Arc::new(Server::default());
+        let mut opened = open_all(config, &counters)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::new(AtomicBool::new(false));
+        let ports = live_ports(config, &opened.facts);
+        tell_tables(&*tables, &ports);
+        let (punts, punted) = bounded(PUNTS_MAX);
+        let (questions, asked) = bounded(NEWS_MAX);
+        let (changes, changed) = bounded(NEWS_MAX);
+        let (injector, injected) = injection().map_err(OpenError::System)?;
+        let mirrored: Vec<_> =
+            ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
+        let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
+            .map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })?;
+        let class = config.qos.default_class;
+        let host = host(
+            config,
+            Parts {
+                neighbours: NeighbourConfig { seed: options.seed, ..NeighbourConfig::default() },
+                identities: ports.iter().map(|(_, config, change)| identity(config, change)).collect(),
+                icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
+                tables: tables.clone(),
+                outboxes: opened.outboxes.clone(),
+                server: server.clone(),
+                injector,
+                mirrors,
+                outside: config.nat.as_ref().map(|nat| nat.outside),
+                counters: counters.clone(),
+                clock,
+                class,
+            },
+        );
+        let received = Arc::<Received>::default();
+        let source = live_source(&mut opened, injected, options, clock)?;
+        let mut wakers = vec![source.waker()];
+        let feed = Feed::new(source, stop.clone(), received.clone());
+        let sink = LiveSink::new(opened.outboxes.clone(), server.clone(), punts, counters.clone(), clock);
+        let plan = plan(config, &*tables, options)?;
+        let mut router = Self {
+            stop,
+            wakers: Vec::new(),
+            server,
+            threads: Vec::new(),
+            packets: None,
+            counters,
+            received,
+            outboxes: opened.outboxes.clone(),
+            names: config.ports.iter().map(|port| port.name.clone()).collect(),
+            facts: opened.facts.clone(),
+            questions,
+            ended,
+        };
+        let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
+        let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
+        router.spawn("links", move |stop| links.run(stop))?;
+        router.spawn("host", move |stop| {
+            host.run(&Intake { punts: punted, questions: asked, links: changed }, stop);
+        })?;
+        wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
+        let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
+        router.spawn("egress", move |stop| {
+            server.run(&outboxes, || clock.now_ns(), || stop.load(Ordering::Acquire));
+        })?;
+        router.wakers = wakers;
+        router.packets = Some(router.spawn_packets(plan, feed, sink, options)?);
+        Ok(router)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&AtomicBool) + Send + 'static,
+    ) -> Result<(), OpenError> {
+        let stop = self.stop.clone();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(&stop));
+        self.threads.push(thread.map_err(OpenError::System)?);
+        Ok(())
+    }
+
+    fn spawn_mirrors(
+        &mut self,
+        halves: MirrorHalves,
+        clock: LiveClock,
+        class: u8,
+    ) -> Result<Option<SourceWaker>, OpenError> {
+        if halves.is_empty() {
+            return Ok(None);
+        }
+        let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
+        let forwarder = Forwarder::new(halves, clock, outboxes, server, self.counters.clone(), class);
+        let forwarder = forwarder.map_err(OpenError::System)?;
+        let waker = forwarder.waker();
+        self.spawn("mirror", move |stop| forwarder.run(stop))?;
+        Ok(Some(waker))
+    }
+
+    fn spawn_packets(
+        &self,
+        plan: RouterPlan,
+        mut feed: Feed,
+        mut sink: LiveSink,
+        options: &LiveOptions,
+    ) -> Result<JoinHandle<Result<RunReport<Scratch>, ExecError>>, OpenError> {
+        let (model, ended) = (options.model.clone(), self.ended.clone());
+        let work = move || {
+            let result = thalweg_exec::run(&plan, &mut feed, &mut sink, &model);
+            if let Err(error) = &result {
+                tracing::error!("packets: {error}");
+            }
+            ended.store(true, Ordering::Release);
+            result
+        };
+        thread::Builder::new().name("packets".to_owned()).spawn(work).map_err(OpenError::System)
+    }
+
+    /// Whether packets are not worked on any more, though nobody has asked for it.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
+    }
+
+    /// The books.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The ports as they are now.
+    pub fn ports(&self) -> Vec<PortStatus> {
+        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
+            name: name.clone(),
+            facts: facts.clone(),
+            received: self.received.of(port),
+            sent: self.outboxes[usize::from(port)].driver(),
+            queued: self.outboxes[usize::from(port)].queued(),
+        };
+        (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
+    }
+
+    /// Does something with a port's queue, if it has one.
+    pub fn with_queue<T>(&self, port: u16, act: impl FnOnce(&mut EgressQueue<Vec<u8>>) -> T) -> Option<T> {
+        self.outboxes.get(usize::from(port))?.with_queue(act)
+    }
+
+    /// Asks the host thread; `None` if it does not answer in time.
+    pub fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Host) -> T + Send + 'static) -> Option<T> {
+        let answer = Arc::new(Mutex::new(None));
+        let (done, wait) = bounded(1);
+        let slot = answer.clone();
+        let asked = self.questions.send_timeout(
+            Box::new(move |host| {
+                *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(question(host));
+                // Whoever asked may have gone.
+                let _ = done.send(());
+            }),
+            ANSWER_WAIT,
+        );
+        asked.ok()?;
+        wait.recv_timeout(ANSWER_WAIT).ok()?;
+        answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+
+    /// Stops: no packet is received any more, those on their way are finished.
+    pub fn stop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.wakers.iter().for_each(SourceWaker::wake);
+        self.server.ring();
+        if let Some(packets) = self.packets.take()
+            && packets.join().is_err()
+        {
+            tracing::error!("the packet threads panicked");
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread panicked");
+            }
+        }
+    }
+}
+
+/// How long an answer of the host thread is waited for.
+const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+
+impl Drop for LiveRouter {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
+    let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (index, port_config) in (0u16..).zip(&config.ports) {
+        let OpenedPort { port, tap } = open_port(port_config)?;
+        tracing::info!(
+            port = port_config.name,
+            interface = port.facts.interface,
+            mode = port.facts.mode,
+            why_not_better = port.facts.why_not_better,
+            "open"
+        );
+        halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
+        let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
+        outboxes.push(Outbox::new(index, port.tx, queue, counters.clone()));
+        facts.push(port.facts);
+        taps.extend(tap);
+    }
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps })
+}
+
+/// Ports with what was found of them.
+fn live_ports<'c>(config: &'c RouterConfig, facts: &[PortFacts]) -> Vec<(u16, &'c PortConfig, LinkChange)> {
+    let port = |(index, (config, facts)): (u16, (&'c PortConfig, &PortFacts))| {
+        let own = config.interface.as_ref().is_none_or(|interface| interface.own_mac);
+        let change = LinkChange {
+            port: index,
+            is_up: true,
+            mac: if own { facts.mac } else { config.mac },
+            mtu: facts.mtu.min(config.mtu.into()),
+        };
+        (index, config, change)
+    };
+    (0u16..).zip(config.ports.iter().zip(facts)).map(port).collect()
+}
+
+fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
+    tables.with(&mut |tables| {
+        for (index, _, change) in ports {
+            if let Some(before) = tables.port(*index) {
+                let link = thalweg_node::live::PortLink { mac: change.mac, mtu: change.mtu, ..before };
+                tables.set_port(*index, link);
+            }
+        }
+    });
+}
+
+fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
+    let addresses = config.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
+    let advertise = config.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
+    PortIdentity { router_advertisements: advertise, ..PortIdentity::new(change.mac, addresses, change.mtu) }
+}
+
+fn host(config: &RouterConfig, parts: Parts) -> Host {
+    let mut host = Host::new(parts);
+    for neighbour in &config.neighbours {
+        host.set_static(neighbour.port, neighbour.address, neighbour.mac);
+    }
+    host
+}
+
+fn watched(port: u16, config: &PortConfig, change: &LinkChange) -> Watched {
+    let interface = config.interface.as_ref();
+    Watched {
+        port,
+        interface: interface.map(|interface| interface.name.clone()).unwrap_or_default(),
+        mac: interface.is_some_and(|interface| !interface.own_mac).then_some(change.mac),
+        mtu: config.mtu.into(),
+    }
+}
+
+fn live_source(
+    opened: &mut Opened,
+    injected: InjectedRx,
+    options: &LiveOptions,
+    clock: LiveClock,
+) -> Result<LiveSource, OpenError> {
+    let mut halves = std::mem::take(&mut opened.halves);
+    halves.push((thalweg_base::NO_PORT, Box::new(injected)));
+    let longest = opened.facts.iter().map(|facts| facts.mtu).max().unwrap_or(1500) as usize;
+    let source = SourceOptions {
+        chunk_packets: options.chunk_packets,
+        frame_bytes_max: longest + FRAME_OVERHEAD,
+        ..SourceOptions::default()
+    };
+    LiveSource::new(halves, source, clock).map_err(OpenError::System)
+}
+
+/// An Ethernet header and two tags.
+const FRAME_OVERHEAD: usize = 14 + 8;
+
+fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Result<RouterPlan, OpenError> {
+    let mut router = None;
+    tables.with(&mut |tables| router = Some(tables.router()));
+    let Some(router) = router else { return Err(OpenError::System(std::io::Error::other("no tables"))) };
+    let plan = RouterPlan::with_router(config, router, None).map_err(OpenError::Build)?;
+    Ok(plan.for_workers(options.model.workers))
+}

@@ -1,0 +1,9 @@
+//! A router on live interfaces: the tables that change while packets pass.
+//!
+//! Replay builds its tables once. A live router's tables change for three reasons: neighbours are resolved and lost,
+//! ports come and go, routes come from neighbours or from another configuration. All of them go through
+//! [`LiveTables`], which has one owner; the packet path reads what it publishes.
+
+mod tables;
+
+pub use tables::{LiveTables, NEIGHBOURS_MAX, PortLink};

@@ -1,0 +1,360 @@
+//! The forwarding tables of a live router.
+//!
+//! ```text
+//! number        what it stands for
+//! 0             no route
+//! 1..=targets   targets of configured routes: the router itself, a gateway or several, a network, a discard
+//! ..            a neighbour each, given out as neighbours are resolved (at most NEIGHBOURS_MAX)
+//! ..0x7fff      next hops of BGP routes, given out by the outlet
+//! ```
+//!
+//! A network that is connected leads to a *glean*: its packets leave the fast path as `neighbour-unresolved`, somebody
+//! resolves the neighbour, and from then on a host route in front of the network leads to it. What a gateway stands
+//! for is looked up by its address whenever a table of next hops is published, so a neighbour that appears, moves or
+//! goes turns every route that leads to it at once, whether it is configured or comes from BGP.
+//!
+//! A port that is down takes its neighbours out of the tables; their packets then leave as `transmit-failed`.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ipnet::IpNet;
+use thalweg_base::{DropReason, IpPrefix, Prefix};
+use thalweg_dataplane::lpm::{NEXT_HOP_MAX, NextHopId};
+use thalweg_dataplane::route::{Adjacency, NextHops, Router};
+
+use crate::BuildError;
+use crate::config::{MacAddress, RouteTarget, RouterConfig};
+use crate::fib::{BaseRoutes, FibTables, HopNumber, Install, RouteInstaller, Way};
+
+/// Neighbours that have a host route at most.
+pub const NEIGHBOURS_MAX: u16 = 8192;
+
+/// What sending needs to know of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortLink {
+    /// The port's own MAC address.
+    pub mac: MacAddress,
+    /// Largest IP packet that may leave.
+    pub mtu: u32,
+    /// Where frames to stations that are not known go.
+    pub default_mac: Option<MacAddress>,
+    /// Whether anything can be sent.
+    pub is_up: bool,
+}
+
+/// One way of a configured route or of a neighbour's host route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// To a neighbour.
+    Neighbour { port: u16, address: IpAddr },
+    /// To whoever has the destination's address.
+    Glean { port: u16 },
+    /// To the router itself, which has the address on this port.
+    Local { port: u16 },
+    /// Nowhere.
+    Drop(DropReason),
+}
+
+/// What is known of ports and stations; shared with the tables, which ask when they publish.
+#[derive(Debug)]
+struct Stations {
+    ports: Vec<PortLink>,
+    macs: HashMap<(u16, IpAddr), MacAddress>,
+}
+
+/// The tables and what they are made of.
+#[derive(Debug)]
+pub struct LiveTables {
+    tables: FibTables,
+    stations: Arc<Mutex<Stations>>,
+    /// By number, from 1.
+    groups: Vec<Vec<Path>>,
+    hosts: HashMap<(u16, IpAddr), NextHopId>,
+    free: Vec<NextHopId>,
+    last: NextHopId,
+}
+
+impl LiveTables {
+    /// The tables of a configuration. Errors if they cannot hold its routes.
+    pub fn new(config: &RouterConfig) -> Result<Self, BuildError> {
+        let limit = usize::from(NEXT_HOP_MAX - NEIGHBOURS_MAX) / 2;
+        if config.routing.targets.len() >= limit {
+            return Err(BuildError::TooManyNextHops { limit });
+        }
+        let ports = config.ports.iter().map(|port| PortLink {
+            mac: port.mac,
+            mtu: port.mtu.into(),
+            default_mac: port.default_mac,
+            is_up: true,
+        });
+        let stations = Stations { ports: ports.collect(), macs: HashMap::new() };
+        let mut groups: Vec<Vec<Path>> = config.routing.targets.iter().map(paths_of).collect();
+        let nobody = (groups.len() + 1) as NextHopId;
+        groups.push(vec![Path::Drop(DropReason::NotUnicast)]);
+        let id = |target: &u32| (target + 1) as NextHopId;
+        let v4 = config.routing.v4.iter().filter_map(|(net, target)| Some((prefix_of_v4(net)?, id(target))));
+        let v6 = config.routing.v6.iter().filter_map(|(net, target)| {
+            Some((Prefix::new(u128::from(net.network()), net.prefix_len()).ok()?, id(target)))
+        });
+        let mut v4: Vec<(Prefix<u32>, NextHopId)> = v4.collect();
+        let taken: std::collections::HashSet<_> = v4.iter().map(|(prefix, _)| *prefix).collect();
+        let empty = unused_addresses(config).filter(|prefix| !taken.contains(prefix));
+        v4.extend(empty.map(|prefix| (prefix, nobody)));
+        let stations = Arc::new(Mutex::new(stations));
+        let adjacencies = groups.iter().map(|paths| lock(&stations).group(paths)).collect();
+        let base = BaseRoutes { v4, v6: v6.collect(), groups: adjacencies, reserved: NEIGHBOURS_MAX };
+        let of = Arc::clone(&stations);
+        let tables = FibTables::new(base, Box::new(move |way| lock(&of).way(way)))
+            .map_err(|error| BuildError::Routes(error.to_string()))?;
+        let last = groups.len() as NextHopId + NEIGHBOURS_MAX;
+        let mut live = Self { tables, stations, groups, hosts: HashMap::new(), free: Vec::new(), last };
+        for neighbour in &config.neighbours {
+            live.resolved(neighbour.port, neighbour.address, neighbour.mac);
+        }
+        Ok(live)
+    }
+
+    /// The first number that an outlet may give away.
+    pub fn first_hop(&self) -> HopNumber {
+        self.last + 1
+    }
+
+    /// The routing stage that reads these tables.
+    pub fn router(&self) -> Router {
+        Router {
+            fib4: Arc::clone(self.tables.fib4()),
+            fib6: Arc::clone(self.tables.fib6()),
+            next_hops: self.tables.next_hops().clone(),
+        }
+    }
+
+    /// The tables themselves.
+    pub fn fib(&self) -> &FibTables {
+        &self.tables
+    }
+
+    /// A neighbour's MAC address is known, or is another one. `false` if there are too many neighbours: its packets
+    /// then leave the fast path as before.
+    pub fn resolved(&mut self, port: u16, address: IpAddr, mac: MacAddress) -> bool {
+        if self.lock().macs.insert((port, address), mac) == Some(mac) {
+            return true;
+        }
+        if self.hosts.contains_key(&(port, address)) {
+            self.renew_groups();
+            return true;
+        }
+        let Some(number) = self.number() else {
+            self.renew_groups();
+            return false;
+        };
+        self.set_group(number, vec![Path::Neighbour { port, address }]);
+        self.renew_groups();
+        self.hosts.insert((port, address), number);
+        self.tables.set_base_route(host(address), Some(number))
+    }
+
+    /// A neighbour does not answer any more.
+    pub fn lost(&mut self, port: u16, address: IpAddr) {
+        self.lock().macs.remove(&(port, address));
+        if let Some(number) = self.hosts.remove(&(port, address)) {
+            self.tables.set_base_route(host(address), None);
+            self.free.push(number);
+        }
+        self.renew_groups();
+    }
+
+    /// A port changed.
+    pub fn set_port(&mut self, port: u16, link: PortLink) {
+        let changed = self.lock().set_port(port, link);
+        if changed {
+            self.renew_groups();
+        }
+    }
+
+    /// What is known of a port.
+    pub fn port(&self, port: u16) -> Option<PortLink> {
+        self.lock().ports.get(usize::from(port)).copied()
+    }
+
+    /// Which neighbour a packet waits for that met this number.
+    pub fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
+        let number = u16::try_from(number).ok()?;
+        if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
+            return Some((u16::try_from(link).ok()?, address));
+        }
+        let group = self.groups.get(usize::from(number.checked_sub(1)?))?;
+        match group.get(NextHops::member_of(group.len(), flow_hash))? {
+            Path::Neighbour { port, address } => Some((*port, *address)),
+            Path::Glean { port } => Some((*port, destination)),
+            Path::Local { .. } | Path::Drop(_) => None,
+        }
+    }
+
+    /// How packets end that meet this number of a configured route.
+    pub fn ending_of(&self, number: HopNumber) -> &'static str {
+        let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
+        match group.and_then(|paths| paths.first()) {
+            Some(Path::Drop(reason)) => reason.name(),
+            Some(Path::Local { .. }) => DropReason::Local.name(),
+            Some(Path::Neighbour { .. } | Path::Glean { .. }) => "forward",
+            None => DropReason::NoRoute.name(),
+        }
+    }
+
+    /// Gateways of routes, which are worth being resolved before a packet wants them.
+    pub fn gateways(&self) -> Vec<(u16, IpAddr)> {
+        let configured = self.groups.iter().flatten().filter_map(|path| match path {
+            Path::Neighbour { port, address } => Some((*port, *address)),
+            Path::Glean { .. } | Path::Local { .. } | Path::Drop(_) => None,
+        });
+        let learned = self.tables.ways().filter_map(|way| match way {
+            Way::Neighbor { address, link } => Some((u16::try_from(link).ok()?, address)),
+            Way::Discard => None,
+        });
+        let mut all: Vec<_> = configured.chain(learned).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn number(&mut self) -> Option<NextHopId> {
+        let fresh = self.groups.len() as NextHopId + 1;
+        self.free.pop().or_else(|| (fresh <= self.last).then_some(fresh))
+    }
+
+    fn set_group(&mut self, number: NextHopId, paths: Vec<Path>) {
+        let index = usize::from(number) - 1;
+        if self.groups.len() <= index {
+            self.groups.resize(index + 1, Vec::new());
+        }
+        self.groups[index] = paths;
+    }
+
+    /// Looks up again what every number means.
+    fn renew_groups(&mut self) {
+        let stations = lock(&self.stations);
+        let groups: Vec<_> = self.groups.iter().map(|paths| stations.group(paths)).collect();
+        drop(stations);
+        for (number, group) in (1..).zip(groups) {
+            self.tables.set_base_group(number, group);
+        }
+        self.tables.renew();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stations> {
+        lock(&self.stations)
+    }
+}
+
+impl RouteInstaller for LiveTables {
+    fn moves_prefixes(&self) -> bool {
+        self.tables.moves_prefixes()
+    }
+
+    fn set_hop(&mut self, hop: HopNumber, way: Way) {
+        self.tables.set_hop(hop, way);
+    }
+
+    fn install_v4(&mut self, items: &[Install<u32>]) {
+        self.tables.install_v4(items);
+    }
+
+    fn install_v6(&mut self, items: &[Install<u128>]) {
+        self.tables.install_v6(items);
+    }
+
+    fn finish(&mut self) {
+        self.tables.finish();
+    }
+}
+
+impl Stations {
+    fn set_port(&mut self, port: u16, link: PortLink) -> bool {
+        match self.ports.get_mut(usize::from(port)) {
+            Some(slot) => std::mem::replace(slot, link) != link,
+            None => false,
+        }
+    }
+
+    fn group(&self, paths: &[Path]) -> Vec<Adjacency> {
+        paths.iter().map(|path| self.path(*path)).collect()
+    }
+
+    fn path(&self, path: Path) -> Adjacency {
+        match path {
+            Path::Drop(reason) => Adjacency::Drop(reason),
+            Path::Local { port } => Adjacency::Local { port },
+            Path::Glean { port } => self.frame(port, None),
+            Path::Neighbour { port, address } => self.frame(port, self.macs.get(&(port, address)).copied()),
+        }
+    }
+
+    fn way(&self, way: Way) -> Adjacency {
+        match way {
+            Way::Discard => Adjacency::Drop(DropReason::Blackhole),
+            Way::Neighbor { address, link } => match u16::try_from(link) {
+                Ok(port) => self.path(Path::Neighbour { port, address }),
+                Err(_) => Adjacency::Drop(DropReason::NoRoute),
+            },
+        }
+    }
+
+    fn frame(&self, port: u16, mac: Option<MacAddress>) -> Adjacency {
+        let Some(link) = self.ports.get(usize::from(port)) else {
+            return Adjacency::Drop(DropReason::NoRoute);
+        };
+        match mac.or(link.default_mac) {
+            _ if !link.is_up => Adjacency::Drop(DropReason::TransmitFailed),
+            None => Adjacency::Glean { port },
+            Some(destination_mac) => {
+                Adjacency::Forward { port, destination_mac, source_mac: link.mac, mtu_bytes: link.mtu }
+            }
+        }
+    }
+}
+
+fn paths_of(target: &RouteTarget) -> Vec<Path> {
+    match target {
+        RouteTarget::Local(port) => vec![Path::Local { port: *port }],
+        RouteTarget::Blackhole => vec![Path::Drop(DropReason::Blackhole)],
+        RouteTarget::Unreachable => vec![Path::Drop(DropReason::Unreachable)],
+        RouteTarget::Forward(hops) => {
+            let path = |hop: &crate::config::NextHop| match hop.gateway {
+                Some(address) => Path::Neighbour { port: hop.port, address },
+                None => Path::Glean { port: hop.port },
+            };
+            hops.iter().map(path).collect()
+        }
+    }
+}
+
+fn prefix_of_v4(net: &ipnet::Ipv4Net) -> Option<Prefix<u32>> {
+    Prefix::new(u32::from(net.network()), net.prefix_len()).ok()
+}
+
+/// Network and broadcast addresses of connected IPv4 networks, which are no host's (RFC 2644; RFC 3021: a /31 has
+/// neither).
+fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = Prefix<u32>> + '_ {
+    config.ports.iter().flat_map(|port| &port.addresses).flat_map(|net| {
+        let ends = match net {
+            IpNet::V4(net) if net.prefix_len() <= 30 => vec![net.network(), net.broadcast()],
+            _ => Vec::new(),
+        };
+        ends.into_iter().filter_map(|address| Prefix::new(u32::from(address), 32).ok())
+    })
+}
+
+/// A host route's prefix.
+fn host(address: IpAddr) -> IpPrefix {
+    match address {
+        IpAddr::V4(address) => Prefix::new(u32::from(address), 32).map(IpPrefix::V4),
+        IpAddr::V6(address) => Prefix::new(u128::from(address), 128).map(IpPrefix::V6),
+    }
+    .unwrap_or_else(|_| unreachable!("the length of all bits fits"))
+}
+
+fn lock(stations: &Mutex<Stations>) -> MutexGuard<'_, Stations> {
+    stations.lock().unwrap_or_else(PoisonError::into_inner)
+}

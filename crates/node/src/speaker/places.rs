@@ -1,0 +1,193 @@
+//! Giving neighbours their places.
+//!
+//! Two things can be refused: a place, when there are [`PEERS_MAX`] neighbours, and the listening sockets' consent, when the
+//! kernel does not take a password. Both are asked for before anything is changed, and what a socket had consented to
+//! is taken back when something else is refused: neighbours get their places all together or not at all.
+
+use std::io;
+use std::sync::{Arc, PoisonError};
+
+use thalweg_bgp::peer::{Millis, PeerId};
+use thalweg_bgp::session::{Importer, NeighborConfig, Session};
+
+use super::network::Network;
+use super::slot::{PeerSlot, PeerState};
+use super::{Speaker, lock, log};
+
+/// Neighbours there may be, dynamic ones included.
+pub(super) const PEERS_MAX: usize = 16_384;
+
+/// How long neighbours are told that the daemon has just restarted, in milliseconds.
+const RESTART_MS: u64 = 120_000;
+
+/// What the network was told to expect; taken back when it is dropped, unless it is [kept](Self::keep).
+pub(super) struct Expecting<'a> {
+    network: &'a dyn Network,
+    undo: Vec<(Arc<NeighborConfig>, bool)>,
+}
+
+impl<'a> Expecting<'a> {
+    pub(super) fn new(network: &'a dyn Network) -> Self {
+        Self { network, undo: Vec::new() }
+    }
+
+    /// Expects a neighbour, in the place of what was expected at its address.
+    pub(super) fn expect(
+        &mut self,
+        neighbor: &Arc<NeighborConfig>,
+        was: Option<Arc<NeighborConfig>>,
+    ) -> io::Result<()> {
+        self.network.expect(neighbor, true)?;
+        self.undo.push(was.map_or_else(|| (neighbor.clone(), false), |was| (was, true)));
+        Ok(())
+    }
+
+    pub(super) fn keep(mut self) {
+        self.undo.clear();
+    }
+}
+
+impl Drop for Expecting<'_> {
+    fn drop(&mut self) {
+        while let Some((neighbor, expected)) = self.undo.pop() {
+            if let Err(error) = self.network.expect(&neighbor, expected) {
+                log::password_stays(&neighbor.name, &error);
+            }
+        }
+    }
+}
+
+impl Speaker {
+    /// Gives a neighbour a place and starts its session.
+    pub(super) fn add_neighbor(
+        &self,
+        config: Arc<NeighborConfig>,
+        dynamic: bool,
+        now: Millis,
+    ) -> io::Result<Arc<PeerSlot>> {
+        let mut expecting = Expecting::new(&*self.network);
+        let added = self
+            .add_neighbors(std::slice::from_ref(&config), dynamic, now, || expecting.expect(&config, None))?;
+        expecting.keep();
+        added.into_iter().next().ok_or_else(|| io::Error::other("there is no place"))
+    }
+
+    /// Gives neighbours places and starts their sessions, if there are places for all of them and `consent`, which
+    /// is asked then, is given. Whoever had such an address until now retires.
+    pub(super) fn add_neighbors(
+        &self,
+        configs: &[Arc<NeighborConfig>],
+        dynamic: bool,
+        now: Millis,
+        consent: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Vec<Arc<PeerSlot>>> {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let free = slots.iter().map(|slot| slot.is_free() && !slot.is_withdrawing());
+        let places = places(free, configs.len(), PEERS_MAX)
+            .ok_or_else(|| io::Error::other(format!("there may be {PEERS_MAX} neighbours")))?;
+        consent()?;
+        let (mut added, mut replaced) = (Vec::with_capacity(configs.len()), Vec::new());
+        for (&index, config) in places.iter().zip(configs) {
+            let slot = self.new_slot(index, config, dynamic, now);
+            match slots.get_mut(index) {
+                Some(place) => {
+                    self.shards.iter().for_each(|shard| shard.rib().forget_peer(slot.id));
+                    *place = slot.clone();
+                }
+                None => slots.push(slot.clone()),
+            }
+            replaced.extend(lock(&self.by_address).insert(config.address, slot.id));
+            added.push(slot);
+        }
+        drop(slots);
+        for slot in replaced.iter().filter_map(|id| self.slot(id.index())) {
+            let mut state = slot.lock();
+            self.retire(&slot, &mut state, now);
+        }
+        Ok(added)
+    }
+
+    fn new_slot(
+        &self,
+        index: usize,
+        config: &Arc<NeighborConfig>,
+        dynamic: bool,
+        now: Millis,
+    ) -> Arc<PeerSlot> {
+        let id = PeerId(index as u16);
+        let mut session = Session::new(config.clone(), id, self.seed.wrapping_add(index as u64));
+        session.set_restarting(self.restarting && now.0 < RESTART_MS);
+        if config.enabled {
+            session.handle_start(now);
+        }
+        let state = PeerState {
+            session,
+            importer: Importer::new(self.interner.clone()),
+            links: [None, None],
+            negotiated: None,
+            sending: None,
+            written_octets: 0,
+            dynamic,
+            config: config.clone(),
+        };
+        Arc::new(PeerSlot::new(id, state))
+    }
+
+    /// What holds for an address now.
+    pub(super) fn config_at(&self, config: &NeighborConfig) -> Option<Arc<NeighborConfig>> {
+        let id = lock(&self.by_address).get(&config.address).copied()?;
+        let slot = self.slot(id.index())?;
+        let was = slot.lock().config.clone();
+        Some(was)
+    }
+
+    /// The neighbour's address is nobody's any more, unless it is somebody else's already.
+    pub(super) fn give_up_address(&self, slot: &PeerSlot, config: &NeighborConfig) {
+        let mut by_address = lock(&self.by_address);
+        if by_address.get(&config.address) != Some(&slot.id) {
+            return;
+        }
+        by_address.remove(&config.address);
+        drop(by_address);
+        if let Err(error) = self.network.expect(config, false) {
+            log::password_stays(&config.name, &error);
+        }
+    }
+}
+
+/// Places for so many more: free ones first, then new ones. `None` if there would be more than `max`.
+fn places(free: impl Iterator<Item = bool>, wanted: usize, max: usize) -> Option<Vec<usize>> {
+    let (mut count, mut places) = (0, Vec::with_capacity(wanted));
+    for is_free in free {
+        if is_free && places.len() < wanted {
+            places.push(count);
+        }
+        count += 1;
+    }
+    let more = wanted - places.len();
+    places.extend(count..count + more);
+    (more == 0 || count + more <= max).then_some(places)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::places;
+
+    #[test]
+    fn free_places_are_taken_first() {
+        let free = [false, true, false, true];
+        let at_most = |wanted, max| places(free.into_iter(), wanted, max);
+        assert_eq!(at_most(0, 4), Some(vec![]));
+        assert_eq!(at_most(1, 4), Some(vec![1]));
+        assert_eq!(at_most(2, 4), Some(vec![1, 3]));
+        assert_eq!(at_most(4, 6), Some(vec![1, 3, 4, 5]));
+    }
+
+    #[test]
+    fn there_are_only_so_many() {
+        assert_eq!(places([true, false].into_iter(), 2, 2), None);
+        assert_eq!(places([false; 3].into_iter(), 1, 3), None);
+        assert_eq!(places([true; 3].into_iter(), 3, 3), Some(vec![0, 1, 2]));
+        assert_eq!(places(std::iter::empty(), 1, 0), None);
+    }
+}

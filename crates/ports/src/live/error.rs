@@ -1,0 +1,158 @@
+//! Why a port cannot be had, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// Why a port was not opened or its interface not changed. Displays as a sentence that says what to do where something
+/// can be done.
+#[derive(Debug)]
+pub enum LiveError {
+    /// The interface does not exist here.
+    NoSuchInterface {
+        /// Its name.
+        interface: String,
+    },
+    /// No interface can have this name.
+    BadName {
+        /// The name.
+        interface: String,
+    },
+    /// The interface carries no Ethernet frames.
+    NotEthernet {
+        /// Its name.
+        interface: String,
+        /// Its hardware type, as in `ARPHRD_*`.
+        hardware: u16,
+    },
+    /// Somebody else uses what only one can use.
+    Occupied {
+        /// The interface's name.
+        interface: String,
+        /// What is there, and whose it is as far as that can be known.
+        holder: String,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// What was asked for cannot be.
+    BadOption {
+        /// The interface's name.
+        interface: String,
+        /// What was asked for, and what was expected.
+        why: String,
+    },
+    /// The kernel did not do what the port needs.
+    Call {
+        /// The interface's name.
+        interface: String,
+        /// What was asked of the kernel: `socket(AF_PACKET)`, `setsockopt(PACKET_RX_RING)`.
+        call: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl LiveError {
+    pub(super) fn call<'a>(interface: &'a str, call: &'static str) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |source| match source.raw_os_error() {
+            Some(libc::ENODEV | libc::ENXIO) => Self::NoSuchInterface { interface: interface.to_owned() },
+            _ => Self::Call { interface: interface.to_owned(), call, source },
+        }
+    }
+
+    /// What the kernel answered, where it was asked.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Call { source, .. } => source.raw_os_error(),
+            Self::NoSuchInterface { .. } => Some(libc::ENODEV),
+            Self::BadName { .. }
+            | Self::NotEthernet { .. }
+            | Self::Occupied { .. }
+            | Self::BadOption { .. } => None,
+        }
+    }
+}
+
+/// What a person can do about an answer of the kernel.
+fn remedy(call: &str, errno: Option<i32>) -> Option<&'static str> {
+    Some(match errno? {
+        libc::EPERM | libc::EACCES if call.starts_with("TUN") || call.contains("/dev/net/tun") => {
+            "needs CAP_NET_ADMIN: run as root"
+        }
+        libc::EPERM | libc::EACCES if call.starts_with("SIOCS") => "needs CAP_NET_ADMIN: run as root",
+        libc::EPERM | libc::EACCES if call.starts_with("bpf(") || call.contains("XDP") => {
+            "needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK: run as root"
+        }
+        libc::EPERM | libc::EACCES => "needs CAP_NET_RAW: run as root, or give the program that capability",
+        libc::ENOENT if call.contains("/dev/net/tun") => {
+            "this kernel has no TUN/TAP, or its device is missing here"
+        }
+        libc::EAFNOSUPPORT if call.contains("XDP") => "this kernel has no AF_XDP; use driver af_packet",
+        libc::EAFNOSUPPORT => "this kernel has no AF_PACKET",
+        libc::ENOMEM => "not enough memory: configure smaller rings",
+        libc::ENOBUFS => "not enough memory for sockets",
+        libc::EMFILE | libc::ENFILE => "no file descriptor is left: raise the limit (ulimit -n)",
+        libc::EBUSY if call.starts_with("TUN") => {
+            "another program is attached to it; stop that program, or choose another name"
+        }
+        libc::EBUSY if call == "bind(AF_XDP)" => "another program has an AF_XDP socket on the queue",
+        libc::ERANGE => "the MTU is too large for the driver's XDP: lower it, or use driver af_packet",
+        libc::EBUSY => "it is in use",
+        libc::EINVAL if call.starts_with("TUNSETIFF") => "an interface of that name exists and is no TAP",
+        _ => return None,
+    })
+}
+
+impl fmt::Display for LiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchInterface { interface } => {
+                write!(f, "{interface}: no such interface; `ip link` lists those of this network namespace")
+            }
+            Self::BadName { interface } => write!(
+                f,
+                "{interface:?} is no interface name: expected 1 to 15 octets without blanks and slashes"
+            ),
+            Self::NotEthernet { interface, hardware } => write!(
+                f,
+                "{interface} carries no Ethernet frames (hardware type {hardware}); only Ethernet interfaces can be ports"
+            ),
+            Self::Occupied { interface, holder, remedy } => write!(f, "{interface}: {holder}; {remedy}"),
+            Self::BadOption { interface, why } => write!(f, "{interface}: {why}"),
+            Self::Call { interface, call, source } => {
+                write!(f, "{interface}: {call}: {source}")?;
+                match remedy(call, source.raw_os_error()) {
+                    Some(what) => write!(f, "; {what}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for LiveError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Call { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(call: &'static str, errno: i32) -> String {
+        LiveError::call("eth7", call)(io::Error::from_raw_os_error(errno)).to_string()
+    }
+
+    #[test]
+    fn names_interface_call_and_remedy() {
+        let text = said("socket(AF_PACKET)", libc::EPERM);
+        assert!(text.starts_with("eth7: socket(AF_PACKET): ") && text.contains("CAP_NET_RAW"), "{text}");
+        assert!(said("TUNSETIFF", libc::EPERM).contains("CAP_NET_ADMIN"));
+        assert!(said("TUNSETIFF", libc::EBUSY).contains("another program"));
+        assert!(said("setsockopt(PACKET_RX_RING)", libc::ENOMEM).contains("smaller rings"));
+        assert!(said("bind", libc::ENODEV).contains("no such interface"));
+    }
+}

@@ -1,0 +1,161 @@
+//! What an interface is: number, address, MTU, whether it is up; and changing these.
+//!
+//! By `ioctl`, which answers for one name without a dump of all interfaces, and in the network namespace of the thread
+//! that opened the [`Links`].
+
+use std::io;
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Socket, Type};
+
+use super::LiveError;
+use super::system::{self, InterfaceCall, InterfaceRequest, NAME_BYTES};
+
+/// What an interface is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkFacts {
+    /// Its number.
+    pub index: u32,
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Largest IP packet it takes, in octets.
+    pub mtu: u32,
+    /// It is switched on.
+    pub is_up: bool,
+    /// It has a carrier (and is up): the cable is plugged in.
+    pub has_carrier: bool,
+}
+
+/// Asks about interfaces, and changes them.
+#[derive(Debug)]
+pub struct Links {
+    socket: Socket,
+}
+
+/// Hardware types that carry Ethernet frames: Ethernet, and loopback, which imitates it.
+const ETHERNET_TYPES: [u16; 2] = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
+
+impl Links {
+    /// In this thread's network namespace. Needs no rights; changing an interface does (`CAP_NET_ADMIN`).
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { socket: Socket::new(Domain::UNIX, Type::DGRAM, None)? })
+    }
+
+    /// Reads all there is about an interface.
+    pub fn read(&self, interface: &str) -> Result<LinkFacts, LiveError> {
+        let index = self.index(interface)?;
+        let flags = self.flags(interface)?;
+        let hardware = self.ask(interface, InterfaceCall::Mac, |_| {})?.value;
+        let [kind_low, kind_high, m0, m1, m2, m3, m4, m5, ..] = hardware;
+        let kind = u16::from_ne_bytes([kind_low, kind_high]);
+        if !ETHERNET_TYPES.contains(&kind) {
+            return Err(LiveError::NotEthernet { interface: interface.to_owned(), hardware: kind });
+        }
+        let has = |flag: i32| flags & flag as u16 != 0;
+        Ok(LinkFacts {
+            index,
+            mac: [m0, m1, m2, m3, m4, m5],
+            mtu: self.mtu(interface)?,
+            is_up: has(libc::IFF_UP),
+            has_carrier: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
+        })
+    }
+
+    /// An interface's number.
+    pub fn index(&self, interface: &str) -> Result<u32, LiveError> {
+        Ok(self.ask(interface, InterfaceCall::Index, |_| {})?.number())
+    }
+
+    /// An interface's MTU in octets.
+    pub fn mtu(&self, interface: &str) -> Result<u32, LiveError> {
+        Ok(self.ask(interface, InterfaceCall::Mtu, |_| {})?.number())
+    }
+
+    /// Whether an interface is switched on.
+    pub fn is_up(&self, interface: &str) -> Result<bool, LiveError> {
+        Ok(self.flags(interface)? & libc::IFF_UP as u16 != 0)
+    }
+
+    /// Changes an interface's MTU.
+    pub fn set_mtu(&self, interface: &str, mtu: u32) -> Result<(), LiveError> {
+        self.ask(interface, InterfaceCall::SetMtu, |request| request.set_number(mtu)).map(|_| ())
+    }
+
+    /// Changes an interface's address. Not every interface takes that while it is up.
+    pub fn set_mac(&self, interface: &str, mac: [u8; 6]) -> Result<(), LiveError> {
+        let set = |request: &mut InterfaceRequest| {
+            request.value[..2].copy_from_slice(&libc::ARPHRD_ETHER.to_ne_bytes());
+            request.value[2..8].copy_from_slice(&mac);
+        };
+        self.ask(interface, InterfaceCall::SetMac, set).map(|_| ())
+    }
+
+    /// Switches an interface on or off.
+    pub fn set_up(&self, interface: &str, up: bool) -> Result<(), LiveError> {
+        let flags = self.flags(interface)?;
+        let up_flag = libc::IFF_UP as u16;
+        let wanted = if up { flags | up_flag } else { flags & !up_flag };
+        if wanted == flags {
+            return Ok(());
+        }
+        let set = |request: &mut InterfaceRequest| request.value[..2].copy_from_slice(&wanted.to_ne_bytes());
+        self.ask(interface, InterfaceCall::SetFlags, set).map(|_| ())
+    }
+
+    fn flags(&self, interface: &str) -> Result<u16, LiveError> {
+        let answer = self.ask(interface, InterfaceCall::Flags, |_| {})?;
+        Ok(u16::from_ne_bytes([answer.value[0], answer.value[1]]))
+    }
+
+    fn ask(
+        &self,
+        interface: &str,
+        call: InterfaceCall,
+        fill: impl FnOnce(&mut InterfaceRequest),
+    ) -> Result<InterfaceRequest, LiveError> {
+        let mut request = InterfaceRequest::named(interface)?;
+        fill(&mut request);
+        system::interface_call(self.socket.as_fd(), call, &mut request)
+            .map_err(LiveError::call(interface, call.name()))?;
+        Ok(request)
+    }
+}
+
+impl InterfaceRequest {
+    /// An empty request about an interface.
+    pub(super) fn named(interface: &str) -> Result<Self, LiveError> {
+        let bytes = interface.as_bytes();
+        let bad = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'/' | b':' | 0);
+        if bytes.is_empty() || bytes.len() >= NAME_BYTES || bytes.iter().any(bad) {
+            return Err(LiveError::BadName { interface: interface.to_owned() });
+        }
+        let mut request = Self { name: [0; NAME_BYTES], value: [0; _] };
+        request.name[..bytes.len()].copy_from_slice(bytes);
+        Ok(request)
+    }
+
+    fn number(&self) -> u32 {
+        let [a, b, c, d, ..] = self.value;
+        u32::from_ne_bytes([a, b, c, d])
+    }
+
+    fn set_number(&mut self, number: u32) {
+        self.value[..4].copy_from_slice(&number.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_there_and_others_are_not() {
+        let links = Links::open().unwrap();
+        let facts = links.read("lo").unwrap();
+        assert!(facts.index > 0 && facts.mtu >= 1500 && facts.mac == [0; 6], "{facts:?}");
+        assert!(matches!(links.read("nosuch0"), Err(LiveError::NoSuchInterface { .. })));
+        for name in ["", "a b", "a/b", "sixteen_octets_x", "a\0"] {
+            assert!(matches!(links.read(name), Err(LiveError::BadName { .. })), "{name:?}");
+        }
+    }
+}

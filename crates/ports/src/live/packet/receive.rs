@@ -1,0 +1,509 @@
+//! The receiving half.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use socket2::{Domain, Socket, Type};
+use thalweg_base::{ChunkBuilder, LinkType};
+
+use super::ring::{Ring, Slot};
+use super::{Attached, Exclusive, Shared};
+use crate::live::link::{LinkFacts, Links};
+use crate::live::segment::{self, OFFLOAD_BYTES, Offload, Segments};
+use crate::live::{LiveError, PortRx, RxCounters, system};
+use crate::socket_option;
+
+/// Receiving halves a port may have: more cores than a machine should need for one interface.
+pub const QUEUES_MAX: usize = 64;
+/// What a socket may hold of frames longer than a slot, which are merged segments of up to 64 KiB: about a hundred.
+pub const RECEIVE_QUEUE_BYTES: usize = 8 << 20;
+
+/// Octets of the longest merged segment, with Ethernet header and two tags. Longer ones ("big TCP", off unless
+/// configured) are refused.
+const LARGE_BYTES: usize = (64 << 10) + 22;
+/// Frames not handed up that one call looks at beyond its limit.
+const SKIPPED_MAX: usize = 1024;
+const ETHERNET: usize = 14;
+/// The addresses at a frame's start.
+const ADDRESSES: usize = 12;
+/// A VLAN tag.
+const TAG: usize = 4;
+/// Refused frames after which the MTU is read anew: it may have been raised since.
+const REFUSED_PER_LOOK: u64 = 64;
+
+/// A group of sockets that share an interface's flows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fanout {
+    id: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Up,
+    /// Switched off; the socket is attached still.
+    Down,
+    /// Gone; another of its name may come.
+    Gone,
+}
+
+/// A frame in `PacketRx::large`, behind its offload header, that has not been handed up in whole.
+struct Held {
+    bytes: usize,
+    vlan: Option<(u16, u16)>,
+    checksum: Option<(u16, u16)>,
+    segments: Option<Segments>,
+}
+
+/// What receives.
+pub(super) struct PacketRx {
+    shared: Arc<Shared>,
+    links: Links,
+    socket: Socket,
+    ring: Ring,
+    ring_frames: usize,
+    fanout: bool,
+    index: u32,
+    mtu: usize,
+    state: State,
+    large: Box<[u8]>,
+    held: Option<Held>,
+    counters: RxCounters,
+}
+
+/// What became of the next frame.
+enum Took {
+    /// It is handed up, held, or counted.
+    It,
+    /// There is none.
+    Nothing,
+    /// The chunk has no room for it.
+    NoRoom,
+}
+
+/// Where frames go.
+struct Destination<'a> {
+    port: u16,
+    now_ns: u64,
+    into: &'a mut ChunkBuilder,
+}
+
+enum Pushed {
+    Yes,
+    NoRoom,
+    TooLong,
+    Damaged,
+}
+
+impl PacketRx {
+    pub(super) fn open(
+        shared: Arc<Shared>,
+        facts: &LinkFacts,
+        ring_frames: usize,
+        fanout: bool,
+    ) -> Result<Self, LiveError> {
+        let links = Links::open().map_err(LiveError::call(&shared.interface, "socket"))?;
+        let (socket, ring) = {
+            let mut attached = shared.lock();
+            shared.attach(&mut attached, facts.mtu, ring_frames, fanout)?
+        };
+        Ok(Self {
+            shared,
+            links,
+            socket,
+            ring,
+            ring_frames,
+            fanout,
+            index: facts.index,
+            mtu: facts.mtu as usize,
+            state: if facts.is_up { State::Up } else { State::Down },
+            large: vec![0; OFFLOAD_BYTES + LARGE_BYTES].into_boxed_slice(),
+            held: None,
+            counters: RxCounters::default(),
+        })
+    }
+
+    /// Finds out whether the interface is back.
+    fn look(&mut self) -> io::Result<()> {
+        let interface = &self.shared.interface;
+        match self.links.read(interface) {
+            Ok(facts) if facts.index == self.index && self.state == State::Down => {
+                if facts.is_up {
+                    self.mtu = facts.mtu as usize;
+                    self.state = State::Up;
+                    return Ok(());
+                }
+                Err(io::Error::from_raw_os_error(libc::ENETDOWN))
+            }
+            // Another one of the name.
+            Ok(facts) => {
+                self.reattach(&facts)?;
+                if self.state == State::Up {
+                    return Ok(());
+                }
+                Err(io::Error::from_raw_os_error(libc::ENETDOWN))
+            }
+            Err(_) => {
+                self.state = State::Gone;
+                Err(io::Error::from_raw_os_error(libc::ENODEV))
+            }
+        }
+    }
+
+    fn reattach(&mut self, facts: &LinkFacts) -> io::Result<()> {
+        self.count_missed();
+        let mut attached = self.shared.lock();
+        if attached.index != facts.index {
+            let exclusive = self.shared.exclusive.then(|| Exclusive::attach(facts.index).ok()).flatten();
+            *attached = Attached { index: facts.index, _exclusive: exclusive, fanout: None };
+        }
+        let made = self.shared.attach(&mut attached, facts.mtu, self.ring_frames, self.fanout);
+        (self.socket, self.ring) = made.map_err(|error| match error {
+            LiveError::Call { source, .. } => source,
+            _ => io::Error::from_raw_os_error(libc::ENODEV),
+        })?;
+        self.index = facts.index;
+        self.mtu = facts.mtu as usize;
+        self.state = if facts.is_up { State::Up } else { State::Down };
+        Ok(())
+    }
+
+    /// Nothing is there: is there a reason?
+    fn check(&mut self) -> io::Result<()> {
+        let Some(error) = self.socket.take_error()? else { return Ok(()) };
+        let index = self.links.index(&self.shared.interface).ok();
+        self.state = if index == Some(self.index) { State::Down } else { State::Gone };
+        // It may be up again already: then nothing is wrong.
+        if self.state == State::Down && self.links.is_up(&self.shared.interface).unwrap_or(false) {
+            self.state = State::Up;
+            return Ok(());
+        }
+        Err(error)
+    }
+
+    /// The kernel's count of frames that found the ring full; reading it resets it.
+    fn count_missed(&mut self) {
+        let mut value = [0; 8];
+        let (fd, option) = (self.socket.as_fd(), libc::PACKET_STATISTICS);
+        if let Ok(8) = socket_option::get(fd, libc::SOL_PACKET, option, &mut value) {
+            let [_, _, _, _, a, b, c, d] = value;
+            self.counters.missed += u64::from(u32::from_ne_bytes([a, b, c, d]));
+        }
+    }
+
+    /// Takes the frame in the next slot.
+    fn take(&mut self, to: &mut Destination<'_>) -> Took {
+        let Self { ring, counters, shared, large, .. } = self;
+        let Some(Slot { status, frame_bytes, vlan, content }) = ring.peek() else { return Took::Nothing };
+        if status & libc::TP_STATUS_COPY != 0 {
+            ring.give_back();
+            self.take_queued(frame_bytes, vlan);
+            return Took::It;
+        }
+        match content {
+            Some((_, frame)) if frame.len() == frame_bytes && !shared.is_ours(frame) => counters.foreign += 1,
+            Some((offload, frame)) if frame.len() == frame_bytes => match Offload::parse(offload) {
+                Ok(Offload { segments: None, checksum }) => match to.push(frame, vlan, checksum, self.mtu) {
+                    Pushed::NoRoom => return Took::NoRoom,
+                    Pushed::TooLong if self.mtu_has_grown() => return Took::It,
+                    pushed => self.count(pushed, frame_bytes + tag_bytes(vlan)),
+                },
+                Ok(offload) => {
+                    large[OFFLOAD_BYTES..][..frame_bytes].copy_from_slice(frame);
+                    self.hold(offload, frame_bytes, vlan);
+                }
+                Err(_) => counters.refused += 1,
+            },
+            // It did not fit, and there was no memory for a copy.
+            _ => counters.missed += 1,
+        }
+        self.ring.give_back();
+        Took::It
+    }
+
+    /// Takes the next frame of the socket's queue, whose slot said so.
+    fn take_queued(&mut self, frame_bytes: usize, vlan: Option<(u16, u16)>) {
+        let read = (&self.socket).read(&mut self.large);
+        // Longer than anything expected, and therefore cut.
+        if read.ok() != Some(OFFLOAD_BYTES + frame_bytes) {
+            self.counters.refused += 1;
+            return;
+        }
+        let offload = self.large.first_chunk().map(Offload::parse);
+        if !self.shared.is_ours(&self.large[OFFLOAD_BYTES..]) {
+            self.counters.foreign += 1;
+        } else if let Some(Ok(offload)) = offload {
+            self.hold(offload, frame_bytes, vlan);
+        } else {
+            self.counters.refused += 1;
+        }
+    }
+
+    /// The frame in `large` is to be handed up in pieces, or when there is room.
+    fn hold(&mut self, offload: Offload, bytes: usize, vlan: Option<(u16, u16)>) {
+        let Offload { checksum, segments } = offload;
+        let frame = &self.large[OFFLOAD_BYTES..][..bytes];
+        match segments.map(|kind| Segments::new(frame, kind, checksum)).transpose() {
+            Ok(segments) => self.held = Some(Held { bytes, vlan, checksum, segments }),
+            Err(_) => self.counters.refused += 1,
+        }
+    }
+
+    /// Hands up the next piece of the frame that is held.
+    fn take_held(&mut self, mut held: Held, to: &mut Destination<'_>) -> Took {
+        let frame = &self.large[OFFLOAD_BYTES..][..held.bytes];
+        let (pushed, bytes) = match &mut held.segments {
+            None => (to.push(frame, held.vlan, held.checksum, self.mtu), held.bytes),
+            Some(segments) => {
+                let bytes = segments.next_bytes().unwrap_or(0);
+                (to.push_segment(frame, held.vlan, segments, self.mtu), bytes)
+            }
+        };
+        match pushed {
+            Pushed::NoRoom => {
+                self.held = Some(held);
+                return Took::NoRoom;
+            }
+            Pushed::TooLong if self.mtu_has_grown() => {
+                self.held = Some(held);
+                return Took::It;
+            }
+            Pushed::TooLong => held.segments.iter_mut().for_each(Segments::skip),
+            Pushed::Yes | Pushed::Damaged => {}
+        }
+        self.count(pushed, bytes + tag_bytes(held.vlan));
+        if held.segments.is_some_and(|segments| segments.left() > 0) {
+            self.held = Some(held);
+        }
+        Took::It
+    }
+
+    fn count(&mut self, pushed: Pushed, bytes: usize) {
+        match pushed {
+            Pushed::Yes => {
+                self.counters.frames += 1;
+                self.counters.octets += bytes as u64;
+            }
+            Pushed::NoRoom => {}
+            Pushed::Damaged | Pushed::TooLong => self.counters.refused += 1,
+        }
+    }
+
+    /// Reads the MTU anew, now and then: whether it was raised since, so that what was too long may not be.
+    fn mtu_has_grown(&mut self) -> bool {
+        if !self.counters.refused.is_multiple_of(REFUSED_PER_LOOK) {
+            return false;
+        }
+        let before = self.mtu;
+        self.mtu = self.links.mtu(&self.shared.interface).map_or(before, |mtu| mtu as usize);
+        self.mtu > before
+    }
+}
+
+impl PortRx for PacketRx {
+    fn receive(
+        &mut self,
+        port: u16,
+        now_ns: u64,
+        limit: usize,
+        into: &mut ChunkBuilder,
+    ) -> io::Result<usize> {
+        if self.state != State::Up {
+            self.look()?;
+        }
+        let before = into.len();
+        let mut to = Destination { port, now_ns, into };
+        // A flood of what is not ours does not keep us here.
+        for _ in 0..limit + SKIPPED_MAX {
+            if to.into.len() - before >= limit {
+                break;
+            }
+            let took = match self.held.take() {
+                Some(held) => self.take_held(held, &mut to),
+                None => self.take(&mut to),
+            };
+            match took {
+                Took::It => {}
+                Took::NoRoom => break,
+                Took::Nothing => {
+                    if to.into.len() == before {
+                        self.check()?;
+                    }
+                    break;
+                }
+            }
+        }
+        Ok(into.len() - before)
+    }
+
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn counters(&mut self) -> RxCounters {
+        self.count_missed();
+        self.counters
+    }
+}
+
+impl Destination<'_> {
+    /// Room for a frame of `bytes`, where it will begin in the chunk's buffer.
+    fn room(&mut self, bytes: usize) -> Option<usize> {
+        let at = self.into.next_frame_offset();
+        let fits = at + bytes <= self.into.buffer_mut().len() && self.into.len() < ChunkBuilder::PACKETS_MAX;
+        fits.then_some(at)
+    }
+
+    /// Copies a frame, with its tag put back and its checksum finished.
+    #[inline]
+    fn push(
+        &mut self,
+        frame: &[u8],
+        vlan: Option<(u16, u16)>,
+        checksum: Option<(u16, u16)>,
+        mtu: usize,
+    ) -> Pushed {
+        if is_too_long(frame, mtu) {
+            return Pushed::TooLong;
+        }
+        if frame.len() < ETHERNET {
+            return Pushed::Damaged;
+        }
+        let bytes = frame.len() + tag_bytes(vlan);
+        let Some(at) = self.room(bytes) else { return Pushed::NoRoom };
+        let slot = &mut self.into.buffer_mut()[at..at + bytes];
+        let frame_at = match vlan {
+            None => 0,
+            Some(_) => TAG,
+        };
+        slot[frame_at..].copy_from_slice(frame);
+        if let Some((start, offset)) = checksum
+            && segment::finish_checksum(&mut slot[frame_at..], start, offset).is_err()
+        {
+            return Pushed::Damaged;
+        }
+        self.name(at, bytes, vlan);
+        Pushed::Yes
+    }
+
+    fn push_segment(
+        &mut self,
+        frame: &[u8],
+        vlan: Option<(u16, u16)>,
+        segments: &mut Segments,
+        mtu: usize,
+    ) -> Pushed {
+        let Some(segment_bytes) = segments.next_bytes() else { return Pushed::Damaged };
+        // Segments have the frame's link header.
+        if segment_bytes > mtu + segment::link_header_bytes(frame) {
+            return Pushed::TooLong;
+        }
+        let bytes = segment_bytes + tag_bytes(vlan);
+        let Some(at) = self.room(bytes) else { return Pushed::NoRoom };
+        let slot = &mut self.into.buffer_mut()[at + tag_bytes(vlan)..at + bytes];
+        segments.write_next(frame, slot);
+        self.name(at, bytes, vlan);
+        Pushed::Yes
+    }
+
+    /// Makes what lies at `at` a frame; a tag is put between addresses and type first, for which there is room.
+    fn name(&mut self, at: usize, bytes: usize, vlan: Option<(u16, u16)>) {
+        if let Some((tag, protocol)) = vlan {
+            let frame = &mut self.into.buffer_mut()[at..at + bytes];
+            frame.copy_within(TAG..TAG + ADDRESSES, 0);
+            frame[ADDRESSES..ADDRESSES + 2].copy_from_slice(&protocol.to_be_bytes());
+            frame[ADDRESSES + 2..ADDRESSES + TAG].copy_from_slice(&tag.to_be_bytes());
+        }
+        self.into.push(at, bytes, bytes as u32, self.now_ns, LinkType::Ethernet, self.port, 0);
+    }
+}
+
+fn tag_bytes(vlan: Option<(u16, u16)>) -> usize {
+    if vlan.is_some() { TAG } else { 0 }
+}
+
+/// Whether the frame's content is longer than the interface's MTU. Tags do not count.
+#[inline]
+fn is_too_long(frame: &[u8], mtu: usize) -> bool {
+    frame.len() > mtu + ETHERNET && frame.len() > mtu + segment::link_header_bytes(frame)
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Attached> {
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a frame is for the port: to its address or a group.
+    #[inline]
+    fn is_ours(&self, frame: &[u8]) -> bool {
+        matches!(frame.first_chunk::<6>(), Some(to) if *to == self.mac || to[0] & 1 == 1)
+    }
+
+    /// Makes a socket with a ring and attaches it to the interface.
+    fn attach(
+        &self,
+        attached: &mut Attached,
+        mtu: u32,
+        ring_frames: usize,
+        fanout: bool,
+    ) -> Result<(Socket, Ring), LiveError> {
+        let name = &self.interface;
+        let socket = Socket::new(Domain::PACKET, Type::RAW.cloexec().nonblocking(), None)
+            .map_err(LiveError::call(name, "socket(AF_PACKET)"))?;
+        let fd = socket.as_fd();
+        let packet = libc::SOL_PACKET;
+        let set = |option, call, value: i32| {
+            socket_option::set_int(fd, packet, option, value).map_err(LiveError::call(name, call))
+        };
+        set(libc::PACKET_VERSION, "setsockopt(PACKET_VERSION)", libc::tpacket_versions::TPACKET_V2 as i32)?;
+        set(libc::PACKET_VNET_HDR, "setsockopt(PACKET_VNET_HDR)", 1)?;
+        set(libc::PACKET_COPY_THRESH, "setsockopt(PACKET_COPY_THRESH)", 1)?;
+        set(libc::PACKET_IGNORE_OUTGOING, "setsockopt(PACKET_IGNORE_OUTGOING)", 1)?;
+        let queue = RECEIVE_QUEUE_BYTES as i32;
+        socket_option::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, queue)
+            .or_else(|_| socket_option::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, queue))
+            .map_err(LiveError::call(name, "setsockopt(SO_RCVBUF)"))?;
+        let ring = Ring::map(fd, mtu as usize + ETHERNET + 2 * TAG, ring_frames)
+            .map_err(LiveError::call(name, "setsockopt(PACKET_RX_RING)"))?;
+        system::bind_packet(fd, libc::ETH_P_ALL as u16, attached.index)
+            .map_err(LiveError::call(name, "bind"))?;
+        let mut kinds = vec![libc::PACKET_MR_ALLMULTI];
+        if self.promiscuous {
+            kinds.push(libc::PACKET_MR_PROMISC);
+        }
+        for kind in kinds {
+            // struct packet_mreq: index, kind, length of the address, address.
+            let mut membership = [0; 16];
+            membership[..4].copy_from_slice(&attached.index.to_ne_bytes());
+            membership[4..6].copy_from_slice(&(kind as u16).to_ne_bytes());
+            socket_option::set(fd, packet, libc::PACKET_ADD_MEMBERSHIP, &membership)
+                .map_err(LiveError::call(name, "setsockopt(PACKET_ADD_MEMBERSHIP)"))?;
+        }
+        if fanout {
+            self.join(attached, &socket)?;
+        }
+        // That the interface is down is known, and would be said as if it were news.
+        let _ = socket.take_error();
+        Ok((socket, ring))
+    }
+
+    /// Joins the group of sockets among which the flows are spread, or founds it.
+    fn join(&self, attached: &mut Attached, socket: &Socket) -> Result<(), LiveError> {
+        let name = &self.interface;
+        let option = libc::PACKET_FANOUT;
+        let set = |value: u32| {
+            socket_option::set_int(socket.as_fd(), libc::SOL_PACKET, option, value as i32)
+                .map_err(LiveError::call(name, "setsockopt(PACKET_FANOUT)"))
+        };
+        if let Some(Fanout { id }) = attached.fanout {
+            return set(libc::PACKET_FANOUT_HASH << 16 | u32::from(id));
+        }
+        // The kernel chooses a number that nobody has.
+        set((libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_UNIQUEID) << 16)?;
+        let mut value = [0; 4];
+        socket_option::get(socket.as_fd(), libc::SOL_PACKET, option, &mut value)
+            .map_err(LiveError::call(name, "getsockopt(PACKET_FANOUT)"))?;
+        attached.fanout = Some(Fanout { id: u32::from_ne_bytes(value) as u16 });
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! The sending half.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::live::link::{LinkFacts, Links};
+use crate::live::system::{self, SEND_FRAMES_MAX};
+use crate::live::{LiveError, NotTaken, PortTx, TxCounters, segment};
+use crate::socket_option;
+
+/// What the interface may hold of frames it has not sent yet, the kernel's own overhead included: some 340 small
+/// frames or 110 of 1,500 octets. More would only wait where no queue of ours can put it in order.
+pub const SEND_BUFFER_BYTES: usize = 256 << 10;
+/// Frames pushed and not yet taken by the kernel: room for one batch while another is under way.
+pub const PENDING_FRAMES_MAX: usize = 4 * SEND_FRAMES_MAX;
+
+/// How often an interface that is down is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Frames refused as too long after which the MTU is read anew.
+const REFUSED_PER_LOOK: u64 = 64;
+const ETHERNET: usize = 14;
+
+/// What sends.
+pub(super) struct PacketTx {
+    interface: String,
+    links: Links,
+    socket: Socket,
+    bypass: bool,
+    index: u32,
+    mtu: usize,
+    /// Frames pushed, one behind the other.
+    bytes: Vec<u8>,
+    /// Where they are.
+    spans: Vec<(u32, u32)>,
+    /// How many of them are done with.
+    done: usize,
+    /// When the interface was found down or gone, or last looked at since.
+    down: Option<Instant>,
+    too_long: u64,
+    counters: TxCounters,
+}
+
+impl PacketTx {
+    pub(super) fn open(interface: &str, facts: &LinkFacts, bypass: bool) -> Result<Self, LiveError> {
+        let links = Links::open().map_err(LiveError::call(interface, "socket"))?;
+        let socket = attach(interface, facts.index, bypass)?;
+        Ok(Self {
+            interface: interface.to_owned(),
+            links,
+            socket,
+            bypass,
+            index: facts.index,
+            mtu: facts.mtu as usize,
+            bytes: Vec::with_capacity(PENDING_FRAMES_MAX * 2048),
+            spans: Vec::with_capacity(PENDING_FRAMES_MAX),
+            done: 0,
+            down: None,
+            too_long: 0,
+            counters: TxCounters::default(),
+        })
+    }
+
+    fn is_too_long(&mut self, frame: &[u8]) -> bool {
+        let fits = |mtu: usize| {
+            frame.len() <= mtu + ETHERNET || frame.len() <= mtu + segment::link_header_bytes(frame)
+        };
+        if fits(self.mtu) {
+            return false;
+        }
+        if self.too_long.is_multiple_of(REFUSED_PER_LOOK) {
+            self.mtu = self.links.mtu(&self.interface).map_or(self.mtu, |mtu| mtu as usize);
+        }
+        self.too_long += 1;
+        !fits(self.mtu)
+    }
+
+    /// Hands the kernel what it takes. `Ok` if it may take more later, or has taken all.
+    fn send(&mut self) -> io::Result<()> {
+        while self.done < self.spans.len() {
+            match system::send_frames(self.socket.as_fd(), &self.bytes, &self.spans[self.done..]) {
+                Ok(sent) => {
+                    let octets: u64 = self.spans[self.done..self.done + sent]
+                        .iter()
+                        .map(|(_, length)| u64::from(*length))
+                        .sum();
+                    self.counters.frames += sent as u64;
+                    self.counters.octets += octets;
+                    self.done += sent;
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::EAGAIN) => return Ok(()),
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        self.lose_pending();
+                        self.down = Some(Instant::now());
+                        return Err(error);
+                    }
+                    // The interface had no room (ENOBUFS), or does not like this one: the kernel has dropped it.
+                    _ => {
+                        self.counters.failed += 1;
+                        self.done += 1;
+                    }
+                },
+            }
+        }
+        self.spans.clear();
+        self.bytes.clear();
+        self.done = 0;
+        Ok(())
+    }
+
+    fn lose_pending(&mut self) {
+        self.counters.failed += (self.spans.len() - self.done) as u64;
+        self.spans.clear();
+        self.bytes.clear();
+        self.done = 0;
+    }
+
+    /// Whether an interface that was down or gone is back; attaches to it if it is another one now.
+    fn look(&mut self) -> io::Result<()> {
+        let facts = self.links.read(&self.interface);
+        let facts = facts.map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+        if facts.index != self.index {
+            let made = attach(&self.interface, facts.index, self.bypass);
+            self.socket = made.map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+            self.index = facts.index;
+        }
+        self.mtu = facts.mtu as usize;
+        if facts.is_up { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ENETDOWN)) }
+    }
+}
+
+impl PortTx for PacketTx {
+    fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
+        if self.down.is_some() {
+            return Err(NotTaken::Down);
+        }
+        if self.is_too_long(frame) {
+            return Err(NotTaken::TooLong);
+        }
+        if self.spans.len() - self.done >= SEND_FRAMES_MAX {
+            // While the frames are in the cache still. That it failed is said by the next flush.
+            if self.send().is_err() {
+                return Err(NotTaken::Down);
+            }
+        }
+        if self.spans.len() >= PENDING_FRAMES_MAX {
+            return Err(NotTaken::Full);
+        }
+        self.spans.push((self.bytes.len() as u32, frame.len() as u32));
+        self.bytes.extend_from_slice(frame);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(looked) = self.down {
+            if looked.elapsed() < LOOK_EVERY {
+                return Err(io::Error::from_raw_os_error(libc::ENETDOWN));
+            }
+            self.down = Some(Instant::now());
+            self.look()?;
+            self.down = None;
+        }
+        self.send()
+    }
+
+    fn pending(&self) -> usize {
+        self.spans.len() - self.done
+    }
+
+    fn counters(&mut self) -> TxCounters {
+        self.counters
+    }
+}
+
+/// A socket that sends by the interface and receives nothing.
+fn attach(interface: &str, index: u32, bypass: bool) -> Result<Socket, LiveError> {
+    let socket = Socket::new(Domain::PACKET, Type::RAW.cloexec().nonblocking(), None)
+        .map_err(LiveError::call(interface, "socket(AF_PACKET)"))?;
+    let fd = socket.as_fd();
+    system::bind_packet(fd, 0, index).map_err(LiveError::call(interface, "bind"))?;
+    if bypass {
+        socket_option::set_int(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
+            .map_err(LiveError::call(interface, "setsockopt(PACKET_QDISC_BYPASS)"))?;
+    }
+    let bytes = SEND_BUFFER_BYTES as i32;
+    socket_option::set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+        .or_else(|_| socket_option::set_int(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes))
+        .map_err(LiveError::call(interface, "setsockopt(SO_SNDBUF)"))?;
+    Ok(socket)
+}

@@ -1,0 +1,337 @@
+//! Undoing what the kernel merges or leaves to hardware: frames as they are on a wire.
+//!
+//! ```text
+//! |Ethernet|IP|TCP|           payload, up to 64 KiB          |   what the kernel has (TSO, GRO, LRO; UDP: USO)
+//!      |
+//!      v   Segments
+//! |Ethernet|IP'|TCP'| payload |   |Ethernet|IP'|TCP'| payload |  ...   what a wire would have carried
+//! ```
+//!
+//! A kernel that sends to a virtual interface hands over whole super-segments and unfinished checksums, because it
+//! expects hardware to do the rest; a kernel that receives merges segments before anybody sees them. A router that
+//! passed such frames on would send frames that nobody can receive, or checksums that are wrong. The header in front
+//! of the frame (`struct virtio_net_hdr`, VIRTIO 1.2 section 5.1.6) says what is to be done: [`Offload`].
+//!
+//! # What a segment gets
+//!
+//! | field | first | middle | last |
+//! |---|---|---|---|
+//! | IPv4 identification | as it was | + 1 each | + 1 each |
+//! | IPv4 total length, header checksum; IPv6 payload length; UDP length | computed | computed | computed |
+//! | TCP sequence number | as it was | + payload before it | + payload before it |
+//! | TCP FIN, PSH | cleared | cleared | as it was |
+//! | TCP CWR (RFC 3168 section 6.1.2: once) | as it was | cleared | cleared |
+//! | TCP, UDP checksum | computed | computed | computed |
+//!
+//! Everything else (options, DSCP and ECN, addresses, ports) is the same in all. IPv6 extension headers are allowed
+//! where the offload header says where the transport header is, which it does.
+//!
+//! Pure: no clock, no socket. Whatever the bytes are, nothing here panics; what makes no sense is an error.
+//!
+//! Missing: segments inside of tunnels (the kernel does not hand those over in this form either), UDP fragmentation
+//! offload (gone from the kernel since 4.14), SCTP.
+
+use std::fmt;
+
+use thalweg_wire::checksum;
+
+/// Octets of `struct virtio_net_hdr` in its legacy form, in the machine's byte order.
+pub const OFFLOAD_BYTES: usize = 10;
+
+const FLAG_NEEDS_CHECKSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+const GSO_TCP_V4: u8 = 1;
+const GSO_TCP_V6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+const GSO_ECN: u8 = 0x80;
+
+const ETHERNET: usize = 14;
+const VLAN_TAG: usize = 4;
+/// More tags than anybody uses, and an end to looking for more.
+const TAGS_MAX: usize = 4;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+const FIN_PSH: u8 = 0x09;
+const CWR: u8 = 0x80;
+
+/// What is left to be done to a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// Where the sum begins and, from there, where it belongs, if the checksum is unfinished. The field holds the
+    /// pseudo header's sum.
+    pub checksum: Option<(u16, u16)>,
+    /// How the frame is to be cut, if it is longer than a frame may be.
+    pub segments: Option<SegmentKind>,
+}
+
+/// How a frame is to be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentKind {
+    /// The transport, by IP protocol number and IP version as far as the kernel tells.
+    pub transport: Transport,
+    /// Payload octets of each segment but the last.
+    pub payload: u16,
+}
+
+/// What is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP datagrams of one flow, over either.
+    Udp,
+}
+
+/// What makes no sense in a frame or in its offload header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentError {
+    /// A kind of segments that is not known.
+    Kind(u8),
+    /// Segments without payload.
+    NoPayload,
+    /// The frame ends within its headers.
+    Short,
+    /// The headers are not those that the kind of segments wants.
+    Mismatch,
+    /// The place of the checksum lies outside the frame.
+    Checksum,
+}
+
+impl fmt::Display for SegmentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "merged segments of an unknown kind ({kind})"),
+            Self::NoPayload => write!(f, "merged segments of no length"),
+            Self::Short => write!(f, "merged segments that end within their headers"),
+            Self::Mismatch => {
+                write!(f, "merged segments whose headers are of another kind than the kernel says")
+            }
+            Self::Checksum => write!(f, "an unfinished checksum whose place is outside the frame"),
+        }
+    }
+}
+
+impl std::error::Error for SegmentError {}
+
+impl Offload {
+    /// Reads the header.
+    pub fn parse(header: &[u8; OFFLOAD_BYTES]) -> Result<Self, SegmentError> {
+        let [flags, kind, _, _, size_low, size_high, start_low, start_high, offset_low, offset_high] =
+            *header;
+        let start = u16::from_ne_bytes([start_low, start_high]);
+        let offset = u16::from_ne_bytes([offset_low, offset_high]);
+        let transport = match kind & !GSO_ECN {
+            GSO_NONE => None,
+            GSO_TCP_V4 => Some(Transport::TcpV4),
+            GSO_TCP_V6 => Some(Transport::TcpV6),
+            GSO_UDP_L4 => Some(Transport::Udp),
+            other => return Err(SegmentError::Kind(other)),
+        };
+        let payload = u16::from_ne_bytes([size_low, size_high]);
+        if transport.is_some() && payload == 0 {
+            return Err(SegmentError::NoPayload);
+        }
+        Ok(Self {
+            checksum: (flags & FLAG_NEEDS_CHECKSUM != 0).then_some((start, offset)),
+            segments: transport.map(|transport| SegmentKind { transport, payload }),
+        })
+    }
+
+    /// Whether the frame is as on a wire already.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Finishes a checksum: sums from `start` to the end of the frame and puts the result at `offset` behind `start`.
+pub fn finish_checksum(frame: &mut [u8], start: u16, offset: u16) -> Result<(), SegmentError> {
+    let (start, at) = (usize::from(start), usize::from(start) + usize::from(offset));
+    if at + 2 > frame.len() {
+        return Err(SegmentError::Checksum);
+    }
+    // The field itself, with the pseudo header's sum, is part of the sum.
+    let sum = checksum::finish(checksum::sum(&frame[start..], 0));
+    // RFC 768: a sum of zero is sent as all ones, since zero says that there is none. For TCP it is the same number.
+    let sum = if sum == 0 { 0xffff } else { sum };
+    frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+    Ok(())
+}
+
+/// Length of a frame's Ethernet header with its VLAN tags.
+pub fn link_header_bytes(frame: &[u8]) -> usize {
+    let mut length = ETHERNET;
+    for _ in 0..TAGS_MAX {
+        match frame.get(length - 2..length) {
+            Some([0x81, 0x00] | [0x88, 0xa8]) => length += VLAN_TAG,
+            _ => break,
+        }
+    }
+    length
+}
+
+/// The segments of one frame, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments {
+    layout: Layout,
+    kind: Transport,
+    payload: usize,
+    /// End of the IP packet within the frame.
+    end: usize,
+    /// Segments written.
+    written: usize,
+    count: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    network: usize,
+    transport: usize,
+    /// Where the payload begins.
+    data: usize,
+    v6: bool,
+}
+
+impl Segments {
+    /// How the frame falls apart.
+    pub fn new(frame: &[u8], kind: SegmentKind, checksum: Option<(u16, u16)>) -> Result<Self, SegmentError> {
+        let network = link_header_bytes(frame);
+        let (v6, header_end, end) = match frame.get(network).map(|byte| byte >> 4) {
+            Some(4) => {
+                let header = frame.get(network..network + 20).ok_or(SegmentError::Short)?;
+                let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+                (false, network + usize::from(header[0] & 15) * 4, network + total)
+            }
+            Some(6) => {
+                let header = frame.get(network..network + 40).ok_or(SegmentError::Short)?;
+                let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+                (true, network + 40, network + 40 + payload)
+            }
+            _ => return Err(SegmentError::Mismatch),
+        };
+        // A length that did not fit its field is 0 (jumbograms, RFC 2675; Linux's "big TCP").
+        let end = if end <= header_end || end > frame.len() { frame.len() } else { end };
+        let transport = match checksum {
+            Some((start, _)) if v6 && usize::from(start) >= header_end => usize::from(start),
+            _ => header_end,
+        };
+        let protocol_fits = match kind.transport {
+            Transport::TcpV4 => !v6 && frame.get(network + 9) == Some(&TCP),
+            // The protocol may be behind extension headers.
+            Transport::TcpV6 => v6,
+            Transport::Udp => v6 || frame.get(network + 9) == Some(&UDP),
+        };
+        if !protocol_fits || header_end < network + 20 {
+            return Err(SegmentError::Mismatch);
+        }
+        let data = match kind.transport {
+            Transport::Udp => transport + 8,
+            Transport::TcpV4 | Transport::TcpV6 => {
+                let words = usize::from(*frame.get(transport + 12).ok_or(SegmentError::Short)? >> 4);
+                if words < 5 {
+                    return Err(SegmentError::Mismatch);
+                }
+                transport + words * 4
+            }
+        };
+        if data > end || kind.payload == 0 {
+            return Err(SegmentError::Short);
+        }
+        let payload = usize::from(kind.payload);
+        let count = (end - data).div_ceil(payload).max(1);
+        let layout = Layout { network, transport, data, v6 };
+        Ok(Self { layout, kind: kind.transport, payload, end, written: 0, count })
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> usize {
+        self.count - self.written
+    }
+
+    /// Length of the next segment's frame, if there is one.
+    pub fn next_bytes(&self) -> Option<usize> {
+        (self.written < self.count).then(|| self.layout.data + self.part().len())
+    }
+
+    fn part(&self) -> std::ops::Range<usize> {
+        let start = self.layout.data + self.written * self.payload;
+        start..(start + self.payload).min(self.end)
+    }
+
+    /// Leaves the next one out.
+    pub fn skip(&mut self) {
+        self.written += usize::from(self.written < self.count);
+    }
+
+    /// Writes the next segment of `frame` to the start of `into`, which has room for [`next_bytes`](Self::next_bytes).
+    /// `frame` is the one the segments were made of.
+    pub fn write_next(&mut self, frame: &[u8], into: &mut [u8]) {
+        let Some(bytes) = self.next_bytes() else { return };
+        let part = self.part();
+        let Layout { data, .. } = self.layout;
+        let into = &mut into[..bytes];
+        into[..data].copy_from_slice(&frame[..data]);
+        into[data..].copy_from_slice(&frame[part]);
+        match self.kind {
+            Transport::Udp => {
+                let length = (bytes - self.layout.transport) as u16;
+                let at = self.layout.transport + 4;
+                into[at..at + 2].copy_from_slice(&length.to_be_bytes());
+            }
+            Transport::TcpV4 | Transport::TcpV6 => self.write_tcp(into),
+        }
+        self.write_network(into);
+        self.write_checksum(into);
+        self.written += 1;
+    }
+
+    fn write_tcp(&self, into: &mut [u8]) {
+        let header = &mut into[self.layout.transport..];
+        let before = (self.written * self.payload) as u32;
+        let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]).wrapping_add(before);
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        if self.written + 1 < self.count {
+            header[13] &= !FIN_PSH;
+        }
+        if self.written > 0 {
+            header[13] &= !CWR;
+        }
+    }
+
+    fn write_network(&self, into: &mut [u8]) {
+        let Layout { network, transport, v6, .. } = self.layout;
+        let bytes = into.len();
+        let header = &mut into[network..];
+        if v6 {
+            header[4..6].copy_from_slice(&((bytes - network - 40) as u16).to_be_bytes());
+            return;
+        }
+        header[2..4].copy_from_slice(&((bytes - network) as u16).to_be_bytes());
+        let identification = u16::from_be_bytes([header[4], header[5]]).wrapping_add(self.written as u16);
+        header[4..6].copy_from_slice(&identification.to_be_bytes());
+        header[10..12].fill(0);
+        let sum = checksum::finish(checksum::sum(&header[..transport - network], 0));
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+
+    fn write_checksum(&self, into: &mut [u8]) {
+        let Layout { network, transport, v6, .. } = self.layout;
+        let (protocol, field) = match self.kind {
+            Transport::Udp => (UDP, 6),
+            Transport::TcpV4 | Transport::TcpV6 => (TCP, 16),
+        };
+        let addresses = if v6 { &into[network + 8..network + 40] } else { &into[network + 12..network + 20] };
+        let length = (into.len() - transport) as u32;
+        let pseudo = checksum::sum(addresses, u32::from(protocol) + length);
+        into[transport + field..transport + field + 2].fill(0);
+        let sum = checksum::finish(checksum::sum(&into[transport..], pseudo));
+        let sum = if sum == 0 && protocol == UDP { 0xffff } else { sum };
+        into[transport + field..transport + field + 2].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+//! The source's promises, with ports made of lists.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use thalweg_base::LinkType;
+
+/// Frames to come, and whether the port is broken. Its descriptor is always ready.
+#[derive(Clone)]
+struct Scripted {
+    frames: Arc<Mutex<VecDeque<Vec<u8>>>>,
+    broken: Arc<AtomicBool>,
+    always_ready: Arc<File>,
+}
+
+impl Scripted {
+    fn new(tag: u8, frames: usize) -> Self {
+        let always_ready = system::event_counter().unwrap();
+        (&always_ready).write_all(&1_u64.to_ne_bytes()).unwrap();
+        Self {
+            frames: Arc::new(Mutex::new((0..frames).map(|number| vec![tag, number as u8]).collect())),
+            broken: Arc::default(),
+            always_ready: Arc::new(always_ready),
+        }
+    }
+
+    fn half(&self, port: u16) -> (u16, Box<dyn PortRx>) {
+        (port, Box::new(self.clone()))
+    }
+}
+
+impl PortRx for Scripted {
+    fn receive(
+        &mut self,
+        port: u16,
+        now_ns: u64,
+        limit: usize,
+        into: &mut ChunkBuilder,
+    ) -> io::Result<usize> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(io::Error::from_raw_os_error(libc::ENETDOWN));
+        }
+        let mut taken = 0;
+        let mut frames = self.frames.lock().unwrap();
+        while taken < limit {
+            let Some(frame) = frames.pop_front() else { break };
+            let at = into.next_frame_offset();
+            into.buffer_mut()[at..at + frame.len()].copy_from_slice(&frame);
+            into.push(at, frame.len(), frame.len() as u32, now_ns, LinkType::Ethernet, port, 0);
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    fn fd(&self) -> std::os::fd::RawFd {
+        self.always_ready.as_raw_fd()
+    }
+
+    fn counters(&mut self) -> RxCounters {
+        RxCounters::default()
+    }
+}
+
+fn source(ports: &[&Scripted], chunk_packets: usize) -> LiveSource {
+    let halves = ports.iter().zip(0..).map(|(port, number)| port.half(number)).collect();
+    let options = SourceOptions { chunk_packets, ..SourceOptions::default() };
+    LiveSource::new(halves, options, LiveClock::start()).unwrap()
+}
+
+const NOW: Duration = Duration::ZERO;
+
+fn per_port(chunk: &Chunk, ports: usize) -> Vec<usize> {
+    (0..ports).map(|port| chunk.packets().iter().filter(|p| usize::from(p.port_in) == port).count()).collect()
+}
+
+#[test]
+fn ports_share_a_chunk_and_none_is_left_out() {
+    let (busy, quiet, other) = (Scripted::new(1, 100), Scripted::new(2, 2), Scripted::new(3, 30));
+    let mut source = source(&[&busy, &quiet, &other], 12);
+    // A third each; what the quiet one leaves goes to the others.
+    let chunk = source.next_chunk(NOW).unwrap().unwrap();
+    let shares = per_port(&chunk, 3);
+    assert_eq!((shares[1], shares.iter().sum::<usize>()), (2, 12), "{shares:?}");
+    assert!(shares[0] >= 4 && shares[2] >= 4, "{shares:?}");
+    let mut total = 12;
+    while let Some(chunk) = source.next_chunk(NOW).unwrap() {
+        let shares = per_port(&chunk, 3);
+        assert!(shares[0] == 12 || shares[2] > 0 || total > 40, "{shares:?}");
+        total += chunk.packets().len();
+    }
+    assert_eq!(total, 132);
+}
+
+#[test]
+fn each_port_begins_in_turn() {
+    let ports = [Scripted::new(1, 50), Scripted::new(2, 50), Scripted::new(3, 50)];
+    let mut source = source(&[&ports[0], &ports[1], &ports[2]], 1);
+    let mut order = Vec::new();
+    for _ in 0..9 {
+        order.push(source.next_chunk(NOW).unwrap().unwrap().packets()[0].port_in);
+    }
+    assert_eq!(order, [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn numbers_and_clock_have_no_gaps() {
+    let port = Scripted::new(1, 1000);
+    let mut source = source(&[&port], 64);
+    let (mut packets, mut sequence, mut clock_ns) = (0, 0, 0);
+    while let Some(chunk) = source.next_chunk(NOW).unwrap() {
+        assert_eq!((chunk.sequence, chunk.first_packet_number), (sequence, packets + 1));
+        assert!(chunk.clock_ns >= clock_ns);
+        assert_eq!(chunk.frame(0), [1, packets as u8]);
+        (packets, sequence, clock_ns) =
+            (packets + chunk.packets().len() as u64, sequence + 1, chunk.clock_ns);
+    }
+    assert_eq!((packets, sequence), (1000, 16));
+}
+
+#[test]
+fn a_failure_is_said_once_and_tried_again() {
+    let (good, bad) = (Scripted::new(1, 10), Scripted::new(2, 10));
+    bad.broken.store(true, Ordering::Relaxed);
+    let mut source = source(&[&good, &bad], 5);
+    for _ in 0..2 {
+        assert_eq!(per_port(&source.next_chunk(NOW).unwrap().unwrap(), 2), [5, 0]);
+    }
+    let change = source.poll_change().unwrap();
+    assert_eq!((change.port, change.half), (1, 1));
+    assert_eq!(change.failed.unwrap().raw_os_error(), Some(libc::ENETDOWN));
+    assert!(source.poll_change().is_none());
+    bad.broken.store(false, Ordering::Relaxed);
+    // The good one's descriptor is ready without end here; it has nothing.
+    let chunk = source.next_chunk(Duration::from_secs(20)).unwrap().unwrap();
+    assert_eq!(per_port(&chunk, 2), [0, 5]);
+    assert!(source.poll_change().unwrap().failed.is_none());
+}
+
+#[test]
+fn a_wake_ends_the_wait() {
+    let halves = Vec::new();
+    let mut source = LiveSource::new(halves, SourceOptions::default(), LiveClock::start()).unwrap();
+    let waker = source.waker();
+    waker.wake();
+    waker.wake();
+    let began = Instant::now();
+    assert!(source.next_chunk(Duration::from_secs(3600)).unwrap().is_none());
+    assert!(began.elapsed() < Duration::from_secs(1800));
+    // It counted once.
+    assert!(source.next_chunk(NOW).unwrap().is_none());
+    let thread = std::thread::spawn(move || waker.wake());
+    assert!(source.next_chunk(Duration::from_secs(3600)).unwrap().is_none());
+    thread.join().unwrap();
+}
+
+#[test]
+fn the_rate_is_that_of_the_last_window() {
+    let mut rate = Rate::default();
+    let (start, window) = (1_000_000_000_000, RATE_WINDOW_NS);
+    rate.add(1, start);
+    assert!(!rate.is_high(start), "one packet since the epoch");
+    for at in 1..=10 {
+        rate.add(20, start + at * window / 10);
+    }
+    assert!(rate.is_high(start + window), "200 in a millisecond");
+    assert!(!rate.is_high(start + 3 * window), "and none since");
+    rate.add(50, start + 3 * window);
+    assert!(!rate.is_high(start + 3 * window), "25 in a millisecond");
+}

@@ -1,0 +1,265 @@
+//! System calls that live ports need and neither the standard library nor `socket2` has.
+//!
+//! Unsafe because they are C calls that take pointers; every function here is safe to call, with any arguments. No
+//! measurement pays for it: without them there are no packets, except for [`send_frames`], which hands the kernel
+//! many frames in one call.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// Octets of an interface name, with its final zero.
+pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ;
+
+/// What is asked about or of an interface; each exchanges one [`InterfaceRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InterfaceCall {
+    Index,
+    Flags,
+    SetFlags,
+    Mtu,
+    SetMtu,
+    Mac,
+    SetMac,
+    /// Of `/dev/net/tun`, not of a socket: attach to or make the interface.
+    TunAttach,
+}
+
+impl InterfaceCall {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Index => "SIOCGIFINDEX",
+            Self::Flags => "SIOCGIFFLAGS",
+            Self::SetFlags => "SIOCSIFFLAGS",
+            Self::Mtu => "SIOCGIFMTU",
+            Self::SetMtu => "SIOCSIFMTU",
+            Self::Mac => "SIOCGIFHWADDR",
+            Self::SetMac => "SIOCSIFHWADDR",
+            Self::TunAttach => "TUNSETIFF",
+        }
+    }
+
+    fn number(self) -> libc::Ioctl {
+        let number = match self {
+            Self::Index => libc::SIOCGIFINDEX,
+            Self::Flags => libc::SIOCGIFFLAGS,
+            Self::SetFlags => libc::SIOCSIFFLAGS,
+            Self::Mtu => libc::SIOCGIFMTU,
+            Self::SetMtu => libc::SIOCSIFMTU,
+            Self::Mac => libc::SIOCGIFHWADDR,
+            Self::SetMac => libc::SIOCSIFHWADDR,
+            Self::TunAttach => return libc::TUNSETIFF,
+        };
+        number as libc::Ioctl
+    }
+}
+
+/// `struct ifreq`: a name, and a union of which each call uses its part.
+#[repr(C, align(8))]
+pub(super) struct InterfaceRequest {
+    pub(super) name: [u8; NAME_BYTES],
+    pub(super) value: [u8; size_of::<libc::ifreq>() - NAME_BYTES],
+}
+
+const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
+const _: () = assert!(align_of::<InterfaceRequest>() >= align_of::<libc::ifreq>());
+
+/// Asks; the answer is in the request.
+pub(super) fn interface_call(
+    fd: BorrowedFd<'_>,
+    call: InterfaceCall,
+    request: &mut InterfaceRequest,
+) -> io::Result<()> {
+    // SAFETY: each of the calls reads and writes one `struct ifreq`, without following a pointer in it, and
+    // `InterfaceRequest` is as large and as aligned as that.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), call.number(), &raw mut *request) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Plugs the cable of a TAP interface in or out.
+pub(super) fn tun_set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> io::Result<()> {
+    let carrier = libc::c_int::from(carrier);
+    // SAFETY: the call reads one `int` from the pointer.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETCARRIER, &raw const carrier) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// What of a TAP interface is set to a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TunNumber {
+    /// Whether it stays when nobody is attached.
+    Persist,
+    /// What is left to us: `TUN_F_*`.
+    Offload,
+}
+
+/// Sets it.
+pub(super) fn tun_set(fd: BorrowedFd<'_>, what: TunNumber, value: u32) -> io::Result<()> {
+    let call = match what {
+        TunNumber::Persist => libc::TUNSETPERSIST,
+        TunNumber::Offload => libc::TUNSETOFFLOAD,
+    };
+    // SAFETY: both calls take an integer, no pointer.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), call, libc::c_ulong::from(value)) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Binds a packet socket to an interface: what of `protocol` (network byte order left to us) comes by it is received.
+pub(super) fn bind_packet(socket: BorrowedFd<'_>, protocol: u16, index: u32) -> io::Result<()> {
+    // SAFETY: `sockaddr_ll` is integers and an array of them; all zero is a value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = index as i32;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` octets, which the address has.
+    match unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Frames that one [`send_frames`] takes at most.
+pub(super) const SEND_FRAMES_MAX: usize = 64;
+
+/// Sends the first frames of `spans` (start and length within `bytes`), each as one message, as many as the socket
+/// takes without waiting; how many, at least one. An error is that of the first.
+pub(super) fn send_frames(socket: BorrowedFd<'_>, bytes: &[u8], spans: &[(u32, u32)]) -> io::Result<usize> {
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::zeroed() }; SEND_FRAMES_MAX];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::zeroed() }; SEND_FRAMES_MAX];
+    let mut count = 0;
+    for ((&(start, length), vector), header) in spans.iter().zip(&mut vectors).zip(&mut headers) {
+        let frame = &bytes[start as usize..][..length as usize];
+        let vector =
+            vector.write(libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() });
+        // SAFETY: `mmsghdr` is integers and pointers; all zero, as it was made, is a value.
+        let header = unsafe { header.assume_init_mut() };
+        header.msg_hdr.msg_iov = vector;
+        header.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    let flags = libc::MSG_DONTWAIT as _;
+    // SAFETY: the first `count` headers are written and each names one vector, which names a part of `bytes`; all of
+    // them outlive the call. The kernel reads the frames and writes only the headers' lengths.
+    match unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count, flags) } {
+        sent @ 0.. => Ok(sent as usize),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A descriptor to wait for; see [`wait`].
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(super) struct Waiting(libc::pollfd);
+
+impl Waiting {
+    pub(super) fn for_reading(fd: RawFd) -> Self {
+        Self(libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
+    }
+
+    /// Something is there, be it an error.
+    pub(super) fn is_ready(&self) -> bool {
+        self.0.revents != 0
+    }
+}
+
+/// Waits until one of the descriptors is readable or has failed, or until the time is over; a signal ends it early.
+pub(super) fn wait(descriptors: &mut [Waiting], timeout: Duration) -> io::Result<()> {
+    let time = libc::timespec {
+        tv_sec: timeout.as_secs().min(i32::MAX as u64) as libc::time_t,
+        tv_nsec: timeout.subsec_nanos() as _,
+    };
+    let count = descriptors.len() as libc::nfds_t;
+    // SAFETY: `Waiting` is a `pollfd`, and the kernel reads and writes `count` of them. A descriptor that is closed
+    // is answered as such.
+    match unsafe { libc::ppoll(descriptors.as_mut_ptr().cast(), count, &raw const time, std::ptr::null()) } {
+        0.. => Ok(()),
+        _ => {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+            descriptors.iter_mut().for_each(|each| each.0.revents = 0);
+            Ok(())
+        }
+    }
+}
+
+/// A counter that is readable while it is not zero (eventfd).
+pub(super) fn event_counter() -> io::Result<File> {
+    // SAFETY: no pointers.
+    match unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the descriptor is new and nobody else's.
+        fd => Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) })),
+    }
+}
+
+/// Loads a program that drops every packet and attaches it to the ingress of an interface, behind its packet sockets.
+/// It stays as long as the descriptor.
+pub(super) fn drop_at_ingress(index: u32) -> io::Result<OwnedFd> {
+    const PROG_LOAD: libc::c_int = 5;
+    const LINK_CREATE: libc::c_int = 28;
+    const PROG_TYPE_SCHED_CLS: u32 = 3;
+    const TCX_INGRESS: u32 = 46;
+    /// struct bpf_insn.
+    #[repr(C, align(8))]
+    struct Instruction {
+        code: u8,
+        registers: u8,
+        offset: i16,
+        immediate: i32,
+    }
+    const fn instruction(code: u8, immediate: i32) -> Instruction {
+        Instruction { code, registers: 0, offset: 0, immediate }
+    }
+    /// r0 = TCX_DROP; exit.
+    static PROGRAM: [Instruction; 2] = [instruction(0xb7, 2), instruction(0x95, 0)];
+    const LICENCE: &core::ffi::CStr = c"Apache-2.0";
+
+    let bpf = |command: libc::c_int, attributes: &mut [u64; 16]| -> io::Result<OwnedFd> {
+        // SAFETY: the kernel reads as many octets as told, all of which are there, and for these commands follows
+        // only the pointers to program and licence, which are constants. What it reads beyond the fields that it
+        // knows is zero, as it demands.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(attributes))
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+    };
+    let pair = |low: u32, high: u32| {
+        if cfg!(target_endian = "little") {
+            u64::from(low) | u64::from(high) << 32
+        } else {
+            u64::from(high) | u64::from(low) << 32
+        }
+    };
+    // union bpf_attr: kind and count; instructions; licence; then the log (none), kernel version, flags, name, and
+    // at octet 68 the kind of attachment expected.
+    let mut load = [0; 16];
+    load[0] = pair(PROG_TYPE_SCHED_CLS, PROGRAM.len() as u32);
+    load[1] = PROGRAM.as_ptr() as u64;
+    load[2] = LICENCE.as_ptr() as u64;
+    load[8] = pair(0, TCX_INGRESS);
+    let program = bpf(PROG_LOAD, &mut load)?;
+    // Program and interface; kind of attachment and flags.
+    let mut link = [0; 16];
+    link[0] = pair(program.as_raw_fd() as u32, index);
+    link[1] = pair(TCX_INGRESS, 0);
+    bpf(LINK_CREATE, &mut link)
+}

@@ -1,0 +1,356 @@
+//! TAP: an interface of the host whose cable ends here.
+//!
+//! ```text
+//! host's stack (ping, ssh, BIRD) ── interface `name` ══ cable ══ Port { rx, tx } ── the router
+//! ```
+//!
+//! Used where the host itself is a neighbour of the router, and as the host's face of a port (a mirror): address, MTU
+//! and link state of the interface are set by [`TapControl`], as the port's change.
+//!
+//! The interface has no offloads: the kernel finishes checksums and cuts segments before we see a frame, and checks
+//! those of ours. A frame is a `read` or a `write`; there is no ring. That is enough for what a mirror carries.
+//!
+//! # When somebody deletes the interface
+//!
+//! Both halves notice, and the next call of either makes it anew, with the same address, MTU and state (its IP
+//! addresses are gone). Frames in between are lost and counted.
+//!
+//! Missing: several queues; offloads in both directions, which is how virtual machines get their speed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use thalweg_base::{ChunkBuilder, LinkType};
+
+use super::link::Links;
+use super::segment;
+use super::system::{self, InterfaceCall, InterfaceRequest, TunNumber};
+use super::{LiveError, NotTaken, Port, PortFacts, PortRx, PortTx, RxCounters, TxCounters};
+
+const DEVICE: &str = "/dev/net/tun";
+const ETHERNET: usize = 14;
+/// Tags may come on top of the MTU.
+const TAGS: usize = 8;
+
+/// How a TAP interface is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapOptions {
+    /// Its name, up to 15 octets. If a TAP of the name exists and nobody is attached, it is taken over.
+    pub name: String,
+    /// The host's address on the cable; `None` lets the kernel choose one.
+    pub mac: Option<[u8; 6]>,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// The interface stays, without a carrier, when the port is closed.
+    pub persist: bool,
+}
+
+impl TapOptions {
+    /// An interface with the MTU of Ethernet, which goes with the port.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), mac: None, mtu: 1500, persist: false }
+    }
+}
+
+/// Makes the interface and switches it on. Needs `CAP_NET_ADMIN`.
+pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
+    let links = Links::open().map_err(LiveError::call(&options.name, "socket"))?;
+    let wish = Wish { mac: options.mac, mtu: options.mtu, up: true, carrier: true, persist: options.persist };
+    let made = Mutex::new(Made { file: None, generation: 0, wish });
+    let shared = Arc::new(Shared { name: options.name.clone(), links, made });
+    let (file, generation) = shared.attach(0)?;
+    let facts = shared.links.read(&options.name)?;
+    let rx = TapRx {
+        shared: Arc::clone(&shared),
+        file: Arc::clone(&file),
+        generation,
+        gone: false,
+        counters: RxCounters::default(),
+    };
+    let tx =
+        TapTx { shared: Arc::clone(&shared), file, generation, down: false, counters: TxCounters::default() };
+    let facts = PortFacts {
+        interface: options.name.clone(),
+        index: facts.index,
+        mac: facts.mac,
+        mtu: facts.mtu,
+        mode: "tap".to_owned(),
+        why_not_better: None,
+    };
+    Ok((Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts }, TapControl { shared }))
+}
+
+/// Changes the interface. Each change holds also when the interface has to be made anew.
+#[derive(Clone)]
+pub struct TapControl {
+    shared: Arc<Shared>,
+}
+
+impl TapControl {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Changes the largest IP packet.
+    pub fn set_mtu(&self, mtu: u32) -> Result<(), LiveError> {
+        self.shared.lock().wish.mtu = mtu;
+        self.shared.links.set_mtu(&self.shared.name, mtu)
+    }
+
+    /// Changes the host's address on the cable.
+    pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), LiveError> {
+        self.shared.lock().wish.mac = Some(mac);
+        self.shared.links.set_mac(&self.shared.name, mac)
+    }
+
+    /// Switches the interface on or off.
+    pub fn set_up(&self, up: bool) -> Result<(), LiveError> {
+        self.shared.lock().wish.up = up;
+        self.shared.links.set_up(&self.shared.name, up)
+    }
+
+    /// Plugs the cable in or out: the host sees the link go down and come back.
+    pub fn set_carrier(&self, carrier: bool) -> Result<(), LiveError> {
+        let mut made = self.shared.lock();
+        made.wish.carrier = carrier;
+        match &made.file {
+            Some(file) => system::tun_set_carrier(file.as_fd(), carrier)
+                .map_err(LiveError::call(&self.shared.name, "TUNSETCARRIER")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What the halves and the control have in common.
+struct Shared {
+    name: String,
+    links: Links,
+    made: Mutex<Made>,
+}
+
+struct Made {
+    file: Option<Arc<File>>,
+    /// Counts the interfaces made, so that the half that notices second takes what the first has made.
+    generation: u64,
+    wish: Wish,
+}
+
+#[derive(Clone, Copy)]
+struct Wish {
+    mac: Option<[u8; 6]>,
+    mtu: u32,
+    up: bool,
+    carrier: bool,
+    persist: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The interface after the one of `generation`, which is made if it is not there yet.
+    fn attach(&self, generation: u64) -> Result<(Arc<File>, u64), LiveError> {
+        let mut made = self.lock();
+        if made.generation == generation {
+            // The old one first: where it is there still, it is in its own way.
+            made.file = None;
+            made.file = Some(Arc::new(self.make(made.wish)?));
+            made.generation += 1;
+        }
+        match &made.file {
+            Some(file) => Ok((Arc::clone(file), made.generation)),
+            None => Err(LiveError::NoSuchInterface { interface: self.name.clone() }),
+        }
+    }
+
+    fn make(&self, wish: Wish) -> Result<File, LiveError> {
+        let name = &self.name;
+        let mut request = InterfaceRequest::named(name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(DEVICE)
+            .map_err(LiveError::call(name, "open(/dev/net/tun)"))?;
+        let flags = (libc::IFF_TAP | libc::IFF_NO_PI) as u16;
+        request.value[..2].copy_from_slice(&flags.to_ne_bytes());
+        system::interface_call(file.as_fd(), InterfaceCall::TunAttach, &mut request)
+            .map_err(LiveError::call(name, "TUNSETIFF"))?;
+        if let Some(mac) = wish.mac {
+            self.links.set_mac(name, mac)?;
+        }
+        self.links.set_mtu(name, wish.mtu)?;
+        self.links.set_up(name, wish.up)?;
+        // Whoever had the interface before us may have left it with offloads.
+        for (what, value, call) in [
+            (TunNumber::Offload, 0, "TUNSETOFFLOAD"),
+            (TunNumber::Persist, wish.persist.into(), "TUNSETPERSIST"),
+        ] {
+            system::tun_set(file.as_fd(), what, value).map_err(LiveError::call(name, call))?;
+        }
+        system::tun_set_carrier(file.as_fd(), wish.carrier)
+            .map_err(LiveError::call(name, "TUNSETCARRIER"))?;
+        Ok(file)
+    }
+
+    fn mtu(&self) -> usize {
+        self.lock().wish.mtu as usize
+    }
+}
+
+/// Whether the error says that the interface is not there any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADFD | libc::ENODEV | libc::ENXIO))
+}
+
+fn attach_error(error: LiveError) -> io::Error {
+    match error {
+        LiveError::Call { source, .. } => source,
+        _ => io::Error::from_raw_os_error(libc::ENODEV),
+    }
+}
+
+struct TapRx {
+    shared: Arc<Shared>,
+    file: Arc<File>,
+    generation: u64,
+    gone: bool,
+    counters: RxCounters,
+}
+
+impl PortRx for TapRx {
+    fn receive(
+        &mut self,
+        port: u16,
+        now_ns: u64,
+        limit: usize,
+        into: &mut ChunkBuilder,
+    ) -> io::Result<usize> {
+        if self.gone {
+            (self.file, self.generation) = self.shared.attach(self.generation).map_err(attach_error)?;
+            self.gone = false;
+        }
+        let mtu = self.shared.mtu();
+        // One more, so that what is too long is seen to be.
+        let room = mtu + ETHERNET + TAGS + 1;
+        let mut taken = 0;
+        // A frame that is refused counts, too: a flood of them does not keep us here.
+        for _ in 0..limit.min(ChunkBuilder::PACKETS_MAX - into.len()) {
+            let at = into.next_frame_offset();
+            let Some(buffer) = into.buffer_mut().get_mut(at..at + room) else { break };
+            let bytes = match (&*self.file).read(buffer) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.gone = is_gone(&error);
+                    return Err(error);
+                }
+            };
+            if bytes < ETHERNET || bytes > mtu + segment::link_header_bytes(&buffer[..bytes]) {
+                self.counters.refused += 1;
+                continue;
+            }
+            into.push(at, bytes, bytes as u32, now_ns, LinkType::Ethernet, port, 0);
+            self.counters.frames += 1;
+            self.counters.octets += bytes as u64;
+            taken += 1;
+        }
+        Ok(taken)
+    }
+
+    fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    fn counters(&mut self) -> RxCounters {
+        self.counters
+    }
+}
+
+struct TapTx {
+    shared: Arc<Shared>,
+    file: Arc<File>,
+    generation: u64,
+    down: bool,
+    counters: TxCounters,
+}
+
+impl TapTx {
+    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        loop {
+            return match (&*self.file).write(frame) {
+                Ok(_) => Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+        }
+    }
+}
+
+impl PortTx for TapTx {
+    fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
+        if self.down {
+            return Err(NotTaken::Down);
+        }
+        if frame.len() > self.shared.mtu() + segment::link_header_bytes(frame) {
+            return Err(NotTaken::TooLong);
+        }
+        match self.send(frame) {
+            Ok(()) => {
+                self.counters.frames += 1;
+                self.counters.octets += frame.len() as u64;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(NotTaken::Full),
+            Err(error) if is_gone(&error) || error.raw_os_error() == Some(libc::EIO) => {
+                self.down = true;
+                Err(NotTaken::Down)
+            }
+            // Not an Ethernet frame, or no memory for it.
+            Err(_) => {
+                self.counters.failed += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.down {
+            return Ok(());
+        }
+        match self.shared.links.read(&self.shared.name) {
+            Ok(facts) if facts.is_up => {
+                // Up, or up again as another one.
+                let generation = self.shared.lock().generation;
+                if generation != self.generation {
+                    (self.file, self.generation) =
+                        self.shared.attach(self.generation).map_err(attach_error)?;
+                }
+                self.down = false;
+                Ok(())
+            }
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::ENETDOWN)),
+            Err(_) => {
+                (self.file, self.generation) = self.shared.attach(self.generation).map_err(attach_error)?;
+                self.down = false;
+                Ok(())
+            }
+        }
+    }
+
+    fn counters(&mut self) -> TxCounters {
+        self.counters
+    }
+}
+
+impl std::fmt::Debug for TapControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TapControl").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,520 @@
+//! AF_XDP: frames of an interface past the kernel's stack, through memory that it shares with us.
+//!
+//! ```text
+//!            XDP program (program.rs)                       one region of frames (umem.rs), four rings a queue (rings.rs)
+//!                │ not ours: the kernel's stack
+//! interface ─────┤                                          fill ──> kernel ──> receive ──copy──> chunk
+//!                │ ours: the socket of the queue            frame ──copy──> transmit ──> kernel ──> completion
+//! ```
+//!
+//! A program of six instructions, written here and loaded by our own system calls (bpf.rs), runs where frames come in
+//! and hands them to the socket of their receive queue. There is one socket for each queue (socket.rs); the receiving
+//! half asks them in turn. The sending half has one more, at the first queue: a wait for a socket that receives would
+//! also send what that socket has to send, and nobody would hear what became of it. All use one region.
+//!
+//! # Modes
+//!
+//! They are tried in the order of [`XdpOptions::modes`], and the port says which one it got and why not a better one
+//! ([`PortFacts::why_not_better`](super::PortFacts)). *Native*: the program runs in the driver, before a socket buffer
+//! exists. *Generic*: it runs in the kernel behind any driver. *Zero-copy*: the card writes into the region itself;
+//! else the kernel copies. With need-wakeup a kernel that has work to do is called, and only then.
+//!
+//! In generic mode the kernel may have merged segments before the program sees them (GRO here, which is switched off
+//! while the port is open; TSO of a local sender at a veth's other end, `ethtool -K PEER tso off gso off`). What they
+//! were cannot be told any more, so frames longer than the MTU allows are refused and counted.
+//!
+//! # Jumbo frames
+//!
+//! A frame of the region has 2048 octets, or 4096 for an MTU that needs it, of which the kernel keeps 256. What is
+//! longer comes and goes in several pieces (`XDP_USE_SG` and a program that says it can bear them); this is decided
+//! by the MTU when the port is opened. A larger MTU later needs a new port; until then longer frames count as missed.
+//!
+//! # Checksums
+//!
+//! A local sender leaves the transport checksum to hardware, and on a veth there is none: such frames arrive
+//! unfinished, and XDP cannot see the mark that says so. [`thalweg_wire::checksum::complete_frame`] says how they are
+//! told and completed; it is done on interfaces without a wire only.
+//!
+//! # What is left behind
+//!
+//! Nothing. Program, map, link and sockets are file descriptors, and go with the process however it ends. What
+//! another one holds is an error that names it ([`LiveError::Occupied`]), unless [`XdpOptions::take_over`] is set.
+//! Of a predecessor that is just being taken apart the end is awaited, two seconds at most.
+//!
+//! # Bounds
+//!
+//! Region and rings are of a fixed size. If we are slow, the kernel finds no frame in the fill ring, and counts; that
+//! is [`RxCounters::missed`](super::RxCounters). If the interface is slow, the transmit ring is full:
+//! [`NotTaken::Full`](super::NotTaken). No call waits.
+//!
+//! # Why frames are copied between region and chunk
+//!
+//! Ports could share one region, and a forwarded frame stay where it is. What that would save was measured by
+//! `benches/xdp.rs` against the same with copies of 64 octets at most (two cores of an EPYC guest, Linux 6.18, native
+//! copy over a veth, three runs each, other work on the machine): frames of 60 octets nothing that shows, of 1514
+//! about 130 ns in receiving and 80 in sending, of 1,700 of the forwarder's CPU time and 3,500 of the machine's. Of
+//! that the kernel, which copies too in this mode, would pay a part again, for it would find the octets in no cache.
+//! A card with zero-copy may be worth it; there is none here to measure.
+//!
+//! Missing: receive queues of one port cannot be spread over several threads; one queue sends; SCTP and the inner
+//! packets of tunnels that end at a veth's other end keep unfinished checksums; frames whose VLAN tag the driver has
+//! taken off (`ethtool -K IF rxvlan off` where a card does so).
+
+mod bpf;
+mod interface;
+mod program;
+mod receive;
+mod rings;
+mod socket;
+mod transmit;
+mod umem;
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::error::LiveError;
+use super::{Port, PortFacts};
+use crate::kernel::XdpAttachment;
+use bpf::{Link, Program, SocketMap};
+use interface::Interface;
+pub use program::{ADDRESSES_MAX, LeaveToKernel};
+use receive::{Queue, Receiver};
+use rings::{CompletionRing, TransmitRing};
+use socket::{Binding, XdpSocket};
+use transmit::Sender;
+use umem::{Frame, Umem};
+
+/// How frames come to us, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// By the driver, which writes into our memory itself.
+    NativeZeroCopy,
+    /// By the driver, copied by the kernel.
+    NativeCopy,
+    /// By the kernel behind any driver, copied.
+    GenericCopy,
+}
+
+impl XdpMode {
+    /// All modes, best first.
+    pub const ALL: [Self; 3] = [Self::NativeZeroCopy, Self::NativeCopy, Self::GenericCopy];
+
+    fn is_native(self) -> bool {
+        self != Self::GenericCopy
+    }
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NativeZeroCopy => "native zero-copy",
+            Self::NativeCopy => "native copy",
+            Self::GenericCopy => "generic copy",
+        })
+    }
+}
+
+/// Receive queues that a port serves at most: more than any card has cores to serve.
+pub const QUEUES_MAX: u32 = 256;
+
+/// What to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpOptions {
+    /// The interface's name.
+    pub interface: String,
+    /// Modes to be tried, in this order.
+    pub modes: Vec<XdpMode>,
+    /// What is not ours.
+    pub leave_to_kernel: LeaveToKernel,
+    /// Frames to receive into for each queue, a power of two: how many may wait for us.
+    pub rx_frames: u32,
+    /// Frames to send from, a power of two: how many may be on their way.
+    pub tx_frames: u32,
+    /// Takes a foreign XDP program off the interface, instead of saying whose it is.
+    pub take_over: bool,
+}
+
+impl XdpOptions {
+    /// The usual for an interface: the best mode, every frame ours.
+    pub fn new(interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            modes: XdpMode::ALL.to_vec(),
+            leave_to_kernel: LeaveToKernel::None,
+            rx_frames: 2048,
+            tx_frames: 2048,
+            take_over: false,
+        }
+    }
+}
+
+/// A region's frames: whole pages, or two a page.
+const FRAME_OCTETS: [u32; 2] = [2048, 4096];
+/// What the kernel leaves before a received frame (`XDP_PACKET_HEADROOM`).
+const HEADROOM_OCTETS: u32 = 256;
+/// An Ethernet header with two VLAN tags.
+const HEADER_OCTETS: u32 = 22;
+/// How long the end of a predecessor is awaited.
+const PATIENCE: Duration = Duration::from_millis(20);
+const TRIES: u32 = 100;
+
+/// Opens a port.
+///
+/// # Errors
+///
+/// [`LiveError`] if there is no such interface, another program has it, we may not, or no mode works; then it is the
+/// error of the last mode.
+pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
+    let setup = Setup::new(options)?;
+    let mut attached = None;
+    let mut better = Vec::new();
+    let mut last =
+        LiveError::BadOption { interface: options.interface.clone(), why: "no XDP mode allowed".into() };
+    for &mode in &options.modes {
+        match setup.attempt(mode, &mut attached) {
+            Ok((bound, attachment)) => return setup.port(mode, bound, attachment, &better),
+            Err(error) if is_final(&error) => return Err(error),
+            Err(error) => {
+                better.push(format!("{mode}: {}", reason(&error)));
+                last = error;
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Tries every mode on an interface, for as long as that takes, and lets go of it again. Frames that arrive meanwhile
+/// are lost to their receivers; a driver may reset its card.
+pub fn probe(interface: &str) -> Vec<(XdpMode, Result<(), LiveError>)> {
+    let attempt = |mode| {
+        let modes = vec![mode];
+        open(&XdpOptions { modes, rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) }).map(|_| ())
+    };
+    XdpMode::ALL.map(|mode| (mode, attempt(mode))).into()
+}
+
+/// Whether no other mode would do better.
+fn is_final(error: &LiveError) -> bool {
+    match error {
+        LiveError::Call { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+        _ => true,
+    }
+}
+
+fn reason(error: &LiveError) -> String {
+    match error {
+        LiveError::Call { call, source, .. } => format!("{call}: {source}"),
+        other => other.to_string(),
+    }
+}
+
+/// What the two halves share. The program is detached when the last of them is dropped.
+#[derive(Debug)]
+struct Shared {
+    interface: Interface,
+    mtu: AtomicU32,
+    /// The interface's address, the first octet highest.
+    mac: AtomicU64,
+    frame_octets: u32,
+    multi_buffer: bool,
+    is_generic: bool,
+    has_unfinished_checksums: bool,
+    restore_gro: bool,
+    _attachment: Attachment,
+}
+
+impl Shared {
+    /// Learns anew what may change.
+    fn refresh(&self) {
+        if let Ok(mtu) = self.interface.mtu() {
+            self.mtu.store(mtu, Ordering::Relaxed);
+        }
+        if let Ok(mac) = self.interface.mac() {
+            self.mac.store(number_of(mac), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a frame is for this port: sent to its address, or to a group.
+    #[inline]
+    fn is_ours(&self, frame: &[u8]) -> bool {
+        match frame.first_chunk::<6>() {
+            Some(to) => to[0] & 1 == 1 || number_of(*to) == self.mac.load(Ordering::Relaxed),
+            None => true,
+        }
+    }
+
+    fn longest(&self) -> usize {
+        (self.mtu.load(Ordering::Relaxed).saturating_add(HEADER_OCTETS)) as usize
+    }
+
+    /// The longest frame that is handed up.
+    fn longest_received(&self) -> usize {
+        if self.is_generic { self.longest() } else { usize::MAX }
+    }
+
+    /// The longest frame that is taken.
+    fn longest_sent(&self) -> usize {
+        if self.multi_buffer { self.longest() } else { self.longest().min(self.frame_octets as usize) }
+    }
+}
+
+fn number_of(mac: [u8; 6]) -> u64 {
+    mac.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if self.restore_gro {
+            let _ = self.interface.set_gro(true);
+        }
+    }
+}
+
+/// A program before an interface, with its map.
+#[derive(Debug)]
+struct Attachment {
+    map: SocketMap,
+    is_native: bool,
+    _link: Link,
+}
+
+/// Sockets of all queues, bound.
+struct Bound {
+    umem: Arc<Umem>,
+    queues: Vec<Queue>,
+    sender: XdpSocket,
+    transmit: TransmitRing,
+    completion: CompletionRing,
+    tx_frames: Vec<Frame>,
+}
+
+/// What is known before any mode is tried.
+struct Setup<'a> {
+    options: &'a XdpOptions,
+    interface: Interface,
+    mac: [u8; 6],
+    mtu: u32,
+    queues: u32,
+    frame_octets: u32,
+    multi_buffer: bool,
+}
+
+impl<'a> Setup<'a> {
+    fn new(options: &'a XdpOptions) -> Result<Self, LiveError> {
+        let name = &options.interface;
+        check_options(options).map_err(|why| LiveError::BadOption { interface: name.clone(), why })?;
+        let interface = Interface::find(name).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENODEV) => LiveError::NoSuchInterface { interface: name.clone() },
+            _ => refused(name, "SIOCGIFINDEX", source),
+        })?;
+        let mac = interface.mac().map_err(|source| refused(name, "SIOCGIFHWADDR", source))?;
+        let mtu = interface.mtu().map_err(|source| refused(name, "SIOCGIFMTU", source))?;
+        let queues = interface.queues().0.min(QUEUES_MAX);
+        let longest = mtu.saturating_add(HEADER_OCTETS);
+        let [small, large] = FRAME_OCTETS;
+        let frame_octets = if longest <= small - HEADROOM_OCTETS { small } else { large };
+        let multi_buffer = longest > large - HEADROOM_OCTETS;
+        Ok(Self { options, interface, mac, mtu, queues, frame_octets, multi_buffer })
+    }
+
+    fn refused(&self, call: &'static str) -> impl Fn(io::Error) -> LiveError + '_ {
+        move |source| refused(&self.options.interface, call, source)
+    }
+
+    /// One mode; what is attached for it may serve the next.
+    fn attempt(
+        &self,
+        mode: XdpMode,
+        attached: &mut Option<Attachment>,
+    ) -> Result<(Bound, Attachment), LiveError> {
+        let attachment = match attached.take() {
+            Some(attachment) if attachment.is_native == mode.is_native() => attachment,
+            other => {
+                drop(other);
+                self.attach(mode.is_native())?
+            }
+        };
+        match self.bind(mode == XdpMode::NativeZeroCopy, &attachment.map) {
+            Ok(bound) => Ok((bound, attachment)),
+            Err(error) => {
+                *attached = Some(attachment);
+                Err(error)
+            }
+        }
+    }
+
+    fn attach(&self, is_native: bool) -> Result<Attachment, LiveError> {
+        let map = SocketMap::create(self.queues).map_err(self.refused("bpf(MAP_CREATE)"))?;
+        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel);
+        let program = Program::load(&slots, self.multi_buffer).map_err(self.refused("bpf(PROG_LOAD)"))?;
+        let mut tries = 0;
+        loop {
+            match program.attach(self.interface.index, is_native) {
+                Ok(link) => return Ok(Attachment { map, is_native, _link: link }),
+                // There is one already, in this place or in the other.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                    tries += 1;
+                    self.make_way(error, tries)?;
+                }
+                Err(error) => return Err(self.refused("bpf(LINK_CREATE)")(error)),
+            }
+        }
+    }
+
+    /// Another program is before the interface: waits for its end, takes it off, or says whose it is.
+    fn make_way(&self, error: io::Error, tries: u32) -> Result<(), LiveError> {
+        let index = self.interface.index;
+        let found = XdpAttachment::read(index).unwrap_or(None);
+        let Some(found) = found.filter(|_| tries < TRIES) else {
+            // It is gone in this moment, or cannot be seen.
+            sleep(PATIENCE);
+            return if tries < TRIES { Ok(()) } else { Err(self.refused("bpf(LINK_CREATE)")(error)) };
+        };
+        let name = bpf::program_name(found.program);
+        let link = bpf::link_of(index);
+        let is_ours = name.as_deref() == Some(bpf::PROGRAM_NAME);
+        match &link {
+            Some(link) if self.options.take_over => {
+                return link.detach().map_err(self.refused("bpf(LINK_DETACH)"));
+            }
+            // Without a link it outlived its process; ours never do, but it does no harm to look.
+            None if self.options.take_over || is_ours => {
+                let answer = found.remove(index).ok();
+                if let Some(Ok(())) = answer {
+                    return Ok(());
+                }
+            }
+            // A predecessor that was just killed.
+            _ if is_ours && tries < TRIES / 2 => {
+                sleep(PATIENCE);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let mut holder = format!("it has an XDP program already, number {}", found.program);
+        if let Some(name) = name {
+            holder += &format!(" ({name})");
+        }
+        let remedy = match &link {
+            Some(link) => {
+                holder += &format!(", held by BPF link {}", link.id);
+                "stop the program that holds it, or allow taking over"
+            }
+            None => "take it off with 'ip link set dev INTERFACE xdp off', or allow taking over",
+        };
+        Err(LiveError::Occupied { interface: self.options.interface.clone(), holder, remedy })
+    }
+
+    /// Opens and binds a socket for each queue.
+    fn bind(&self, zero_copy: bool, map: &SocketMap) -> Result<Bound, LiveError> {
+        let (rx, tx) = (self.options.rx_frames, self.options.tx_frames);
+        let frames = self.queues.saturating_mul(rx).saturating_add(tx);
+        let (umem, frames) = Umem::create(frames, self.frame_octets).map_err(self.refused("mmap"))?;
+        let umem = Arc::new(umem);
+        let mut frames = frames.into_iter();
+        let mut queues: Vec<Queue> = Vec::new();
+        let mut completed = None;
+        for queue in 0..self.queues {
+            let socket = XdpSocket::open().map_err(self.refused("socket(AF_XDP)"))?;
+            let ring = self.refused("setsockopt(XDP_RX_RING)");
+            let owner = queues.first().map(|first| &first.socket);
+            if owner.is_none() {
+                socket.register(&umem).map_err(self.refused("setsockopt(XDP_UMEM_REG)"))?;
+            }
+            let (fill, completion) = socket.memory_rings(rx, tx, &umem).map_err(&ring)?;
+            let receive = socket.receive_ring(rx, &umem).map_err(&ring)?;
+            completed.get_or_insert(completion);
+            let binding = self.binding(queue, zero_copy);
+            socket.bind(&binding, owner).map_err(self.refused("bind(AF_XDP)"))?;
+            let mut queue = Queue { socket, fill, receive };
+            queue.fill(frames.by_ref().take(rx as usize));
+            queues.push(queue);
+        }
+        if zero_copy && !queues.iter().all(|queue| queue.socket.is_zero_copy().unwrap_or(false)) {
+            let source = io::Error::from(io::ErrorKind::Unsupported);
+            return Err(self.refused("bind(AF_XDP)")(source));
+        }
+        let (Some(first), Some(completion)) = (queues.first(), completed) else {
+            return Err(self.refused("ETHTOOL_GCHANNELS")(io::Error::from(io::ErrorKind::NotFound)));
+        };
+        let sender = XdpSocket::open().map_err(self.refused("socket(AF_XDP)"))?;
+        let transmit = sender.transmit_ring(tx).map_err(self.refused("setsockopt(XDP_TX_RING)"))?;
+        let binding = self.binding(0, zero_copy);
+        sender.bind(&binding, Some(&first.socket)).map_err(self.refused("bind(AF_XDP)"))?;
+        for (number, queue) in (0..).zip(&queues) {
+            map.set(number, queue.socket.as_fd()).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
+        }
+        Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
+    }
+
+    fn binding(&self, queue: u32, zero_copy: bool) -> Binding {
+        Binding { interface: self.interface.index, queue, zero_copy, multi_buffer: self.multi_buffer }
+    }
+
+    fn port(
+        self,
+        mode: XdpMode,
+        bound: Bound,
+        attachment: Attachment,
+        better: &[String],
+    ) -> Result<Port, LiveError> {
+        let name = &self.options.interface;
+        let queues = match self.queues {
+            1 => String::new(),
+            several => format!(", {several} queues"),
+        };
+        let facts = PortFacts {
+            interface: name.clone(),
+            index: self.interface.index,
+            mac: self.mac,
+            mtu: self.mtu,
+            mode: format!("af_xdp {mode}{queues}"),
+            why_not_better: (!better.is_empty()).then(|| better.join("; ")),
+        };
+        let is_generic = !mode.is_native();
+        // Where it cannot be switched off, merged segments are refused one by one.
+        let restore_gro = is_generic && self.interface.set_gro(false).unwrap_or(false);
+        let shared = Arc::new(Shared {
+            mtu: AtomicU32::new(self.mtu),
+            mac: AtomicU64::new(number_of(self.mac)),
+            frame_octets: self.frame_octets,
+            multi_buffer: self.multi_buffer,
+            is_generic,
+            has_unfinished_checksums: self.interface.has_unfinished_checksums(),
+            restore_gro,
+            interface: self.interface,
+            _attachment: attachment,
+        });
+        let Bound { umem, queues, sender, transmit, completion, tx_frames } = bound;
+        let tx = Sender::new(sender, transmit, completion, Arc::clone(&umem), tx_frames, Arc::clone(&shared));
+        let rx = Receiver::new(queues, umem, shared).map_err(|source| refused(name, "epoll", source))?;
+        Ok(Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts })
+    }
+}
+
+fn check_options(options: &XdpOptions) -> Result<(), String> {
+    const FRAMES: std::ops::RangeInclusive<u32> = 64..=1 << 16;
+    for (name, frames) in [("rx_frames", options.rx_frames), ("tx_frames", options.tx_frames)] {
+        if !frames.is_power_of_two() || !FRAMES.contains(&frames) {
+            return Err(format!("{name} is {frames}; a power of two from 64 to 65536 was expected"));
+        }
+    }
+    match &options.leave_to_kernel {
+        LeaveToKernel::NonIpAndTo(addresses) if addresses.len() > ADDRESSES_MAX => {
+            Err(format!("{} addresses to leave to the kernel; at most {ADDRESSES_MAX}", addresses.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn refused(interface: &str, call: &'static str, source: io::Error) -> LiveError {
+    LiveError::Call { interface: interface.to_owned(), call, source }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! The few commands of `bpf(2)` that put a program before an interface: a map of sockets, the program, the link.
+//!
+//! The link is a file descriptor. When it is closed, by us or by the kernel after a kill, the program is detached:
+//! nothing of ours outlives the process.
+//!
+//! Unsafe because `bpf` is a raw system call whose argument is a structure with pointers in it. No measurement pays
+//! for it: there is no other way to load a program, and none of the libraries that wrap it does without C.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use super::program::Slot;
+
+/// Name of our programs, as `bpftool` and `ip -details link` show it.
+pub(super) const PROGRAM_NAME: &str = "thalweg_xdp";
+
+// Commands and constants of linux/bpf.h and linux/if_link.h.
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const PROG_LOAD: libc::c_int = 5;
+const PROG_GET_FD_BY_ID: libc::c_int = 13;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const LINK_CREATE: libc::c_int = 28;
+const LINK_GET_FD_BY_ID: libc::c_int = 30;
+const LINK_GET_NEXT_ID: libc::c_int = 31;
+const LINK_DETACH: libc::c_int = 34;
+const MAP_TYPE_XSKMAP: u32 = 17;
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_TYPE_XDP: u32 = 37;
+const LINK_TYPE_XDP: u32 = 6;
+const F_XDP_HAS_FRAGS: u32 = 1 << 5;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// Links of the whole system that are looked through for the one that holds an interface.
+const LINKS_MAX: usize = 10_000;
+/// What the verifier may say about a program it refuses.
+const LOG_BYTES: usize = 16 << 10;
+
+/// Calls `bpf`.
+///
+/// # Safety
+/// `A` is the command's member of `union bpf_attr`, without padding, and the pointers in it are to memory that the
+/// command may read or write for the lengths it names.
+unsafe fn bpf<A>(command: libc::c_int, attributes: &mut A) -> io::Result<libc::c_long> {
+    let (pointer, length) = (std::ptr::from_mut(attributes), size_of::<A>());
+    // SAFETY: `attributes` is live and that long; the rest is the caller's promise.
+    match unsafe { libc::syscall(libc::SYS_bpf, command, pointer, length) } {
+        result if result >= 0 => Ok(result),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The descriptor that a command returned.
+///
+/// # Safety
+/// It was just returned and is nobody else's.
+unsafe fn owned(descriptor: libc::c_long) -> OwnedFd {
+    // SAFETY: the caller's promise.
+    unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) }
+}
+
+fn name(text: &str) -> [u8; 16] {
+    let mut name = [0; 16];
+    for (to, from) in name.iter_mut().zip(text.bytes().take(15)) {
+        *to = from;
+    }
+    name
+}
+
+fn address_of<T>(slice: &[T]) -> u64 {
+    slice.as_ptr().expose_provenance() as u64
+}
+
+/// A map from receive queue to socket.
+#[derive(Debug)]
+pub(super) struct SocketMap(OwnedFd);
+
+impl SocketMap {
+    pub(super) fn create(queues: u32) -> io::Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            map_type: u32,
+            key_size: u32,
+            value_size: u32,
+            max_entries: u32,
+            map_flags: u32,
+            inner_map_fd: u32,
+            numa_node: u32,
+            map_name: [u8; 16],
+        }
+        let mut attributes = Attributes {
+            map_type: MAP_TYPE_XSKMAP,
+            key_size: 4,
+            value_size: 4,
+            max_entries: queues,
+            map_flags: 0,
+            inner_map_fd: 0,
+            numa_node: 0,
+            map_name: name("thalweg_queues"),
+        };
+        // SAFETY: the command's member, of 44 octets without padding; no pointers. It returns a new descriptor.
+        unsafe { bpf(MAP_CREATE, &mut attributes).map(|map| Self(owned(map))) }
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Frames of the queue go to the socket, which is bound, from now on.
+    pub(super) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        #[repr(C)]
+        struct Attributes {
+            map_fd: u32,
+            padding: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        let (key, value) = ([queue], [socket.as_raw_fd()]);
+        let mut attributes = Attributes {
+            map_fd: self.0.as_raw_fd() as u32,
+            padding: 0,
+            key: address_of(&key),
+            value: address_of(&value),
+            flags: 0,
+        };
+        // SAFETY: the command's member; key and value are live and of the four octets the map was created with.
+        unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes).map(|_| ()) }
+    }
+}
+
+/// A program the kernel has accepted.
+#[derive(Debug)]
+pub(super) struct Program(OwnedFd);
+
+impl Program {
+    /// Loads a program; `fragments`: it may see frames that lie in several buffers.
+    pub(super) fn load(slots: &[Slot], fragments: bool) -> io::Result<Self> {
+        Self::try_load(slots, fragments, &mut []).or_else(|refusal| {
+            // Once more, to hear why. Without a reason the first answer stands.
+            let mut log = vec![0; LOG_BYTES];
+            match Self::try_load(slots, fragments, &mut log) {
+                Ok(program) => Ok(program),
+                Err(_) => Err(with_last_line(refusal, &log)),
+            }
+        })
+    }
+
+    fn try_load(slots: &[Slot], fragments: bool, log: &mut [u8]) -> io::Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            prog_type: u32,
+            insn_cnt: u32,
+            insns: u64,
+            license: u64,
+            log_level: u32,
+            log_size: u32,
+            log_buf: u64,
+            kern_version: u32,
+            prog_flags: u32,
+            prog_name: [u8; 16],
+            prog_ifindex: u32,
+            expected_attach_type: u32,
+        }
+        let license = c"MIT".to_bytes_with_nul();
+        let mut attributes = Attributes {
+            prog_type: PROG_TYPE_XDP,
+            insn_cnt: slots.len() as u32,
+            insns: address_of(slots),
+            license: address_of(license),
+            log_level: u32::from(!log.is_empty()),
+            log_size: log.len() as u32,
+            log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
+            kern_version: 0,
+            prog_flags: if fragments { F_XDP_HAS_FRAGS } else { 0 },
+            prog_name: name(PROGRAM_NAME),
+            prog_ifindex: 0,
+            expected_attach_type: ATTACH_TYPE_XDP,
+        };
+        // SAFETY: the command's member, without padding; the instructions are `insn_cnt` of the kernel's layout,
+        // the licence ends with a zero, the log is writable for `log_size`. It returns a new descriptor.
+        unsafe { bpf(PROG_LOAD, &mut attributes).map(|program| Self(owned(program))) }
+    }
+
+    /// Puts the program before the interface, in the driver or in the generic place behind it.
+    pub(super) fn attach(&self, interface: u32, native: bool) -> io::Result<Link> {
+        #[repr(C)]
+        struct Attributes {
+            prog_fd: u32,
+            target_ifindex: u32,
+            attach_type: u32,
+            flags: u32,
+        }
+        let mut attributes = Attributes {
+            prog_fd: self.0.as_raw_fd() as u32,
+            target_ifindex: interface,
+            attach_type: ATTACH_TYPE_XDP,
+            flags: if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE },
+        };
+        // SAFETY: the command's member; no pointers. It returns a new descriptor.
+        unsafe { bpf(LINK_CREATE, &mut attributes).map(|link| Link(owned(link))) }
+    }
+}
+
+/// The tie between program and interface; it goes with the value.
+#[derive(Debug)]
+pub(super) struct Link(#[allow(dead_code, reason = "held for its end")] OwnedFd);
+
+/// An error that also says what the verifier said last, of more than its statistics.
+fn with_last_line(error: io::Error, log: &[u8]) -> io::Error {
+    let text = String::from_utf8_lossy(log.split(|&octet| octet == 0).next().unwrap_or(&[]));
+    match text.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed ")) {
+        Some(line) => io::Error::new(error.kind(), format!("{error} (the verifier: {line})")),
+        None => error,
+    }
+}
+
+/// A descriptor of the program or link of that number.
+fn by_id(command: libc::c_int, id: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let mut attributes = Attributes { id, next_id: 0, open_flags: 0 };
+    // SAFETY: the member of both commands that come here; no pointers. They return a new descriptor.
+    unsafe { bpf(command, &mut attributes).map(|found| owned(found)) }
+}
+
+/// The first octets of what the kernel tells about a program or link.
+fn info<const OCTETS: usize>(descriptor: &OwnedFd) -> io::Result<[u8; OCTETS]> {
+    #[repr(C)]
+    struct Attributes {
+        bpf_fd: u32,
+        info_len: u32,
+        info: u64,
+    }
+    let mut info = [0; OCTETS];
+    let mut attributes = Attributes {
+        bpf_fd: descriptor.as_raw_fd() as u32,
+        info_len: OCTETS as u32,
+        info: info.as_mut_ptr().expose_provenance() as u64,
+    };
+    // SAFETY: the command's member; the kernel writes `info_len` octets at most to `info`, which is that long.
+    unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attributes)? };
+    Ok(info)
+}
+
+/// The name of a program by its number; `None` if it is gone or has none.
+pub(super) fn program_name(id: u32) -> Option<String> {
+    // struct bpf_prog_info has the name at 64.
+    const NAME: usize = 64;
+    let info: [u8; NAME + 16] = info(&by_id(PROG_GET_FD_BY_ID, id).ok()?).ok()?;
+    let name = info[NAME..].split(|&octet| octet == 0).next().filter(|name| !name.is_empty())?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// The link that holds a program before the interface; `None` if none does.
+pub(super) fn link_of(interface: u32) -> Option<ForeignLink> {
+    #[repr(C)]
+    struct Attributes {
+        start_id: u32,
+        next_id: u32,
+    }
+    let mut id = 0;
+    for _ in 0..LINKS_MAX {
+        let mut attributes = Attributes { start_id: id, next_id: 0 };
+        // SAFETY: the command's member; no pointers; the kernel writes `next_id`.
+        unsafe { bpf(LINK_GET_NEXT_ID, &mut attributes).ok()? };
+        id = attributes.next_id;
+        let Ok(link) = by_id(LINK_GET_FD_BY_ID, id) else { continue };
+        // struct bpf_link_info: type, id, program, padding, then for XDP the interface.
+        let Ok(info) = info::<20>(&link) else { continue };
+        let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
+        if word(0) == LINK_TYPE_XDP && word(16) == interface {
+            return Some(ForeignLink { id, link });
+        }
+    }
+    None
+}
+
+/// Somebody's link.
+#[derive(Debug)]
+pub(super) struct ForeignLink {
+    /// Its number.
+    pub(super) id: u32,
+    link: OwnedFd,
+}
+
+impl ForeignLink {
+    /// Takes the program from its interface; its holder keeps a link that ties nothing.
+    pub(super) fn detach(&self) -> io::Result<()> {
+        #[repr(C)]
+        struct Attributes {
+            link_fd: u32,
+        }
+        let mut attributes = Attributes { link_fd: self.link.as_raw_fd() as u32 };
+        // SAFETY: the command's member; no pointers.
+        unsafe { bpf(LINK_DETACH, &mut attributes).map(|_| ()) }
+    }
+}

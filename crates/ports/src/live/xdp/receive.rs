@@ -1,0 +1,219 @@
+//! The half that receives: frames of all queues of an interface, copied into chunks.
+//!
+//! The kernel does not make a socket readable when its interface is gone, so whoever waits for the descriptor should
+//! call now and then all the same: a call that finds nothing looks, every ten milliseconds at most.
+
+use std::io;
+use std::os::fd::{AsFd, RawFd};
+use std::sync::Arc;
+
+use thalweg_base::{ChunkBuilder, LinkType};
+use thalweg_wire::checksum;
+
+use super::Shared;
+use super::rings::{FillRing, ReceiveRing};
+use super::socket::{AnyOf, XdpSocket};
+use super::umem::{Frame, Umem};
+use crate::live::{PortRx, RxCounters};
+
+/// How often an idle port asks whether its interface is still there.
+const IDLE_CHECK_NS: u64 = 10_000_000;
+/// Frames ahead of the one being copied whose octets the cache is asked for.
+const PREFETCH_AHEAD: u32 = 4;
+
+/// One receive queue.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) socket: XdpSocket,
+    pub(super) fill: FillRing,
+    pub(super) receive: ReceiveRing,
+}
+
+/// The receiving half of a port.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    queues: Vec<Queue>,
+    /// The queue that is asked first; the others follow.
+    first: usize,
+    umem: Arc<Umem>,
+    /// Readable when one of several queues has something; one queue is asked itself.
+    any: Option<AnyOf>,
+    shared: Arc<Shared>,
+    counters: RxCounters,
+    checked_ns: u64,
+    is_gone: bool,
+}
+
+impl Receiver {
+    pub(super) fn new(queues: Vec<Queue>, umem: Arc<Umem>, shared: Arc<Shared>) -> io::Result<Self> {
+        let any = match queues.as_slice() {
+            [_] => None,
+            several => Some(AnyOf::new(several.iter().map(|queue| queue.socket.as_fd()))?),
+        };
+        Ok(Self {
+            queues,
+            first: 0,
+            umem,
+            any,
+            shared,
+            counters: RxCounters::default(),
+            checked_ns: 0,
+            is_gone: false,
+        })
+    }
+
+    /// Whether the interface is gone; asks the kernel now and then.
+    fn check(&mut self, now_ns: u64) -> io::Result<()> {
+        if !self.is_gone && now_ns.abs_diff(self.checked_ns) >= IDLE_CHECK_NS {
+            self.checked_ns = now_ns;
+            for queue in &self.queues {
+                self.is_gone |= queue.socket.take_error()?.is_some();
+            }
+        }
+        if self.is_gone { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(()) }
+    }
+}
+
+impl PortRx for Receiver {
+    fn receive(
+        &mut self,
+        port: u16,
+        now_ns: u64,
+        limit: usize,
+        into: &mut ChunkBuilder,
+    ) -> io::Result<usize> {
+        let mut taken = 0;
+        let arrival = Arrival { port, now_ns, longest: self.shared.longest_received() };
+        for i in 0..self.queues.len() {
+            let queue = (self.first + i) % self.queues.len();
+            let wanted = limit - taken;
+            let counters = &mut self.counters;
+            taken += self.queues[queue].receive(&self.umem, &self.shared, &arrival, wanted, into, counters);
+        }
+        self.first = (self.first + 1) % self.queues.len().max(1);
+        if taken == 0 {
+            self.check(now_ns)?;
+        }
+        Ok(taken)
+    }
+
+    fn fd(&self) -> RawFd {
+        match (&self.any, self.queues.first()) {
+            (Some(any), _) => any.descriptor(),
+            (None, Some(queue)) => queue.socket.descriptor(),
+            (None, None) => -1,
+        }
+    }
+
+    fn counters(&mut self) -> RxCounters {
+        self.shared.refresh();
+        let statistics = self.queues.iter().filter_map(|queue| queue.socket.statistics().ok());
+        // An empty fill ring is counted among the dropped where a frame was lost by it.
+        let missed: u64 = statistics.map(|counted| counted.rx_dropped + counted.rx_ring_full).sum();
+        // When the interface is gone, so is what it counted.
+        self.counters.missed = self.counters.missed.max(missed);
+        self.counters
+    }
+}
+
+/// What all frames of one call have in common.
+struct Arrival {
+    port: u16,
+    now_ns: u64,
+    longest: usize,
+}
+
+impl Queue {
+    /// Gives the kernel frames to receive into.
+    pub(super) fn fill(&mut self, frames: impl Iterator<Item = Frame>) {
+        for frame in frames {
+            // There are no more frames than the ring has room for.
+            let _ = self.fill.give(frame);
+        }
+        self.fill.submit();
+    }
+
+    /// Copies what is there, at most `limit` frames and as many as have room in the chunk.
+    fn receive(
+        &mut self,
+        umem: &Umem,
+        shared: &Shared,
+        arrival: &Arrival,
+        limit: usize,
+        into: &mut ChunkBuilder,
+        counters: &mut RxCounters,
+    ) -> usize {
+        let wanted = u32::try_from(limit).unwrap_or(u32::MAX);
+        if wanted == 0 || self.receive.available(wanted) == 0 {
+            self.wake();
+            return 0;
+        }
+        let mut taken = 0;
+        while taken < limit && into.len() < ChunkBuilder::PACKETS_MAX {
+            let Some((pieces, octets)) = self.next_frame() else { break };
+            if let Some(ahead) = self.receive.peek(PREFETCH_AHEAD) {
+                umem.prefetch(ahead.address);
+            }
+            let offset = into.next_frame_offset();
+            let room = into.buffer_mut().len().saturating_sub(offset);
+            if octets > room && !into.is_empty() {
+                break;
+            }
+            // One that fits no chunk, or that nobody should have sent, is taken from the ring all the same.
+            let mut good = octets <= room && octets <= arrival.longest;
+            let mut end = offset;
+            for _ in 0..pieces {
+                let Some(piece) = self.receive.peek(0) else { break };
+                let Some(frame) = self.receive.take() else {
+                    good = false;
+                    continue;
+                };
+                if good {
+                    let to = end + piece.octets as usize;
+                    good = umem.copy_out(&frame, piece.address, &mut into.buffer_mut()[end..to]);
+                    end = to;
+                }
+                let _ = self.fill.give(frame);
+            }
+            if !good {
+                counters.refused += 1;
+                continue;
+            }
+            if !shared.is_ours(&into.buffer_mut()[offset..end]) {
+                counters.foreign += 1;
+                continue;
+            }
+            if shared.has_unfinished_checksums {
+                checksum::complete_frame(&mut into.buffer_mut()[offset..end]);
+            }
+            into.push(offset, octets, octets as u32, arrival.now_ns, LinkType::Ethernet, arrival.port, 0);
+            counters.frames += 1;
+            counters.octets += octets as u64;
+            taken += 1;
+        }
+        self.receive.release();
+        self.fill.submit();
+        self.wake();
+        taken
+    }
+
+    /// How many pieces the next Ethernet frame has and how long it is; `None` if it is not there, or not all of it.
+    #[inline]
+    fn next_frame(&self) -> Option<(u32, usize)> {
+        let (mut pieces, mut octets) = (0, 0);
+        loop {
+            let piece = self.receive.peek(pieces)?;
+            pieces += 1;
+            octets += piece.octets as usize;
+            if !piece.more {
+                return Some((pieces, octets));
+            }
+        }
+    }
+
+    fn wake(&self) {
+        if self.fill.needs_wakeup() {
+            self.socket.kick_receive();
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The rings that an AF_XDP socket shares with the kernel.
+//!
+//! ```text
+//! fill       we produce    frames that may be received into        addresses
+//! receive    we consume    what arrived, and where                 descriptors
+//! transmit   we produce    what is to be sent                      descriptors
+//! completion we consume    frames that have been sent              addresses
+//! ```
+//!
+//! A ring is a power of two of entries and two counters that run freely: the producer's, behind the last entry it
+//! wrote, and the consumer's, behind the last it has done with. Entries between them are the consumer's, the others
+//! the producer's. Each side writes its own counter only, with release, and reads the other's with acquire, so that
+//! entries are written before they are seen and read before they are written again. Each keeps a copy of what it
+//! last saw of the other's, and looks again only when that does not suffice: a look moves a cache line.
+//!
+//! The four kinds at the end of the file turn addresses into [`Frame`]s and back: what goes into a ring is given up,
+//! what comes out is nobody else's.
+//!
+//! Unsafe because the kernel is on the other end of the memory. What it pays is the whole of AF_XDP.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::umem::{Frame, Mapping, Umem};
+
+/// What a ring may hold: an address or a descriptor, as the kernel lays them out.
+///
+/// # Safety
+/// Any octets are a value, and the kernel reads and writes it as it is.
+unsafe trait Entry: Copy {}
+
+// SAFETY: an address in the region.
+unsafe impl Entry for u64 {}
+// SAFETY: three integers without padding.
+unsafe impl Entry for libc::xdp_desc {}
+
+/// Where the parts of a ring lie, and what it is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) producer: u64,
+    pub(super) consumer: u64,
+    pub(super) entries: u64,
+    pub(super) flags: u64,
+    pub(super) page_offset: libc::off_t,
+}
+
+/// A ring's memory, from either end.
+#[derive(Debug)]
+struct Ring<E> {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<E>,
+    size: u32,
+    /// Unmaps it all in the end.
+    _mapping: Mapping,
+    _entries: PhantomData<E>,
+}
+
+// SAFETY: the pointers are into the mapping, which is the value's own and may move between threads.
+unsafe impl<E: Entry> Send for Ring<E> {}
+
+impl<E: Entry> Ring<E> {
+    fn map(socket: BorrowedFd<'_>, layout: Layout, size: u32) -> io::Result<Self> {
+        let octets = layout.entries as usize + size as usize * size_of::<E>();
+        let counters_end =
+            [layout.producer, layout.consumer, layout.flags].map(|offset| offset as usize + size_of::<u32>());
+        let aligned = [layout.producer, layout.consumer, layout.flags].iter().all(|offset| offset % 4 == 0)
+            && layout.entries.is_multiple_of(align_of::<E>() as u64);
+        if !aligned || counters_end.iter().any(|&end| end > octets) || !size.is_power_of_two() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's layout makes no sense"));
+        }
+        let mapping = Mapping::shared(octets, socket.as_raw_fd(), layout.page_offset)?;
+        // SAFETY: all four lie in the mapping, as was checked.
+        let at = |offset: u64| unsafe { mapping.start().add(offset as usize) };
+        Ok(Self {
+            producer: at(layout.producer).cast(),
+            consumer: at(layout.consumer).cast(),
+            flags: at(layout.flags).cast(),
+            entries: at(layout.entries).cast(),
+            size,
+            _mapping: mapping,
+            _entries: PhantomData,
+        })
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: aligned, in the mapping, and written by atomic accesses only, the kernel's included.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn needs_wakeup(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { self.flags.as_ref() }.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    fn slot(&self, index: u32) -> *mut E {
+        // SAFETY: the index is within the ring, whose entries lie in the mapping.
+        unsafe { self.entries.as_ptr().add((index & (self.size - 1)) as usize) }
+    }
+}
+
+/// Our end of a ring that the kernel reads.
+#[derive(Debug)]
+struct Producer<E> {
+    ring: Ring<E>,
+    /// Behind the last entry written; the kernel sees up to its own copy of it.
+    next: u32,
+    /// Behind the last entry known to be done with.
+    settled: u32,
+}
+
+impl<E: Entry> Producer<E> {
+    fn map(socket: BorrowedFd<'_>, layout: Layout, size: u32) -> io::Result<Self> {
+        let ring = Ring::map(socket, layout, size)?;
+        let next = ring.producer().load(Ordering::Relaxed);
+        Ok(Self { ring, next, settled: next })
+    }
+
+    /// Entries that may be written, as far as is known; [`Producer::settle`] may find more.
+    #[inline]
+    fn room(&self) -> u32 {
+        self.ring.size - self.pending()
+    }
+
+    /// Entries written and not known to be done with.
+    #[inline]
+    fn pending(&self) -> u32 {
+        self.next.wrapping_sub(self.settled)
+    }
+
+    /// Writes an entry if there is room; the kernel does not see it yet.
+    #[inline]
+    fn push(&mut self, entry: E) -> bool {
+        if self.room() == 0 {
+            return false;
+        }
+        // SAFETY: the slot is ours: the consumer has done with it.
+        unsafe { self.ring.slot(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+        true
+    }
+
+    /// Shows the kernel what was written.
+    #[inline]
+    fn submit(&mut self) {
+        self.ring.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Looks how far the kernel is and shows each entry that it has done with since the last look, oldest first.
+    fn settle(&mut self, mut show: impl FnMut(E)) {
+        let seen = self.ring.consumer().load(Ordering::Acquire);
+        // A counter that is not between the last look and what was written is nonsense and not believed.
+        if self.next.wrapping_sub(seen) > self.pending() {
+            return;
+        }
+        while self.settled != seen {
+            // SAFETY: written by us, and not written over: `room` counts it until it is settled.
+            show(unsafe { self.ring.slot(self.settled).read() });
+            self.settled = self.settled.wrapping_add(1);
+        }
+    }
+}
+
+/// Our end of a ring that the kernel writes.
+#[derive(Debug)]
+struct Consumer<E> {
+    ring: Ring<E>,
+    /// The next entry to be taken.
+    next: u32,
+    /// The producer's counter when last looked at.
+    producer_seen: u32,
+}
+
+impl<E: Entry> Consumer<E> {
+    fn map(socket: BorrowedFd<'_>, layout: Layout, size: u32) -> io::Result<Self> {
+        let ring = Ring::map(socket, layout, size)?;
+        let next = ring.consumer().load(Ordering::Relaxed);
+        Ok(Self { ring, next, producer_seen: next })
+    }
+
+    /// Entries that are there; looks at the ring if fewer than `wanted` were known.
+    #[inline]
+    fn available(&mut self, wanted: u32) -> u32 {
+        let known = self.producer_seen.wrapping_sub(self.next);
+        if known >= wanted {
+            return known;
+        }
+        let seen = self.ring.producer().load(Ordering::Acquire);
+        // More than the ring holds is nonsense and not believed.
+        if seen.wrapping_sub(self.next) <= self.ring.size {
+            self.producer_seen = seen;
+        }
+        self.producer_seen.wrapping_sub(self.next)
+    }
+
+    /// The entry `ahead` of the next one, if it is there.
+    #[inline]
+    fn peek(&self, ahead: u32) -> Option<E> {
+        if ahead >= self.producer_seen.wrapping_sub(self.next) {
+            return None;
+        }
+        // SAFETY: in the ring and written: it lies before the producer's counter, which was read with acquire.
+        Some(unsafe { self.ring.slot(self.next.wrapping_add(ahead)).read() })
+    }
+
+    /// Takes the next entries, which have been peeked at.
+    #[inline]
+    fn advance(&mut self, entries: u32) {
+        debug_assert!(entries <= self.producer_seen.wrapping_sub(self.next));
+        self.next = self.next.wrapping_add(entries);
+    }
+
+    /// Lets the kernel write over what was taken.
+    fn release(&mut self) {
+        self.ring.consumer().store(self.next, Ordering::Release);
+    }
+}
+
+/// Frames for the kernel to receive into.
+#[derive(Debug)]
+pub(super) struct FillRing(Producer<u64>);
+
+impl FillRing {
+    pub(super) fn map(socket: BorrowedFd<'_>, layout: Layout, size: u32) -> io::Result<Self> {
+        Producer::map(socket, layout, size).map(Self)
+    }
+
+    /// Gives a frame away, unless there is no room.
+    #[inline]
+    pub(super) fn give(&mut self, frame: Frame) -> Result<(), Frame> {
+        if self.0.room() == 0 {
+            self.0.settle(|_| ());
+        }
+        if self.0.push(frame.offset()) { Ok(()) } else { Err(frame) }
+    }
+
+    pub(super) fn submit(&mut self) {
+        self.0.submit();
+    }
+
+    /// Whether the kernel must be called to go on.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.0.ring.needs_wakeup()
+    }
+}
+
+/// What has arrived in one frame: octets at an address in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) address: u64,
+    pub(super) octets: u32,
+    /// The next piece belongs to the same Ethernet frame.
+    pub(super) more: bool,
+}
+
+/// Frames that were received into.
+#[derive(Debug)]
+pub(super) struct ReceiveRing {
+    ring: Consumer<libc::xdp_desc>,
+    umem: Arc<Umem>,
+}
+
+impl ReceiveRing {
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        layout: Layout,
+        size: u32,
+        umem: &Arc<Umem>,
+    ) -> io::Result<Self> {
+        Ok(Self { ring: Consumer::map(socket, layout, size)?, umem: Arc::clone(umem) })
+    }
+
+    /// Pieces that are there; looks again if fewer than `wanted` were known.
+    #[inline]
+    pub(super) fn available(&mut self, wanted: u32) -> u32 {
+        self.ring.available(wanted)
+    }
+
+    /// The piece so many ahead of the next.
+    #[inline]
+    pub(super) fn peek(&self, ahead: u32) -> Option<Piece> {
+        self.ring.peek(ahead).map(|entry| Piece {
+            address: entry.addr,
+            octets: entry.len,
+            more: entry.options & libc::XDP_PKT_CONTD != 0,
+        })
+    }
+
+    /// The frame of the next piece, which is there; `None` if the kernel named none.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Frame> {
+        let entry = self.ring.peek(0)?;
+        self.ring.advance(1);
+        // SAFETY: the kernel gives it back by this entry, which is not read again.
+        unsafe { self.umem.returned(entry.addr) }
+    }
+
+    pub(super) fn release(&mut self) {
+        self.ring.release();
+    }
+}
+
+/// Frames to be sent.
+#[derive(Debug)]
+pub(super) struct TransmitRing(Producer<libc::xdp_desc>);
+
+impl TransmitRing {
+    pub(super) fn map(socket: BorrowedFd<'_>, layout: Layout, size: u32) -> io::Result<Self> {
+        Producer::map(socket, layout, size).map(Self)
+    }
+
+    /// Frames that may be given, as far as is known; [`TransmitRing::settle`] may find more.
+    #[inline]
+    pub(super) fn room(&self) -> u32 {
+        self.0.room()
+    }
+
+    /// Gives away a frame with octets at its start, unless there is no room. With `more`, the next one belongs to the
+    /// same Ethernet frame.
+    #[inline]
+    pub(super) fn give(&mut self, frame: Frame, octets: u32, more: bool) -> Result<(), Frame> {
+        let options = if more { libc::XDP_PKT_CONTD } else { 0 };
+        let entry = libc::xdp_desc { addr: frame.offset(), len: octets, options };
+        if self.0.push(entry) { Ok(()) } else { Err(frame) }
+    }
+
+    pub(super) fn submit(&mut self) {
+        self.0.submit();
+    }
+
+    /// Frames that the kernel has not looked at, as far as is known.
+    #[inline]
+    pub(super) fn pending(&self) -> u32 {
+        self.0.pending()
+    }
+
+    /// Shows the octets of each frame that the kernel has looked at since the last call, and whether more belonged to
+    /// it.
+    pub(super) fn settle(&mut self, mut show: impl FnMut(u32, bool)) {
+        self.0.settle(|entry| show(entry.len, entry.options & libc::XDP_PKT_CONTD != 0));
+    }
+
+    /// Whether the kernel must be called to go on.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.0.ring.needs_wakeup()
+    }
+}
+
+/// Frames that have been sent, or could not be.
+#[derive(Debug)]
+pub(super) struct CompletionRing {
+    ring: Consumer<u64>,
+    umem: Arc<Umem>,
+}
+
+impl CompletionRing {
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        layout: Layout,
+        size: u32,
+        umem: &Arc<Umem>,
+    ) -> io::Result<Self> {
+        Ok(Self { ring: Consumer::map(socket, layout, size)?, umem: Arc::clone(umem) })
+    }
+
+    /// Takes back all frames that are there.
+    pub(super) fn take_all(&mut self, into: &mut Vec<Frame>) {
+        for _ in 0..self.ring.available(u32::MAX) {
+            let Some(address) = self.ring.peek(0) else { break };
+            self.ring.advance(1);
+            // SAFETY: the kernel gives it back by this entry, which is not read again.
+            into.extend(unsafe { self.umem.returned(address) });
+        }
+        self.ring.release();
+    }
+}

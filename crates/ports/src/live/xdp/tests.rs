@@ -1,0 +1,562 @@
+//! The driver on virtual cables, in namespaces of their own.
+//!
+//! What only a card can show (zero-copy, a driver that sleeps) is not tested here: a veth has none of it.
+
+mod cable;
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use thalweg_base::{Chunk, ChunkBuilder};
+use thalweg_wire::checksum;
+
+use super::*;
+use crate::live::{NotTaken, PortRx};
+use cable::{FarEnd, cable, is_readable};
+use common::{in_namespace, ip};
+
+/// The type of the tests' frames: for local experiments (IEEE 802, clause 9.2.3).
+const KIND: [u8; 2] = [0x88, 0xb5];
+
+/// A frame whose octets follow from its number.
+fn frame(number: u32, octets: usize) -> Vec<u8> {
+    // To a group, which every port takes.
+    let mut frame = vec![3, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, KIND[0], KIND[1]];
+    frame.extend(number.to_be_bytes());
+    frame.extend((frame.len()..octets.max(18)).map(|i| (i as u32 * 7 + number) as u8));
+    frame
+}
+
+/// IPv4 and UDP between two addresses, with a right header checksum and no other.
+fn datagram(to: [u8; 4], source_port: u16, octets: usize) -> Vec<u8> {
+    let mut frame = vec![3, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend((octets as u16 - 14).to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, 77]);
+    frame.extend(to);
+    let sum = checksum::finish(checksum::sum(&frame[14..], 0));
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame.extend(source_port.to_be_bytes());
+    frame.extend(7000u16.to_be_bytes());
+    frame.extend((octets as u16 - 34).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.resize(octets, 0x5a);
+    frame
+}
+
+fn options(mode: XdpMode) -> XdpOptions {
+    XdpOptions { modes: vec![mode], ..XdpOptions::new("v0") }
+}
+
+fn frames(chunk: &Chunk) -> Vec<Vec<u8>> {
+    (0..chunk.packets().len()).map(|i| chunk.frame(i).to_vec()).collect()
+}
+
+/// Receives until there are `wanted` frames, five seconds at most.
+fn receive(rx: &mut dyn PortRx, wanted: usize) -> Vec<Vec<u8>> {
+    let mut into = ChunkBuilder::with_capacity(wanted * 16_000 + 1_000_000);
+    let start = Instant::now();
+    while into.len() < wanted && start.elapsed() < Duration::from_secs(5) {
+        let more = rx.receive(3, 77, wanted - into.len(), &mut into).unwrap();
+        if more == 0 {
+            is_readable(rx.fd());
+        }
+    }
+    let chunk = into.finish(0, 1, 0);
+    assert!(chunk.packets().iter().all(|p| p.port_in == 3 && p.arrival_ns == 77));
+    frames(&chunk)
+}
+
+/// The next one of ours at the far end.
+fn ours(far: &FarEnd) -> Vec<u8> {
+    far.receive(|frame| frame[12..14] == KIND)
+}
+
+fn program_of_v0() -> Option<XdpAttachment> {
+    XdpAttachment::read(Interface::find("v0").unwrap().index).unwrap()
+}
+
+/// Detached when the link's last descriptor is closed; somebody who lists all links of the system, as another of
+/// these tests does, may have one for a moment.
+fn await_detached() {
+    let start = Instant::now();
+    while program_of_v0().is_some() {
+        assert!(start.elapsed() < Duration::from_secs(5), "a program was left behind");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// Frames of these lengths go both ways unchanged, in order, and are counted.
+fn both_ways(far: &FarEnd, port: &mut Port, lengths: &[usize]) {
+    let sent: Vec<_> = (0..).zip(lengths).map(|(i, &octets)| frame(i, octets)).collect();
+    let octets: u64 = sent.iter().map(|frame| frame.len() as u64).sum();
+    for part in sent.chunks(200) {
+        for frame in part {
+            far.send(frame);
+        }
+        assert_eq!(receive(&mut *port.rx[0], part.len()), part);
+    }
+    let counted = port.rx[0].counters();
+    assert_eq!((counted.frames, counted.octets), (sent.len() as u64, octets));
+    assert_eq!((counted.missed, counted.refused), (0, 0));
+    for part in sent.chunks(50) {
+        for frame in part {
+            port.tx.push(frame).unwrap();
+        }
+        port.tx.flush().unwrap();
+        for frame in part {
+            assert_eq!(ours(far), *frame);
+        }
+    }
+    let counted = port.tx.counters();
+    assert_eq!((counted.frames, counted.octets, counted.failed), (sent.len() as u64, octets, 0));
+}
+
+/// A switch that floods brings frames for others; they are not the router's business.
+#[test]
+fn frames_for_other_stations_are_left_alone() {
+    in_namespace("live::xdp::tests::frames_for_other_stations_are_left_alone", || {
+        let far = cable(1500, "");
+        let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
+        let to = |mac: [u8; 6], number| {
+            let mut frame = frame(number, 100);
+            frame[..6].copy_from_slice(&mac);
+            frame
+        };
+        let ours = to(port.facts.mac, 2);
+        for frame in [&to([2, 9, 9, 9, 9, 9], 1), &ours, &frame(3, 100)] {
+            far.send(frame);
+        }
+        assert_eq!(receive(&mut *port.rx[0], 2), [ours, frame(3, 100)]);
+        let counted = port.rx[0].counters();
+        assert_eq!((counted.frames, counted.foreign, counted.refused), (2, 1, 0));
+    });
+}
+
+#[test]
+fn frames_pass_both_ways_in_every_mode() {
+    in_namespace("live::xdp::tests::frames_pass_both_ways_in_every_mode", || {
+        let far = cable(1500, "");
+        let lengths: Vec<usize> = (60..1514).step_by(3).chain([18, 1514, 1514]).collect();
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let mut port = open(&options(mode)).unwrap();
+            assert_eq!(port.facts.mode, format!("af_xdp {mode}"));
+            assert_eq!((port.facts.interface.as_str(), port.facts.mtu), ("v0", 1500));
+            assert_eq!(port.facts.why_not_better, None);
+            let attached = program_of_v0().unwrap();
+            assert_eq!(attached.place, if mode.is_native() { 1 } else { 2 });
+            both_ways(&far, &mut port, &lengths);
+            drop(port);
+            await_detached();
+        }
+    });
+}
+
+#[test]
+fn the_best_mode_there_is_and_why_not_a_better_one() {
+    in_namespace("live::xdp::tests::the_best_mode_there_is_and_why_not_a_better_one", || {
+        let _far = cable(1500, "");
+        let port = open(&XdpOptions::new("v0")).unwrap();
+        assert_eq!(port.facts.mode, "af_xdp native copy");
+        let why = port.facts.why_not_better.clone().unwrap();
+        assert!(why.starts_with("native zero-copy: bind(AF_XDP): "), "{why}");
+        drop(port);
+        let found = probe("v0");
+        assert!(matches!(found[0], (XdpMode::NativeZeroCopy, Err(LiveError::Call { .. }))), "{found:?}");
+        assert!(matches!(found[1..], [(_, Ok(())), (_, Ok(()))]), "{found:?}");
+        await_detached();
+        let Err(error) = open(&XdpOptions::new("nobody0")) else { panic!("opened") };
+        assert!(matches!(error, LiveError::NoSuchInterface { .. }), "{error}");
+        let Err(error) = open(&XdpOptions { rx_frames: 100, ..XdpOptions::new("v0") }) else {
+            panic!("opened")
+        };
+        assert!(error.to_string().contains("rx_frames is 100"), "{error}");
+    });
+}
+
+#[test]
+fn jumbo_frames_pass_in_pieces() {
+    in_namespace("live::xdp::tests::jumbo_frames_pass_in_pieces", || {
+        let far = cable(9000, "");
+        // Around every number of pieces, received (3840 octets each) and sent (4096).
+        let lengths =
+            [60, 1514, 3839, 3840, 3841, 4095, 4096, 4097, 7680, 7681, 8192, 8193, 9013, 9014, 9014, 64];
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let mut port = open(&options(mode)).unwrap();
+            both_ways(&far, &mut port, &lengths);
+            assert_eq!(port.tx.push(&frame(0, 9100)), Err(NotTaken::TooLong));
+            // A smaller MTU is seen when the counters are next asked for.
+            ip("link set v0 mtu 1500");
+            port.rx[0].counters();
+            assert_eq!(port.tx.push(&frame(0, 9014)), Err(NotTaken::TooLong));
+            ip("link set v0 mtu 9000");
+        }
+    });
+}
+
+#[test]
+fn every_queue_is_received_from() {
+    in_namespace("live::xdp::tests::every_queue_is_received_from", || {
+        let far = cable(1500, "numrxqueues 4 numtxqueues 4");
+        let options = options(XdpMode::NativeCopy);
+        let mut port = open(&options).unwrap();
+        assert_eq!(port.facts.mode, "af_xdp native copy, 4 queues");
+        assert!(!is_readable_now(&*port.rx[0]));
+        // The kernel chooses the queue by flow; frames of one flow stay in order.
+        let sent: Vec<_> =
+            (0..600).map(|i| datagram([10, 9, 1, 1], i % 60, 60 + usize::from(i / 60))).collect();
+        for frame in &sent {
+            far.send(frame);
+        }
+        assert!(is_readable_now(&*port.rx[0]));
+        let received = receive(&mut *port.rx[0], sent.len());
+        assert!(!is_readable_now(&*port.rx[0]));
+        let by_flow = |frames: &[Vec<u8>]| {
+            let mut frames = frames.to_vec();
+            frames.sort_by_key(|frame| [frame[34], frame[35]]);
+            frames
+        };
+        assert_eq!(by_flow(&received), by_flow(&sent));
+        port.tx.push(&frame(1, 100)).unwrap();
+        port.tx.flush().unwrap();
+        assert_eq!(ours(&far), frame(1, 100));
+        drop(port);
+
+        // That it was more than one queue, seen from inside.
+        let setup = Setup::new(&options).unwrap();
+        let (mut bound, _attachment) = setup.attempt(XdpMode::NativeCopy, &mut None).unwrap();
+        for frame in &sent {
+            far.send(frame);
+        }
+        let waiting: Vec<u32> = bound.queues.iter_mut().map(|queue| queue.receive.available(1)).collect();
+        assert_eq!(waiting.iter().sum::<u32>(), 600, "{waiting:?}");
+        assert!(waiting.iter().all(|&frames| frames > 0), "{waiting:?}");
+    });
+}
+
+fn is_readable_now(rx: &dyn PortRx) -> bool {
+    cable::poll(rx.fd(), 0)
+}
+
+#[test]
+fn what_is_the_kernels_stays_with_it() {
+    in_namespace("live::xdp::tests::what_is_the_kernels_stays_with_it", || {
+        let far = cable(1500, "");
+        ip("address add 10.9.0.1/24 dev v0");
+        let host = std::net::UdpSocket::bind("10.9.0.1:7000").unwrap();
+        host.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let to = vec!["10.9.0.1".parse().unwrap(), "2001:db8::1".parse().unwrap()];
+            let leave_to_kernel = LeaveToKernel::NonIpAndTo(to);
+            let mut port = open(&XdpOptions { leave_to_kernel, ..options(mode) }).unwrap();
+            // Who has 10.9.0.1? The kernel answers, for the question stayed with it.
+            let mut question = vec![0xff; 6];
+            question.extend([2, 0, 0, 0, 0, 2, 8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+            question.extend([2, 0, 0, 0, 0, 2, 10, 9, 0, 77, 0, 0, 0, 0, 0, 0, 10, 9, 0, 1]);
+            far.send(&question);
+            let answer = far.receive(|frame| frame[12..14] == [8, 6] && frame[21] == 2);
+            assert_eq!(answer[28..32], [10, 9, 0, 1]);
+            assert_eq!(answer[6..12], port.facts.mac);
+            // To the host, and through us.
+            let mut to_host = datagram([10, 9, 0, 1], 5000, 80);
+            to_host[..6].copy_from_slice(&port.facts.mac);
+            far.send(&to_host);
+            let mut through = datagram([10, 9, 5, 1], 5000, 80);
+            through[..6].copy_from_slice(&port.facts.mac);
+            far.send(&through);
+            assert_eq!(host.recv(&mut [0; 100]).unwrap(), 80 - 42);
+            assert_eq!(receive(&mut *port.rx[0], 1), [through]);
+            assert_eq!(port.rx[0].counters().frames, 1);
+        }
+    });
+}
+
+/// Of a frame from 10.8.0.1 to 10.8.0.2 without options.
+fn assert_right_checksum(frame: &[u8]) {
+    let segment = &frame[34..];
+    let [from, to] = [[10, 8, 0, 1], [10, 8, 0, 2]].map(u32::from_be_bytes);
+    let pseudo = checksum::pseudo_ipv4(from, to, frame[23], segment.len() as u16);
+    assert_eq!(checksum::fold(checksum::sum(segment, pseudo)), 0xffff, "{frame:02x?}");
+}
+
+#[test]
+fn checksums_left_to_hardware_are_completed() {
+    in_namespace("live::xdp::tests::checksums_left_to_hardware_are_completed", || {
+        let _far = cable(1500, "");
+        ip("address add 10.8.0.1/24 dev v1");
+        ip("neighbor add 10.8.0.2 lladdr 03:00:00:00:00:09 dev v1");
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let mut port = open(&options(mode)).unwrap();
+            let sender = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
+            for octets in [0usize, 1, 2, 17, 1000, 1472] {
+                sender.send_to(&vec![0xa5; octets], "10.8.0.2:9").unwrap();
+            }
+            let connecting =
+                socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            connecting.set_nonblocking(true).unwrap();
+            let to: std::net::SocketAddr = "10.8.0.2:9".parse().unwrap();
+            let _ = connecting.connect(&to.into());
+            let received = receive(&mut *port.rx[0], 7);
+            assert_eq!(received.len(), 7);
+            for frame in &received {
+                assert_right_checksum(frame);
+            }
+            assert_eq!((received[0][23], received[6][23]), (17, 6));
+        }
+    });
+}
+
+#[test]
+fn merged_segments_are_cut_or_refused() {
+    in_namespace("live::xdp::tests::merged_segments_are_cut_or_refused", || {
+        const UDP_SEGMENT: i32 = 103;
+        for mtu in [1500, 9000] {
+            let _far = cable(mtu, "");
+            ip("address add 10.8.0.1/24 dev v1");
+            ip("neighbor add 10.8.0.2 lladdr 03:00:00:00:00:09 dev v1");
+            let sender = std::net::UdpSocket::bind("10.8.0.1:0").unwrap();
+            crate::socket_option::set_int(sender.as_fd(), libc::SOL_UDP, UDP_SEGMENT, 1000).unwrap();
+            // The driver's place has the sender's kernel cut them before.
+            let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
+            sender.send_to(&[0x5a; 12_000], "10.8.0.2:9").unwrap();
+            let received = receive(&mut *port.rx[0], 12);
+            assert_eq!(received.len(), 12);
+            for frame in &received {
+                assert_eq!(frame.len(), 1042);
+                assert_right_checksum(frame);
+            }
+            drop(port);
+            // Behind it, what they were cannot be told.
+            let mut port = open(&options(XdpMode::GenericCopy)).unwrap();
+            sender.send_to(&[0x5a; 12_000], "10.8.0.2:9").unwrap();
+            sender.send_to(&[0x5a; 500], "10.8.0.2:9").unwrap();
+            assert_eq!(receive(&mut *port.rx[0], 1)[0].len(), 542);
+            let counted = port.rx[0].counters();
+            assert_eq!((counted.frames, counted.missed + counted.refused), (1, 1));
+            assert_eq!(
+                counted.refused,
+                u64::from(mtu == 9000),
+                "several pieces come up to us, and are refused here"
+            );
+            drop(port);
+            ip("link delete v0");
+        }
+    });
+}
+
+#[test]
+fn received_segments_are_not_merged_meanwhile() {
+    in_namespace("live::xdp::tests::received_segments_are_not_merged_meanwhile", || {
+        let _far = cable(1500, "");
+        let v0 = Interface::find("v0").unwrap();
+        for (mode, meanwhile) in [(XdpMode::NativeCopy, true), (XdpMode::GenericCopy, false)] {
+            for before in [true, false] {
+                v0.set_gro(before).unwrap();
+                let port = open(&options(mode)).unwrap();
+                let now = v0.set_gro(before && meanwhile).unwrap();
+                // With a program in it, a veth switches this on by itself; it does not matter there.
+                assert!(mode.is_native() || now == (before && meanwhile));
+                drop(port);
+                await_detached();
+                let after = v0.set_gro(before).unwrap();
+                assert!(mode.is_native() || after == before, "{mode}");
+            }
+        }
+    });
+}
+
+#[test]
+fn generic_where_the_driver_cannot() {
+    in_namespace("live::xdp::tests::generic_where_the_driver_cannot", || {
+        // A veth refuses a program if its peer may send by more queues than it receives by.
+        ip("link add v0 numrxqueues 1 numtxqueues 1 type veth peer name v1 numrxqueues 4 numtxqueues 4");
+        for end in ["v0", "v1"] {
+            std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
+            ip(&format!("link set {end} up"));
+        }
+        let mut port = open(&XdpOptions::new("v0")).unwrap();
+        assert_eq!(port.facts.mode, "af_xdp generic copy");
+        let why = port.facts.why_not_better.clone().unwrap();
+        assert!(why.starts_with("native zero-copy: bpf(LINK_CREATE): "), "{why}");
+        assert!(why.contains("; native copy: bpf(LINK_CREATE): "), "{why}");
+        both_ways(&FarEnd::of("v1"), &mut port, &[60, 1514]);
+    });
+}
+
+#[test]
+fn what_finds_no_room_is_counted() {
+    in_namespace("live::xdp::tests::what_finds_no_room_is_counted", || {
+        let far = cable(1500, "");
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let small = XdpOptions { rx_frames: 64, tx_frames: 64, ..options(mode) };
+            let mut port = open(&small).unwrap();
+            let sent: Vec<_> = (0..500).map(|i| frame(i, 200)).collect();
+            for frame in &sent {
+                far.send(frame);
+            }
+            assert_eq!(receive(&mut *port.rx[0], 64), sent[..64]);
+            let counted = port.rx[0].counters();
+            assert_eq!((counted.frames, counted.missed, counted.refused), (64, 436, 0));
+            // And goes on.
+            far.send(&sent[7]);
+            assert_eq!(receive(&mut *port.rx[0], 1), sent[7..8]);
+
+            for frame in &sent[..64] {
+                port.tx.push(frame).unwrap();
+            }
+            assert_eq!(port.tx.push(&sent[64]), Err(NotTaken::Full));
+            assert_eq!(port.tx.counters().frames, 0);
+            port.tx.flush().unwrap();
+            assert_eq!(port.tx.counters().frames, 64);
+            port.tx.push(&sent[64]).unwrap();
+            port.tx.flush().unwrap();
+            for frame in &sent[..65] {
+                assert_eq!(ours(&far), *frame);
+            }
+
+            // A chunk without room takes as many as fit; one that could never take the frame loses it.
+            for frame in &sent[..3] {
+                far.send(frame);
+            }
+            let mut into = ChunkBuilder::with_capacity(450);
+            assert_eq!(port.rx[0].receive(0, 0, 9, &mut into).unwrap(), 2);
+            assert_eq!(frames(&into.finish(0, 1, 0)), sent[..2]);
+            let mut into = ChunkBuilder::with_capacity(100);
+            assert_eq!(port.rx[0].receive(0, 0, 9, &mut into).unwrap(), 0);
+            assert_eq!(port.rx[0].counters().refused, 1);
+        }
+    });
+}
+
+/// Until the interface is `state` in its own eyes, five seconds at most.
+fn await_state(name: &str, state: interface::State) {
+    let interface = Interface::find(name).unwrap();
+    let start = Instant::now();
+    while interface.state() != state && start.elapsed() < Duration::from_secs(5) {
+        sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_interface_may_go_and_come_back() {
+    in_namespace("live::xdp::tests::an_interface_may_go_and_come_back", || {
+        let far = cable(1500, "");
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let mut port = open(&options(mode)).unwrap();
+            for down in ["v0", "v1"] {
+                let before = port.tx.counters();
+                port.tx.push(&frame(1, 100)).unwrap();
+                ip(&format!("link set {down} down"));
+                await_state("v0", interface::State::Down);
+                assert_eq!(port.tx.flush().unwrap_err().raw_os_error(), Some(libc::ENETDOWN), "{down}");
+                assert_eq!(port.tx.push(&frame(2, 100)), Err(NotTaken::Down));
+                assert!(port.tx.flush().is_err());
+                // Nothing comes, which is no error: it may again.
+                let mut into = ChunkBuilder::with_capacity(10_000);
+                assert_eq!(port.rx[0].receive(0, 1 << 40, 1, &mut into).unwrap(), 0);
+                ip(&format!("link set {down} up"));
+                await_state("v0", interface::State::Up);
+                port.tx.flush().unwrap();
+                port.tx.push(&frame(3, 100)).unwrap();
+                port.tx.flush().unwrap();
+                let after = port.tx.counters();
+                // Without a carrier the frame was lost; switched off, it waited.
+                let lost = u64::from(down == "v1");
+                assert_eq!((after.frames - before.frames, after.failed - before.failed), (2 - lost, lost));
+                while ours(&far) != frame(3, 100) {}
+                let start = Instant::now();
+                while far.try_send(&frame(4, 100)).is_err() && start.elapsed() < Duration::from_secs(5) {}
+                assert_eq!(receive(&mut *port.rx[0], 1), [frame(4, 100)]);
+            }
+        }
+    });
+}
+
+#[test]
+fn an_interface_may_vanish() {
+    in_namespace("live::xdp::tests::an_interface_may_vanish", || {
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let _far = cable(1500, "");
+            let mut port = open(&options(mode)).unwrap();
+            port.tx.push(&frame(1, 100)).unwrap();
+            ip("link delete v0");
+            let mut into = ChunkBuilder::with_capacity(10_000);
+            let gone = |result: io::Result<usize>| result.unwrap_err().raw_os_error() == Some(libc::ENODEV);
+            assert!(gone(port.rx[0].receive(0, 1 << 40, 1, &mut into)));
+            assert!(gone(port.rx[0].receive(0, 1 << 40, 1, &mut into)));
+            for _ in 0..2 {
+                assert_eq!(port.tx.flush().unwrap_err().raw_os_error(), Some(libc::ENODEV));
+                assert_eq!(port.tx.push(&frame(2, 100)), Err(NotTaken::Down));
+                let counted = port.tx.counters();
+                assert_eq!((counted.frames, counted.failed), (0, 1));
+            }
+            // One of the same name is another one.
+            drop(port);
+            let far = cable(1500, "");
+            both_ways(&far, &mut open(&options(mode)).unwrap(), &[60, 61]);
+            ip("link delete v0");
+        }
+    });
+}
+
+#[test]
+fn what_another_one_holds_is_named_and_may_be_taken() {
+    in_namespace("live::xdp::tests::what_another_one_holds_is_named_and_may_be_taken", || {
+        let far = cable(1500, "");
+        let first = open(&options(XdpMode::NativeCopy)).unwrap();
+        let number = program_of_v0().unwrap().program;
+        for mode in [XdpMode::NativeCopy, XdpMode::GenericCopy] {
+            let Err(error) = open(&options(mode)) else { panic!("opened twice") };
+            let text = error.to_string();
+            assert!(matches!(error, LiveError::Occupied { .. }), "{text}");
+            assert!(text.contains(&format!("number {number} (thalweg_xdp), held by BPF link ")), "{text}");
+        }
+        drop(first);
+        // A program without sockets: what somebody else's would be.
+        let options = options(XdpMode::NativeCopy);
+        let setup = Setup::new(&options).unwrap();
+        let foreign = setup.attach(true).unwrap();
+        let mut port = open(&XdpOptions { take_over: true, ..options.clone() }).unwrap();
+        both_ways(&far, &mut port, &[60, 1514]);
+        drop(foreign);
+        assert!(program_of_v0().is_some(), "the first one's end must not touch the second's program");
+    });
+}
+
+/// Set for the process that is to be killed.
+const VICTIM: &str = "THALWEG_TEST_VICTIM";
+
+#[test]
+fn nothing_is_left_after_a_kill() {
+    let name = "live::xdp::tests::nothing_is_left_after_a_kill";
+    in_namespace(name, || {
+        if std::env::var_os(VICTIM).is_some() {
+            let _port = open(&options(XdpMode::NativeCopy)).unwrap();
+            println!("opened");
+            sleep(Duration::from_secs(60));
+            return;
+        }
+        let far = cable(1500, "");
+        let mut victim = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture", "--test-threads=1"])
+            .env(VICTIM, "1")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(victim.stdout.take().unwrap());
+        assert!(said.lines().any(|line| line.unwrap().contains("opened")));
+        assert!(program_of_v0().is_some());
+        for _ in 0..10 {
+            far.send(&frame(1, 100));
+        }
+        victim.kill().unwrap();
+        // At once, while the kernel may still be taking it apart.
+        let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
+        both_ways(&far, &mut port, &[60, 1514, 700]);
+        victim.wait().unwrap();
+        drop(port);
+        await_detached();
+    });
+}

@@ -1,0 +1,174 @@
+//! The half that sends: frames copied into the region, sent by the interface's first queue.
+//!
+//! A frame that was pushed lies in the transmit ring until a flush calls the kernel. From there it can go three ways:
+//! the interface takes it; the interface refuses it (its own queue is full, it has no carrier), which ends the call
+//! with `EBUSY` and counts as failed; or the call ends before it (too much is on its way, the interface is down), and
+//! it stays in the ring. What stays is sent by a later flush, even if the interface was down in between.
+
+use std::io;
+use std::sync::Arc;
+
+use super::Shared;
+use super::interface::State;
+use super::rings::{CompletionRing, TransmitRing};
+use super::socket::XdpSocket;
+use super::umem::{Frame, Umem};
+use crate::live::{NotTaken, PortTx, TxCounters};
+
+/// Calls that one flush makes at most. One sends a whole ring, or up to the first frame that is refused; a kernel
+/// before 6.17 sends 32 frames a call.
+const CALLS_MAX: u32 = 128;
+/// The shortest Ethernet frame: its header.
+const SHORTEST: usize = 14;
+
+/// The sending half of a port.
+#[derive(Debug)]
+pub(super) struct Sender {
+    socket: XdpSocket,
+    transmit: TransmitRing,
+    completion: CompletionRing,
+    umem: Arc<Umem>,
+    /// Frames that hold nothing.
+    free: Vec<Frame>,
+    shared: Arc<Shared>,
+    state: State,
+    counters: TxCounters,
+    /// Octets of the frame of which the kernel has looked at some pieces.
+    partial_octets: u64,
+    /// Octets of the last frame that the kernel has looked at.
+    last_octets: u64,
+}
+
+impl Sender {
+    pub(super) fn new(
+        socket: XdpSocket,
+        transmit: TransmitRing,
+        completion: CompletionRing,
+        umem: Arc<Umem>,
+        free: Vec<Frame>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            socket,
+            transmit,
+            completion,
+            umem,
+            free,
+            shared,
+            state: State::Up,
+            counters: TxCounters::default(),
+            partial_octets: 0,
+            last_octets: 0,
+        }
+    }
+
+    /// Counts what the kernel has looked at as sent, and takes back the frames that it has done with.
+    fn settle(&mut self) {
+        let (counters, partial, last) = (&mut self.counters, &mut self.partial_octets, &mut self.last_octets);
+        self.transmit.settle(|octets, more| {
+            *partial += u64::from(octets);
+            if !more {
+                *last = std::mem::take(partial);
+                counters.frames += 1;
+                counters.octets += *last;
+            }
+        });
+        self.completion.take_all(&mut self.free);
+    }
+
+    /// The last frame that was counted as sent was not.
+    fn last_was_refused(&mut self) {
+        self.counters.frames = self.counters.frames.saturating_sub(1);
+        self.counters.octets = self.counters.octets.saturating_sub(self.last_octets);
+        self.counters.failed += 1;
+        self.last_octets = 0;
+    }
+
+    /// The interface is down or gone: says so now and with every push until it is back.
+    fn cannot(&mut self, state: State) -> io::Error {
+        if state == State::Gone && self.state != State::Gone {
+            // They lie in a ring that nobody reads any more. Frames of several pieces count by the piece.
+            self.counters.failed += u64::from(self.transmit.pending());
+        }
+        self.state = state;
+        io::Error::from_raw_os_error(if state == State::Gone { libc::ENODEV } else { libc::ENETDOWN })
+    }
+}
+
+impl PortTx for Sender {
+    fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
+        if self.state != State::Up {
+            return Err(NotTaken::Down);
+        }
+        let piece = self.umem.frame_octets() as usize;
+        if frame.len() < SHORTEST || frame.len() > self.shared.longest_sent() {
+            return Err(NotTaken::TooLong);
+        }
+        let pieces = frame.len().div_ceil(piece);
+        if self.free.len() < pieces || (self.transmit.room() as usize) < pieces {
+            self.settle();
+            if self.free.len() < pieces || (self.transmit.room() as usize) < pieces {
+                return Err(NotTaken::Full);
+            }
+        }
+        let mut rest = frame;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(piece));
+            let Some(mut to) = self.free.pop() else { break };
+            self.umem.copy_in(&mut to, now);
+            if let Err(unused) = self.transmit.give(to, now.len() as u32, !later.is_empty()) {
+                self.free.push(unused);
+            }
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.state == State::Gone {
+            return Err(self.cannot(State::Gone));
+        }
+        if self.state == State::Down {
+            match self.shared.interface.state() {
+                State::Up => self.state = State::Up,
+                not_up => return Err(self.cannot(not_up)),
+            }
+        }
+        self.transmit.submit();
+        self.settle();
+        for _ in 0..CALLS_MAX {
+            if self.transmit.pending() == 0 || !self.transmit.needs_wakeup() {
+                return Ok(());
+            }
+            let before = self.transmit.pending();
+            let result = self.socket.kick_transmit();
+            self.settle();
+            let Err(error) = result else { continue };
+            match error.raw_os_error() {
+                Some(libc::EBUSY) => {
+                    self.last_was_refused();
+                    let state = self.shared.interface.state();
+                    if state != State::Up {
+                        return Err(self.cannot(state));
+                    }
+                }
+                Some(libc::ENETDOWN) => return Err(self.cannot(State::Down)),
+                Some(libc::ENXIO | libc::ENODEV) => return Err(self.cannot(State::Gone)),
+                // It stopped at its own bound (and goes on when called again) or at somebody else's: memory, frames
+                // on their way.
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
+                    if self.transmit.pending() == before {
+                        return Ok(());
+                    }
+                }
+                _ => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&mut self) -> TxCounters {
+        self.settle();
+        self.counters
+    }
+}

@@ -1,0 +1,192 @@
+//! The memory that we share with the kernel for frames: one region, cut into frames of equal size.
+//!
+//! Who may touch a frame is a matter of who holds its [`Frame`], a number that cannot be copied or made up: it is
+//! made once with the region, moves into the fill or transmit ring when the kernel gets the frame, and comes out of
+//! the receive or completion ring when it gives the frame back. So no two of us have the same frame, and none has
+//! one that the kernel has. That the kernel does not hand out what it was not given is the one thing believed;
+//! numbers from it are checked against the region's size, so that a broken kernel costs wrong octets, not memory.
+//!
+//! Unsafe because the region is raw memory: the kernel writes into parts of it while we read others, which no slice
+//! over the whole could say. What it pays is the whole of AF_XDP.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr::NonNull;
+
+/// A mapping that goes with the value.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    octets: usize,
+}
+
+// SAFETY: a mapping is memory of the process, whichever thread uses it; who may access what is said by its users.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; a shared reference gives out only the address.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Memory of our own, zeroed.
+    pub(super) fn anonymous(octets: usize) -> io::Result<Self> {
+        Self::map(octets, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
+    }
+
+    /// Memory that a descriptor offers at an offset.
+    pub(super) fn shared(octets: usize, descriptor: libc::c_int, offset: libc::off_t) -> io::Result<Self> {
+        Self::map(octets, libc::MAP_SHARED | libc::MAP_POPULATE, descriptor, offset)
+    }
+
+    fn map(octets: usize, flags: i32, descriptor: i32, offset: libc::off_t) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), octets, protection, flags, descriptor, offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast::<u8>());
+        start.map(|start| Self { start, octets }).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) fn octets(&self) -> usize {
+        self.octets
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and whoever used it borrowed or owned this value.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.octets) };
+    }
+}
+
+/// The right to a frame: where it begins in the region.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Frame(u64);
+
+impl Frame {
+    /// Where it begins.
+    pub(super) fn offset(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A region and its frames' size.
+#[derive(Debug)]
+pub(super) struct Umem {
+    mapping: Mapping,
+    frame_octets: u32,
+}
+
+impl Umem {
+    /// A region of so many frames, and the frames. `frame_octets` is 2048 or 4096.
+    pub(super) fn create(frames: u32, frame_octets: u32) -> io::Result<(Self, Vec<Frame>)> {
+        let mapping = Mapping::anonymous(frames as usize * frame_octets as usize)?;
+        let all = (0..frames).map(|i| Frame(u64::from(i) * u64::from(frame_octets))).collect();
+        Ok((Self { mapping, frame_octets }, all))
+    }
+
+    pub(super) fn frame_octets(&self) -> u32 {
+        self.frame_octets
+    }
+
+    pub(super) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// The frame that the kernel gave back by naming some place in it; `None` for a place outside.
+    ///
+    /// # Safety
+    /// The address is in an entry that the kernel put into a ring, and it is taken once.
+    #[inline]
+    pub(super) unsafe fn returned(&self, address: u64) -> Option<Frame> {
+        let start = address & !(u64::from(self.frame_octets) - 1);
+        (start < self.mapping.octets() as u64).then_some(Frame(start))
+    }
+
+    /// Copies octets of a frame out, from `address`, which lies in it; whether they lie in it.
+    #[inline]
+    pub(super) fn copy_out(&self, frame: &Frame, address: u64, into: &mut [u8]) -> bool {
+        let within = address.wrapping_sub(frame.0);
+        let size = u64::from(self.frame_octets);
+        if within > size || into.len() as u64 > size - within {
+            return false;
+        }
+        // SAFETY: the octets lie in the frame, which lies in the region. Its holder is the caller, so nobody writes
+        // to it now; `into` is not in the region, which no slice shows.
+        unsafe {
+            let from = self.mapping.start().as_ptr().add(address as usize);
+            std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
+        }
+        true
+    }
+
+    /// Copies octets to the start of a frame; whether there is room for them.
+    #[inline]
+    pub(super) fn copy_in(&self, frame: &mut Frame, octets: &[u8]) -> bool {
+        if octets.len() > self.frame_octets as usize {
+            return false;
+        }
+        // SAFETY: the octets fit the frame, which lies in the region and is the caller's alone; `octets` are not in
+        // the region, which no slice shows.
+        unsafe {
+            let to = self.mapping.start().as_ptr().add(frame.0 as usize);
+            std::ptr::copy_nonoverlapping(octets.as_ptr(), to, octets.len());
+        }
+        true
+    }
+
+    /// Asks the cache for the line at an address; harmless for any value.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, address: u64) {
+        let pointer = self.mapping.start().as_ptr().wrapping_add(address as usize);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch of any address is not an access.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(pointer.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = pointer;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_hold_what_is_put_in_and_nothing_beyond() {
+        let (umem, mut frames) = Umem::create(4, 2048).unwrap();
+        assert_eq!(frames.iter().map(Frame::offset).collect::<Vec<_>>(), [0, 2048, 4096, 6144]);
+        let octets: Vec<u8> = (0..2048u32).map(|i| i as u8).collect();
+        assert!(umem.copy_in(&mut frames[1], &octets));
+        assert!(!umem.copy_in(&mut frames[1], &[0; 2049]));
+        let mut out = [0; 2048];
+        assert!(umem.copy_out(&frames[1], 2048, &mut out));
+        assert_eq!(out[..], octets);
+        assert!(umem.copy_out(&frames[1], 2048 + 256, &mut out[..1792]));
+        assert_eq!(out[..1792], octets[256..]);
+        // Behind its end, before its start, and far away.
+        assert!(!umem.copy_out(&frames[1], 2048 + 256, &mut out[..1793]));
+        assert!(!umem.copy_out(&frames[1], 2047, &mut out[..1]));
+        assert!(!umem.copy_out(&frames[1], u64::MAX, &mut out[..1]));
+        assert!(umem.copy_out(&frames[2], 4096, &mut out[..8]));
+        assert_eq!(out[..8], [0; 8]);
+        umem.prefetch(u64::MAX);
+    }
+
+    #[test]
+    fn what_the_kernel_returns_is_one_of_the_frames() {
+        let (umem, frames) = Umem::create(2, 4096).unwrap();
+        // SAFETY: nobody uses what comes back.
+        let returned = |address| unsafe { umem.returned(address) };
+        assert_eq!(returned(256).as_ref(), Some(&frames[0]));
+        assert_eq!(returned(4096 + 4095).as_ref(), Some(&frames[1]));
+        assert_eq!(returned(8192), None);
+        assert_eq!(returned(u64::MAX), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! What the kernel of a host sends for real: merged segments and unfinished checksums, which two ports pass on.
+//!
+//! ```text
+//! namespace "-left"            here                   namespace "-right"
+//! TcpStream ── l1 ══ l0  <- bridge of two ports ->  r0 ══ r1 ── TcpListener
+//! ```
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use thalweg_base::ChunkBuilder;
+use thalweg_ports::live::packet::{self, PacketOptions};
+
+use crate::cable::{End, PATIENCE, assert_same, frame, veth};
+use crate::common::{in_namespace, ip};
+
+/// A namespace with one end of a cable, and threads in it.
+struct Host {
+    name: String,
+}
+
+impl Host {
+    fn new(side: &str, number: u8) -> Self {
+        let name = format!("thalweg-{}-{side}", std::process::id());
+        ip(&format!("netns add {name}"));
+        let host = Self { name };
+        ip(&format!(
+            "link add {side}0 type veth peer name {side}1 address 02:00:00:00:00:0{number} netns {}",
+            host.name
+        ));
+        ip(&format!("link set {side}0 up"));
+        let inside = host.name.clone();
+        ip(&format!("-n {inside} address add 198.18.0.{number}/24 dev {side}1"));
+        ip(&format!("-n {inside} address add 2001:db8::{number}/64 dev {side}1 nodad"));
+        ip(&format!("-n {inside} link set {side}1 up"));
+        host
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> std::thread::JoinHandle<T> {
+        let namespace = File::open(format!("/run/netns/{}", self.name)).unwrap();
+        std::thread::spawn(move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            body()
+        })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        ip(&format!("netns delete {}", self.name));
+    }
+}
+
+/// Fails unless the frame is one that a wire may carry: of the MTU at most, with right checksums.
+fn check(frame: &[u8]) -> Result<(), String> {
+    if frame.len() > 1514 {
+        return Err(format!("{} octets", frame.len()));
+    }
+    let packet = SlicedPacket::from_ethernet(frame).map_err(|error| error.to_string())?;
+    let right = match (&packet.net, &packet.transport) {
+        (Some(NetSlice::Ipv4(net)), Some(TransportSlice::Tcp(tcp))) => {
+            let header = net.header().to_header();
+            header.header_checksum == header.calc_header_checksum()
+                && tcp.calc_checksum_ipv4(header.source, header.destination) == Ok(tcp.checksum())
+        }
+        (Some(NetSlice::Ipv6(net)), Some(TransportSlice::Tcp(tcp))) => {
+            let header = net.header();
+            tcp.calc_checksum_ipv6(header.source(), header.destination()) == Ok(tcp.checksum())
+        }
+        (Some(NetSlice::Ipv4(net)), Some(TransportSlice::Udp(udp))) => {
+            let header = net.header().to_header();
+            let wanted =
+                udp.to_header().calc_checksum_ipv4_raw(header.source, header.destination, udp.payload());
+            wanted == Ok(udp.checksum())
+        }
+        _ => true,
+    };
+    if right { Ok(()) } else { Err(format!("a wrong checksum in {packet:?}")) }
+}
+
+/// Passes frames between two ports until it is told to stop; what was wrong with any.
+fn bridge(ends: &mut [End; 2], stop: &AtomicBool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let frames = ends[from].receive_once(Duration::from_millis(1));
+            wrong.extend(frames.iter().filter_map(|frame| check(frame).err()));
+            ends[to].send(&frames);
+        }
+    }
+    wrong
+}
+
+#[test]
+fn what_hosts_send_passes_as_frames() {
+    in_namespace("tcp::what_hosts_send_passes_as_frames", || {
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        let (left, right) = (Host::new("left", 1), Host::new("right", 2));
+        // Each port hears what is for the other side's host.
+        let open = |interface: &str, number| {
+            let mac = Some([2, 0, 0, 0, 0, number]);
+            End::new(packet::open(&PacketOptions { mac, ..PacketOptions::new(interface) }).unwrap())
+        };
+        let mut ends = [open("left0", 2), open("right0", 1)];
+        let stop = Arc::new(AtomicBool::new(false));
+        let content: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8 ^ (at >> 11) as u8).collect();
+
+        let listening =
+            right.run(|| ["198.18.0.2:7", "[2001:db8::2]:7"].map(|at| TcpListener::bind(at).unwrap()));
+        let listeners = listening.join().unwrap();
+        let datagrams = right.run(|| UdpSocket::bind("198.18.0.2:9").unwrap()).join().unwrap();
+        datagrams.set_read_timeout(Some(PATIENCE)).unwrap();
+        let receiving = right.run(move || {
+            listeners.map(|listener| {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                let mut got = Vec::new();
+                stream.read_to_end(&mut got).unwrap();
+                got
+            })
+        });
+        let sent = content.clone();
+        let sending = {
+            let stop = Arc::clone(&stop);
+            left.run(move || {
+                let _stop = StopOnDrop(stop);
+                for at in ["198.18.0.2:7", "[2001:db8::2]:7"] {
+                    let address = at.parse().unwrap();
+                    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+                    stream.write_all(&sent).unwrap();
+                    stream.shutdown(std::net::Shutdown::Write).unwrap();
+                    // Until the other side has closed, so that nothing is under way when the bridge stops.
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let _ = stream.read(&mut [0]);
+                }
+                let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
+                socket.send_to(b"unfinished until it was here", "198.18.0.2:9").unwrap();
+                let mut got = [0; 64];
+                let length = datagrams.recv(&mut got).unwrap();
+                got[..length].to_vec()
+            })
+        };
+        let wrong = bridge(&mut ends, &stop);
+        assert!(wrong.is_empty(), "{} frames, of which the first: {}", wrong.len(), wrong[0]);
+        assert_eq!(sending.join().unwrap(), b"unfinished until it was here");
+        for got in receiving.join().unwrap() {
+            assert!(got == content, "{} octets of {} arrived as they were sent", got.len(), content.len());
+        }
+        let (_, counters) = ends[0].source.counters().next().unwrap();
+        assert_eq!((counters.refused, counters.missed), (0, 0), "{counters:?}");
+        // The kernel did merge: it gave the interface fewer packets than frames came out.
+        let given = ip(&format!("-n {} -s link show left1", left.name));
+        let line = given.lines().skip_while(|line| !line.contains("TX:")).nth(1).unwrap();
+        let packets: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(packets < counters.frames, "{packets} packets, {counters:?}");
+    });
+}
+
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_chunk_without_room_leaves_the_rest_for_the_next() {
+    in_namespace("tcp::a_chunk_without_room_leaves_the_rest_for_the_next", || {
+        veth("v0", "v1");
+        let mut one = End::packet("v0");
+        let mut other = packet::open(&PacketOptions::new("v1")).unwrap();
+        let sent: Vec<_> =
+            (0..20).map(|number| frame(other.facts.mac, one.facts.mac, number, 1000)).collect();
+        one.send(&sent);
+        let mut got = Vec::new();
+        while got.len() < sent.len() {
+            let mut builder = ChunkBuilder::with_capacity(3100);
+            let taken = other.rx[0].receive(3, 5, 100, &mut builder).unwrap();
+            assert!(taken <= 3);
+            let chunk = builder.finish(0, 1, 0);
+            got.extend((0..taken).map(|at| chunk.frame(at).to_vec()));
+        }
+        assert_same(&got, &sent);
+    });
+}

@@ -1,0 +1,129 @@
+//! `thalweg check`: sub-interfaces, source checks and access lists.
+
+use serde_json::{Value, json};
+use thalweg_dataplane::acl::{Fragment, Rule, TcpFlags};
+use thalweg_node::config::{ReversePathMode, RouterConfig};
+
+use super::{dscp, ip_protocol, join, port_name};
+use crate::tables::{count, table};
+
+/// Rules of a list shown one by one; a longer list is cut.
+const RULES_SHOWN_MAX: usize = 100;
+
+/// Sub-interfaces and what ports filter, if any does.
+pub(super) fn render_ports(text: &mut String, config: &RouterConfig) {
+    let is_plain = |port: &thalweg_node::config::PortConfig| {
+        let filters = port.acl_in.is_some() || port.acl_out.is_some() || port.urpf != ReversePathMode::Off;
+        !filters && port.sub_interface.is_none()
+    };
+    let rows: Vec<Vec<String>> = config
+        .ports
+        .iter()
+        .filter(|port| !is_plain(port))
+        .map(|port| {
+            let vlan = port.sub_interface.map(|s| format!("{} of {}", s.vlan, port_name(config, s.parent)));
+            let list = |place| name(config, place).unwrap_or("-").to_owned();
+            vec![
+                port.name.clone(),
+                vlan.unwrap_or_else(|| "-".to_owned()),
+                port.urpf.to_string(),
+                list(port.acl_in),
+                list(port.acl_out),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        *text += &table(&["port", "VLAN", "source check", "list in", "list out"], &[], rows);
+        text.push('\n');
+    }
+}
+
+/// A table for each list.
+pub(super) fn render(text: &mut String, config: &RouterConfig) {
+    for acl in &config.acls {
+        let rules = acl.rule_names.iter().zip(&acl.list.rules).take(RULES_SHOWN_MAX);
+        let mut rows: Vec<Vec<String>> = rules
+            .map(|(name, rule)| vec![name.clone(), rule.action.name().to_owned(), rule_text(rule, "\n")])
+            .collect();
+        if let Some(more) = acl.list.rules.len().checked_sub(RULES_SHOWN_MAX + 1) {
+            rows.push(vec![
+                "...".to_owned(),
+                String::new(),
+                format!("{} more rules", count(more as u64 + 1)),
+            ]);
+        }
+        rows.push(vec![
+            "default".to_owned(),
+            acl.list.default.name().to_owned(),
+            "everything else".to_owned(),
+        ]);
+        let title = format!("access list {}", acl.name);
+        *text += &table(&[&title, "action", "packets"], &[], rows);
+        text.push('\n');
+    }
+}
+
+/// The name of the list at a place.
+pub(super) fn name(config: &RouterConfig, place: Option<u16>) -> Option<&str> {
+    config.acls.get(usize::from(place?)).map(|acl| acl.name.as_str())
+}
+
+fn rule_text(rule: &Rule, separator: &str) -> String {
+    let mut parts = Vec::new();
+    let mut part = |name: &str, values: String| {
+        if !values.is_empty() {
+            parts.push(format!("{name} {values}"));
+        }
+    };
+    let ports = |ranges: &[std::ops::RangeInclusive<u16>]| {
+        join(ranges.iter().map(|range| match range.start() == range.end() {
+            true => range.start().to_string(),
+            false => format!("{}-{}", range.start(), range.end()),
+        }))
+    };
+    part("source", join(rule.sources.iter()));
+    part("destination", join(rule.destinations.iter()));
+    part("protocol", join(rule.protocols.iter().map(|number| ip_protocol(*number))));
+    part("source port", ports(&rule.source_ports));
+    part("destination port", ports(&rule.destination_ports));
+    part("dscp", join(rule.dscp.iter().map(|value| dscp(*value))));
+    part("tcp flags", rule.tcp_flags.iter().map(flags).collect::<Vec<_>>().join(" or "));
+    part(
+        "icmp type",
+        join(rule.icmp.iter().map(|icmp| match icmp.code {
+            Some(code) => format!("{}/{code}", icmp.kind),
+            None => icmp.kind.to_string(),
+        })),
+    );
+    part(
+        "fragment",
+        join(rule.fragments.iter().map(|fragment| match fragment {
+            Fragment::Whole => "none",
+            Fragment::First => "first",
+            Fragment::Later => "later",
+        })),
+    );
+    if parts.is_empty() { "all".to_owned() } else { parts.join(separator) }
+}
+
+fn flags(flags: &TcpFlags) -> String {
+    let bits = ["fin", "syn", "rst", "psh", "ack", "urg"].iter().enumerate();
+    let named = bits.filter(|(bit, _)| flags.mask >> bit & 1 == 1).map(|(bit, name)| {
+        let not = if flags.value >> bit & 1 == 1 { "" } else { "!" };
+        format!("{not}{name}")
+    });
+    named.collect::<Vec<_>>().join(",")
+}
+
+/// The lists as JSON.
+pub(super) fn to_json(config: &RouterConfig) -> Value {
+    let list = |acl: &thalweg_node::config::AclConfig| {
+        let rules = acl.rule_names.iter().zip(&acl.list.rules).map(|(name, rule)| {
+            json!({ "name": name, "action": rule.action.name(), "match": rule_text(rule, " and ") })
+        });
+        json!({
+            "name": acl.name, "default": acl.list.default.name(), "rules": rules.collect::<Vec<_>>(),
+        })
+    };
+    config.acls.iter().map(list).collect()
+}

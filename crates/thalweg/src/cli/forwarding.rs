@@ -1,0 +1,182 @@
+//! The command line of `thalweg lab forwarding`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use thalweg_lab::forwarding::experiment::Part;
+use thalweg_lab::forwarding::frame::FrameSize;
+use thalweg_lab::forwarding::load::Scenario;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg lab forwarding --quick                                 under two minutes, to see that it works
+  thalweg lab forwarding --prefixes full-table.txt.gz            everything, with a table of your own
+  thalweg lab forwarding --only throughput,cost --subjects linux,thalweg --frames 64,1518
+  thalweg lab forwarding --trial 60 --bursts 50 --runs 20        as long as the RFC wants it
+It makes network namespaces of its own, which needs root, touches nothing outside them and removes them at the end.")]
+pub(crate) struct LabForwardingArgs {
+    /// Parts of the experiment; throughput is part of all but the last [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
+    pub(crate) only: Vec<ForwardingPartArg>,
+    /// Who is measured
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "SUBJECTS",
+        default_value = "linux,xdp-forward,thalweg",
+        help_heading = "What to vary"
+    )]
+    pub(crate) subjects: Vec<SubjectArg>,
+    /// Drivers of thalweg
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "DRIVERS",
+        default_value = "af_packet,af_xdp",
+        value_parser = ["af_packet", "af_xdp"],
+        help_heading = "What to vary"
+    )]
+    pub(crate) drivers: Vec<String>,
+    /// Execution models of thalweg [default: run-to-completion,pipeline; run-to-completion with --quick]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "MODELS",
+        value_parser = ["run-to-completion", "pipeline", "farm"],
+        help_heading = "What to vary"
+    )]
+    pub(crate) models: Vec<String>,
+    /// Frame sizes, check sequence included [default: 64,128,256,512,1024,1280,1518; 64,1518 with --quick]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = frame_size, help_heading = "What to vary")]
+    pub(crate) frames: Vec<FrameSize>,
+    /// What the router has to do: one route, the full table or NAT, and how many flows
+    /// [default: one:1,one:10000,full:60000,nat:1,nat:10000; one:1,full:60000,nat:10000 with --quick]
+    #[arg(long, value_delimiter = ',', value_name = "KIND:FLOWS", help_heading = "What to vary")]
+    pub(crate) scenarios: Vec<Scenario>,
+    /// All frame sizes in all scenarios, not only in the first
+    #[arg(long, help_heading = "What to vary")]
+    pub(crate) all_frames: bool,
+    /// The full table: prefixes, the first word of each line, plain or compressed [default: a made-up table]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prefixes: Option<PathBuf>,
+    /// The share of frames that may be lost: 0.0001 is one in ten thousand
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = share)]
+    pub(crate) loss: f64,
+    /// Seconds of a trial [default: 1; 0.1 with --quick]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) trial: Option<f64>,
+    /// Rounds, each with every cell in shuffled order [default: 3; 1 with --quick]
+    #[arg(long, value_name = "N")]
+    pub(crate) runs: Option<NonZeroUsize>,
+    /// Searches for the longest burst, of which the mean is taken [default: 5; 1 with --quick]
+    #[arg(long, value_name = "N")]
+    pub(crate) bursts: Option<NonZeroUsize>,
+    /// Folder for report.html, results.json and thalweg's files
+    #[arg(long, value_name = "DIR", default_value = "lab-forwarding")]
+    pub(crate) output: PathBuf,
+    /// Few and short trials, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seed of flows, of the made-up table and of the order of runs
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+}
+
+fn frame_size(text: &str) -> Result<FrameSize, String> {
+    let bytes = text.parse().map_err(|_| format!("{text:?} is no number of bytes"))?;
+    FrameSize::new(bytes).map_err(|error| error.to_string())
+}
+
+fn number(text: &str, within: std::ops::RangeInclusive<f64>) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let (least, most) = (within.start(), within.end());
+    if within.contains(&number) { Ok(number) } else { Err(format!("expected {least} to {most}")) }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, 0.0..=0.5)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    number(text, 0.01..=600.0)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SubjectArg {
+    /// The kernel's own forwarding and NAT: what others are compared with
+    Linux,
+    /// xdp-forward of the xdp-tools
+    XdpForward,
+    /// This program, with each driver and model
+    Thalweg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ForwardingPartArg {
+    /// The fastest rate without loss
+    Throughput,
+    /// How long frames are under way
+    Latency,
+    /// Loss by rate
+    Loss,
+    /// The longest burst without loss
+    BackToBack,
+    /// Processor time per frame
+    Cost,
+    /// Throughput and latency of a program over TCP, by message size
+    Application,
+}
+
+impl ForwardingPartArg {
+    pub(crate) fn part(self) -> Part {
+        match self {
+            ForwardingPartArg::Throughput => Part::Throughput,
+            ForwardingPartArg::Latency => Part::Latency,
+            ForwardingPartArg::Loss => Part::Loss,
+            ForwardingPartArg::BackToBack => Part::BackToBack,
+            ForwardingPartArg::Cost => Part::Cost,
+            ForwardingPartArg::Application => Part::Application,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Cli, Command, Experiment};
+    use super::*;
+    use clap::Parser;
+
+    fn parse(arguments: &str) -> Result<LabForwardingArgs, String> {
+        let line = format!("thalweg lab forwarding {arguments}");
+        let cli = Cli::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
+        let Command::Lab(lab) = cli.command else { return Err("not lab".to_owned()) };
+        match lab.experiment {
+            Experiment::Forwarding(args) => Ok(*args),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        for bad in [
+            "--frames 63",
+            "--frames 9999",
+            "--scenarios two:1",
+            "--loss 0.9",
+            "--trial 0",
+            "--trial nan",
+            "--subjects bird",
+            "--runs 0",
+            "--models serial",
+            "--only speed",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let args = parse("--frames 64,9000 --scenarios one:1,nat:5 --only back-to-back").expect("valid");
+        assert_eq!((args.frames.len(), args.scenarios.len()), (2, 2));
+        assert_eq!(args.only[0].part(), Part::BackToBack);
+    }
+}

@@ -1,0 +1,133 @@
+//! `thalweg lab forwarding`: routers between two testers in network namespaces.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use thalweg_lab::forwarding::application::{MESSAGE_BYTES, MESSAGE_BYTES_QUICK};
+use thalweg_lab::forwarding::experiment::{self, Options, Part, Progress};
+use thalweg_lab::forwarding::frame::{FRAME_SIZES, FrameSize};
+use thalweg_lab::forwarding::load::{RouteTable, Scenario};
+use thalweg_lab::forwarding::method::{BurstOptions, SearchOptions};
+use thalweg_lab::forwarding::subject::Subject;
+use thalweg_lab::forwarding::subject::linux::Linux;
+use thalweg_lab::forwarding::subject::thalweg::Thalweg;
+use thalweg_lab::forwarding::subject::xdp::XdpForward;
+use thalweg_lab::forwarding::{ForwardingError, is_root, render};
+use thalweg_lab::report::Origin;
+
+use super::{LabError, command_line, show_all};
+use crate::Failure;
+use crate::cli::{Format, ForwardingPartArg, LabForwardingArgs, SubjectArg};
+use crate::progress::Steps;
+
+const RUNS: usize = 3;
+const RUNS_QUICK: usize = 1;
+const TRIAL_S: f64 = 1.0;
+const TRIAL_S_QUICK: f64 = 0.1;
+const BURSTS: usize = 5;
+const BURSTS_QUICK: usize = 1;
+/// A search that stops this near to the answer, as a share of the ceiling.
+const WIDTH: f64 = 0.01;
+const WIDTH_QUICK: f64 = 0.04;
+const FRAMES_QUICK: [usize; 2] = [64, 1518];
+/// The two that seed document 004 compares; one of them is enough to see that it works.
+const MODELS: [&str; 2] = ["run-to-completion", "pipeline"];
+const SCENARIOS: [&str; 5] = ["one:1", "one:10000", "full:60000", "nat:1", "nat:10000"];
+const SCENARIOS_QUICK: [&str; 3] = ["one:1", "full:60000", "nat:10000"];
+
+fn failed(error: ForwardingError) -> Failure {
+    Failure::Lab(LabError::Forwarding(error))
+}
+
+pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failure> {
+    if !is_root() {
+        return Err(failed(ForwardingError::NotRoot));
+    }
+    let options = options(args);
+    let stop = stop_on_signals().map_err(|error| Failure::Usage(format!("cannot catch signals: {error}")))?;
+    let table = match (&args.prefixes, options.scenarios.iter().any(|scenario| scenario.full_table)) {
+        (_, false) => RouteTable { prefixes: Vec::new(), description: "no table".to_owned() },
+        (Some(path), true) => RouteTable::read(path).map_err(failed)?,
+        (None, true) => RouteTable::made(args.seed, args.quick),
+    };
+    let mut subjects = subjects(args)?;
+    let mut steps: Option<Steps> = None;
+    let outcome =
+        experiment::run(&mut subjects, &options, &table, &stop, &mut |Progress { done, total, next }| {
+            steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, &next);
+        });
+    if let Some(steps) = steps {
+        steps.finish();
+    }
+    let outcome = outcome.map_err(failed)?;
+    let origin = Origin::here(command_line(), format!("{}; seed {}", table.description, args.seed));
+    let report = render::report(&outcome, origin);
+    show_all(&report, &outcome, &render::tables(&outcome), &args.output, format)
+}
+
+/// The first signal asks for an orderly end, which removes the namespaces; the second ends at once.
+fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn options(args: &LabForwardingArgs) -> Options {
+    let quick = args.quick;
+    let frames: &[usize] = if quick { &FRAMES_QUICK } else { &FRAME_SIZES };
+    let scenarios: &[&str] = if quick { &SCENARIOS_QUICK } else { &SCENARIOS };
+    let sizes = || frames.iter().filter_map(|bytes| FrameSize::new(*bytes).ok()).collect();
+    let usual = || scenarios.iter().filter_map(|text| text.parse::<Scenario>().ok()).collect();
+    let trial_s = args.trial.unwrap_or(if quick { TRIAL_S_QUICK } else { TRIAL_S });
+    let repeats = args.bursts.map_or(if quick { BURSTS_QUICK } else { BURSTS }, |n| n.get());
+    Options {
+        parts: match args.only.as_slice() {
+            [] => Part::ALL.to_vec(),
+            parts => parts.iter().copied().map(ForwardingPartArg::part).collect(),
+        },
+        frames: if args.frames.is_empty() { sizes() } else { args.frames.clone() },
+        scenarios: if args.scenarios.is_empty() { usual() } else { args.scenarios.clone() },
+        all_frames: args.all_frames,
+        runs: args.runs.map_or(if quick { RUNS_QUICK } else { RUNS }, |n| n.get()),
+        trial_s,
+        search: SearchOptions {
+            loss_max: args.loss,
+            width: if quick { WIDTH_QUICK } else { WIDTH },
+            ..SearchOptions::default()
+        },
+        bursts: BurstOptions { repeats, longest_s: trial_s },
+        message_bytes: if quick { MESSAGE_BYTES_QUICK.to_vec() } else { MESSAGE_BYTES.to_vec() },
+        seed: args.seed,
+        ..Options::default()
+    }
+}
+
+fn subjects(args: &LabForwardingArgs) -> Result<Vec<Box<dyn Subject>>, Failure> {
+    let program = std::env::current_exe().map_err(|source| {
+        failed(ForwardingError::System { what: "this program's own path".to_owned(), source })
+    })?;
+    let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+    for subject in &args.subjects {
+        match subject {
+            SubjectArg::Linux => subjects.push(Box::new(Linux::default())),
+            SubjectArg::XdpForward => subjects.push(Box::new(XdpForward::default())),
+            SubjectArg::Thalweg => {
+                let usual = &MODELS[..if args.quick { 1 } else { MODELS.len() }];
+                let models: Vec<&str> = match args.models.as_slice() {
+                    [] => usual.to_vec(),
+                    given => given.iter().map(String::as_str).collect(),
+                };
+                for driver in &args.drivers {
+                    for model in &models {
+                        subjects.push(Box::new(Thalweg::new(&program, driver, model, &args.output)));
+                    }
+                }
+            }
+        }
+    }
+    Ok(subjects)
+}

@@ -1,0 +1,186 @@
+//! Packets: the router on the interfaces of its ports, and what it tells of itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use serde_json::Value;
+use thalweg_exec::ModelOptions;
+use thalweg_live::{LiveOptions, LiveRouter, Tables};
+use thalweg_node::config::RouterConfig;
+use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
+use thalweg_node::forwarding::FibForwarding;
+use thalweg_node::live::LiveTables;
+
+use super::seed_number;
+use crate::Failure;
+use crate::cli::RunArgs;
+
+/// Packets of one chunk at most: what one batch of the stages holds.
+const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
+
+/// A router that forwards.
+pub(super) struct LiveSide {
+    router: Mutex<LiveRouter>,
+    names: Vec<String>,
+    classes: Vec<String>,
+}
+
+/// The tables, by way of who also writes BGP's routes into them.
+struct SharedTables(Arc<FibForwarding>);
+
+impl Tables for SharedTables {
+    fn with(&self, act: &mut dyn FnMut(&mut LiveTables)) {
+        self.0.with_tables(act);
+    }
+}
+
+impl LiveSide {
+    /// Opens the ports and begins to forward.
+    pub(super) fn start(
+        config: &RouterConfig,
+        tables: &Arc<FibForwarding>,
+        args: &RunArgs,
+    ) -> Result<Self, Failure> {
+        let workers = args.workers.map_or(1, usize::from);
+        let options = LiveOptions {
+            model: ModelOptions::new(args.model.into(), workers),
+            chunk_packets: CHUNK_PACKETS,
+            seed: seed_number(),
+        };
+        let router = LiveRouter::start(config, Arc::new(SharedTables(tables.clone())), &options)
+            .map_err(|error| Failure::Run(error.to_string()))?;
+        tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, "forwarding");
+        Ok(Self {
+            router: Mutex::new(router),
+            names: config.ports.iter().map(|port| port.name.clone()).collect(),
+            classes: config.qos.classes.iter().map(|class| class.name.clone()).collect(),
+        })
+    }
+
+    /// Whether it stopped forwarding by itself.
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().has_ended()
+    }
+
+    /// Stops forwarding.
+    pub(super) fn stop(&self) {
+        self.lock().stop();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, LiveRouter> {
+        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn name(&self, port: u16) -> String {
+        self.names.get(usize::from(port)).cloned().unwrap_or_default()
+    }
+
+    fn ports(&self) -> Vec<PortView> {
+        let ports = self.lock().ports();
+        let view = |port: thalweg_live::PortStatus| PortView {
+            name: port.name,
+            interface: port.facts.interface,
+            mode: port.facts.mode,
+            why_not_better: port.facts.why_not_better,
+            mac: mac_text(port.facts.mac),
+            mtu: port.facts.mtu,
+            received: port.received.frames,
+            received_octets: port.received.octets,
+            missed: port.received.missed + port.received.refused,
+            foreign: port.received.foreign,
+            sent: port.sent.frames,
+            sent_octets: port.sent.octets,
+            failed: port.sent.failed,
+            queued: port.queued,
+        };
+        ports.into_iter().map(view).collect()
+    }
+
+    fn counters(&self) -> Result<CountersView, String> {
+        let router = self.lock();
+        let numbers = router.ask(|host| host.numbers()).ok_or("the host thread does not answer")?;
+        let counters = router.counters();
+        let sum = |of: fn(&thalweg_live::PortCounters) -> &thalweg_live::Traffic| {
+            counters.ports.iter().map(|port| of(port).get().0).sum()
+        };
+        let by_name = |counts: Vec<(thalweg_base::DropReason, u64)>| {
+            counts.into_iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
+        };
+        Ok(CountersView {
+            received: sum(|port| &port.received),
+            own: counters.port(thalweg_base::NO_PORT).received.get().0,
+            sent: sum(|port| &port.sent),
+            queued: router.ports().iter().map(|port| port.queued).sum(),
+            to_host: by_name(counters.to_host()),
+            dropped: by_name(counters.dropped()),
+            waiting_for_neighbour: numbers.waiting,
+            icmp_errors: numbers.icmp.errors_written,
+            icmp_errors_withheld: numbers.icmp.errors_not_written.iter().sum(),
+        })
+    }
+
+    fn neighbours(&self) -> Result<Vec<ArpView>, String> {
+        let views = self.lock().ask(|host| host.neighbours().collect::<Vec<_>>());
+        let views = views.ok_or("the host thread does not answer")?;
+        let view = |neighbour: &thalweg_dataplane::neighbour::NeighbourView| ArpView {
+            port: self.name(neighbour.port),
+            address: neighbour.address.to_string(),
+            mac: neighbour.mac.map(mac_text),
+            state: neighbour.state.name().to_owned(),
+            waiting: neighbour.packets_waiting as u64,
+        };
+        Ok(views.iter().map(view).collect())
+    }
+
+    fn queues(&self) -> Vec<QueueView> {
+        let router = self.lock();
+        let mut views = Vec::new();
+        for (port, name) in (0u16..).zip(&self.names) {
+            let of_port = router.with_queue(port, |queue| {
+                let class = |(class, counters): (&String, &thalweg_dataplane::egress::ClassCounters)| {
+                    queue_view(name, class, counters)
+                };
+                self.classes.iter().zip(queue.counters()).map(class).collect::<Vec<_>>()
+            });
+            views.extend(of_port.into_iter().flatten());
+        }
+        views
+    }
+}
+
+impl LiveControl for LiveSide {
+    fn answer(&self, request: &Request) -> Result<Vec<Value>, String> {
+        match request {
+            Request::Ports => rows(self.ports()),
+            Request::Counters => rows([self.counters()?]),
+            Request::Arp => rows(self.neighbours()?),
+            Request::Queues => rows(self.queues()),
+            other => Err(format!("{other:?} is no question about packets")),
+        }
+    }
+}
+
+fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {
+    let micros = |quantile| counters.sojourn_ns.value_at_quantile(quantile) as f64 / 1000.0;
+    QueueView {
+        port: port.to_owned(),
+        class: class.to_owned(),
+        enqueued: counters.enqueued,
+        sent: counters.sent,
+        sent_octets: counters.octets,
+        dropped_full: counters.dropped_full,
+        dropped_managed: counters.dropped_managed,
+        marked: counters.marked,
+        waiting: counters.waiting_packets,
+        sojourn_p50_us: micros(0.5),
+        sojourn_p99_us: micros(0.99),
+    }
+}
+
+fn rows(views: impl IntoIterator<Item = impl Serialize>) -> Result<Vec<Value>, String> {
+    views.into_iter().map(|view| serde_json::to_value(view).map_err(|error| error.to_string())).collect()
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|octet| format!("{octet:02x}")).join(":")
+}

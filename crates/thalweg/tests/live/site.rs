@@ -1,0 +1,321 @@
+//! A small network: hosts around a router, each in a namespace of its own, joined to it by a cable.
+//!
+//! ```text
+//! office 10.1.0.2 ──┐                         ┌── outside 198.51.100.2, 2001:db8:9::2
+//!   2001:db8:1::2   ├── lan        router  wan┤
+//! guest  10.2.0.2 ──┘   dmz                   └
+//! ```
+//!
+//! Names contain the process that made them; whatever was made goes when its owner does, after a panic too.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long anything may take on a busy machine.
+const DEADLINE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A host: its letter, the router's interface to it, and its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    letter: char,
+    pub(crate) port: &'static str,
+    pub(crate) v4: &'static str,
+    pub(crate) gateway_v4: &'static str,
+    pub(crate) v6: &'static str,
+    pub(crate) gateway_v6: &'static str,
+    /// It has a default route by the router.
+    is_inside: bool,
+}
+
+pub(crate) const OFFICE: Host = Host {
+    letter: 'o',
+    port: "lan",
+    v4: "10.1.0.2",
+    gateway_v4: "10.1.0.1",
+    v6: "2001:db8:1::2",
+    gateway_v6: "2001:db8:1::1",
+    is_inside: true,
+};
+
+pub(crate) const GUEST: Host = Host {
+    letter: 'g',
+    port: "guest",
+    v4: "10.2.0.2",
+    gateway_v4: "10.2.0.1",
+    v6: "2001:db8:2::2",
+    gateway_v6: "2001:db8:2::1",
+    is_inside: true,
+};
+
+pub(crate) const OUTSIDE: Host = Host {
+    letter: 'w',
+    port: "wan",
+    v4: "198.51.100.2",
+    gateway_v4: "198.51.100.1",
+    v6: "2001:db8:9::2",
+    gateway_v6: "2001:db8:9::1",
+    is_inside: false,
+};
+
+const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
+
+/// The namespaces and a folder for files.
+pub(crate) struct Site {
+    name: String,
+    folder: tempfile::TempDir,
+}
+
+impl Site {
+    /// Makes them; `None`, said loudly, where that is not allowed.
+    pub(crate) fn new() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("thwl{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let site = Self { name, folder: tempfile::tempdir().expect("a folder") };
+        match site.make() {
+            Ok(()) => Some(site),
+            Err(why) => {
+                thalweg_testdata::skipped(&format!("no network namespaces, no live router: {why}"));
+                None
+            }
+        }
+    }
+
+    fn make(&self) -> Result<(), String> {
+        let router = self.router();
+        ip(&format!("netns add {router}"))?;
+        ip(&format!("-n {router} link set lo up"))?;
+        for host in HOSTS {
+            let namespace = self.namespace(host);
+            ip(&format!("netns add {namespace}"))?;
+            ip(&format!("-n {namespace} link set lo up"))?;
+            ip(&format!("-n {namespace} link add eth0 type veth peer name {} netns {router}", host.port))?;
+            ip(&format!("-n {namespace} addr add {}/24 dev eth0", host.v4))?;
+            ip(&format!("-n {namespace} addr add {}/64 dev eth0 nodad", host.v6))?;
+            ip(&format!("-n {namespace} link set eth0 up"))?;
+            ip(&format!("-n {router} link set {} up", host.port))?;
+            if host.is_inside {
+                ip(&format!("-n {namespace} route add default via {}", host.gateway_v4))?;
+            }
+            ip(&format!("-n {namespace} -6 route add default via {}", host.gateway_v6))?;
+        }
+        Ok(())
+    }
+
+    /// The router's namespace.
+    pub(crate) fn router(&self) -> String {
+        format!("{}r", self.name)
+    }
+
+    /// A host's namespace.
+    pub(crate) fn namespace(&self, host: Host) -> String {
+        format!("{}{}", self.name, host.letter)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs `ip` in a namespace.
+    pub(crate) fn ip(&self, namespace: &str, arguments: &str) {
+        ip(&format!("-n {namespace} {arguments}")).expect("ip does it");
+    }
+
+    /// Does something in a namespace: threads and sockets made by it are there.
+    pub(crate) fn within<T: Send>(&self, namespace: &str, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = File::open(Path::new("/run/netns").join(namespace)).expect("the namespace");
+        thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let network = rustix::thread::LinkNameSpaceType::Network;
+                rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(network)).expect("setns");
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Runs a program in a namespace to its end.
+    pub(crate) fn output(&self, namespace: &str, program: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace, program]).args(arguments).stdin(Stdio::null());
+        command.output().expect("ip runs")
+    }
+
+    /// What a program that must succeed said.
+    #[track_caller]
+    pub(crate) fn said(&self, namespace: &str, program: &str, arguments: &[&str]) -> String {
+        let output = self.output(namespace, program, arguments);
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let said = text(&output.stdout);
+        assert!(output.status.success(), "{program} {arguments:?}: {said}{}", text(&output.stderr));
+        said
+    }
+
+    /// Starts a program in a namespace; it is killed when the value goes.
+    pub(crate) fn start(&self, namespace: &str, program: &str, arguments: &[&str]) -> Process {
+        let log = File::options().create(true).append(true).open(self.file("log")).expect("a log");
+        let child = Command::new("ip")
+            .args(["netns", "exec", namespace, program])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .expect("ip runs");
+        Process(child)
+    }
+
+    /// Starts the router and waits until it answers and reaches what is outside.
+    pub(crate) fn run(&self, config: &str, arguments: &[&str]) -> Router<'_> {
+        let router = self.run_alone(config, arguments);
+        eventually("the router forwards", || self.pings(OFFICE, OUTSIDE.v4).then_some(()));
+        router
+    }
+
+    /// Starts the router and waits until it answers.
+    pub(crate) fn run_alone(&self, config: &str, arguments: &[&str]) -> Router<'_> {
+        let (file, socket) = (self.file("router.toml"), self.file("router.sock"));
+        fs::write(&file, config).expect("the folder is writable");
+        let (file, socket) = (file.display().to_string(), socket.display().to_string());
+        let mut all = vec!["run", &file, "--socket", &socket];
+        all.extend(arguments);
+        let process = self.start(&self.router(), env!("CARGO_BIN_EXE_thalweg"), &all);
+        let mut router = Router { site: self, process, socket };
+        eventually("the router answers", || {
+            assert!(!router.process.has_ended(), "the router ended: {}", self.log());
+            router.show(&["ports"]).map(drop)
+        });
+        router
+    }
+
+    /// What processes said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap_or_default()
+    }
+
+    /// Whether a host answers another's echo request.
+    pub(crate) fn pings(&self, from: Host, to: &str) -> bool {
+        self.output(&self.namespace(from), "ping", &["-c", "1", "-W", "1", to]).status.success()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("what processes said:\n{}", self.log());
+        }
+        let all = HOSTS.iter().map(|host| self.namespace(*host)).chain([self.router()]);
+        for namespace in all {
+            // What could not be made is not there.
+            let _ = ip(&format!("netns del {namespace}"));
+        }
+    }
+}
+
+/// A process that is killed when the value goes.
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Whether it is over.
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Kills it as nothing can that it could answer to.
+    pub(crate) fn kill(&mut self) {
+        // It may be gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    /// Asks it to end and waits; whether it ended well.
+    pub(crate) fn end(&mut self) -> bool {
+        let killed = Command::new("kill").arg(self.0.id().to_string()).status();
+        killed.is_ok_and(|status| status.success())
+            && eventually("it ends", || self.0.try_wait().expect("it is ours")).success()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A router that runs.
+pub(crate) struct Router<'s> {
+    site: &'s Site,
+    pub(crate) process: Process,
+    socket: String,
+}
+
+impl Router<'_> {
+    /// What it answers, an object a line.
+    pub(crate) fn show(&self, what: &[&str]) -> Option<Vec<Value>> {
+        let mut arguments = vec!["show"];
+        arguments.extend(what);
+        arguments.extend(["--socket", &self.socket, "--format", "json"]);
+        let output = self.site.output(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        output
+            .status
+            .success()
+            .then(|| text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect())
+    }
+
+    /// One object of an answer of one.
+    pub(crate) fn one(&self, what: &str) -> Value {
+        self.show(&[what]).expect("the router answers").pop().expect("an answer")
+    }
+
+    /// Waits until nothing is on its way, and checks that every packet is accounted for: what came in and what the
+    /// router itself sent is what went out, waits, was for the router, or was dropped by name.
+    pub(crate) fn counters_add_up(&self) -> Value {
+        let mut last = Value::Null;
+        eventually("the counters stand still", || {
+            let now = self.one("counters");
+            let still = now == last;
+            last = now.clone();
+            thread::sleep(POLL);
+            still.then_some(now)
+        })
+    }
+}
+
+/// Asks until the answer is there.
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(begun.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
+        thread::sleep(POLL);
+    }
+}
+
+/// Whether a program is to be had; said loudly if not.
+pub(crate) fn has(program: &str) -> bool {
+    let there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    let there = there.is_ok_and(|output| output.status.success());
+    if !there {
+        thalweg_testdata::skipped(&format!("{program} is not installed: nothing was tested with it"));
+    }
+    there
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().map_err(|e| e.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
