@@ -293,7 +293,7 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
     let refused = |e: nat::NatConfigError| BuildError::Nat(e.to_string());
     Ok(Nat {
         labeller: Labeller::new(&settings).map_err(refused)?,
-        stage: NatStage::new(&settings).map_err(refused)?,
+        stage: Arc::new(NatStage::new(&settings).map_err(refused)?),
     })
 }
 

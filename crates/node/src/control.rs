@@ -5,12 +5,14 @@
 //! a millisecond, so that a look at three million routes never holds up routing; an answer is therefore exact
 //! for each prefix and not a picture of one moment for all.
 
+mod packets;
 mod server;
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use packets::{ArpView, CountersView, PortView, QueueView};
 pub use server::{LiveControl, Reload, Server, serve};
 
 pub use crate::forwarding::{FibView, ForwardingView, KernelView};
@@ -270,102 +272,4 @@ pub struct MemoryView {
     pub resident: u64,
     /// Its greatest so far.
     pub resident_peak: u64,
-}
-
-/// A port, as [`Request::Ports`] shows it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PortView {
-    /// Its name in the configuration.
-    pub name: String,
-    /// Its interface.
-    pub interface: String,
-    /// The driver, and how it works.
-    pub mode: String,
-    /// Why it is not a better mode.
-    pub why_not_better: Option<String>,
-    /// Its MAC address.
-    pub mac: String,
-    /// Largest IP packet.
-    pub mtu: u32,
-    /// Frames received.
-    pub received: u64,
-    /// Octets of them.
-    pub received_octets: u64,
-    /// Frames that were there and could not be taken.
-    pub missed: u64,
-    /// Frames for other stations.
-    pub foreign: u64,
-    /// Frames sent.
-    pub sent: u64,
-    /// Octets of them.
-    pub sent_octets: u64,
-    /// Frames that the interface did not take.
-    pub failed: u64,
-    /// Frames that wait in its queues.
-    pub queued: u64,
-}
-
-/// The books of a router on live interfaces, as [`Request::Counters`] shows them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CountersView {
-    /// Went through the stages.
-    pub received: u64,
-    /// Of these, the router's own.
-    pub own: u64,
-    /// Were sent.
-    pub sent: u64,
-    /// Wait in queues.
-    pub queued: u64,
-    /// Were handed to the router itself, by reason.
-    pub to_host: Vec<(String, u64)>,
-    /// Were dropped, by reason.
-    pub dropped: Vec<(String, u64)>,
-    /// Packets that wait for their neighbour.
-    pub waiting_for_neighbour: u64,
-    /// ICMP errors written.
-    pub icmp_errors: u64,
-    /// ICMP errors that were not written, because of limits or because none is due.
-    pub icmp_errors_withheld: u64,
-}
-
-/// A neighbour on a port's link, as [`Request::Arp`] shows it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ArpView {
-    /// The port.
-    pub port: String,
-    /// Its address.
-    pub address: String,
-    /// Its MAC address, if it is known.
-    pub mac: Option<String>,
-    /// `reachable`, `stale`, and so on.
-    pub state: String,
-    /// Packets that wait for it.
-    pub waiting: u64,
-}
-
-/// A class's queue at a port, as [`Request::Queues`] shows it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct QueueView {
-    /// The port.
-    pub port: String,
-    /// The class.
-    pub class: String,
-    /// Packets put in.
-    pub enqueued: u64,
-    /// Packets sent.
-    pub sent: u64,
-    /// Octets of them.
-    pub sent_octets: u64,
-    /// Dropped because the queue was full.
-    pub dropped_full: u64,
-    /// Dropped by active queue management.
-    pub dropped_managed: u64,
-    /// Marked instead.
-    pub marked: u64,
-    /// Packets that wait.
-    pub waiting: u64,
-    /// How long half of the packets waited, microseconds.
-    pub sojourn_p50_us: f64,
-    /// How long 99 of 100 waited at most, microseconds.
-    pub sojourn_p99_us: f64,
 }

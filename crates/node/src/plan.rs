@@ -47,8 +47,8 @@ const SHARDS_WITHOUT_NAT: u16 = 64;
 pub struct Nat {
     /// Says which shard a packet belongs to.
     pub labeller: Labeller,
-    /// Owns the shards.
-    pub stage: NatStage,
+    /// Owns the shards; shared with whoever lists sessions.
+    pub stage: Arc<NatStage>,
 }
 
 /// What decides which packets ports take in and let out: read by every worker, replaced as a whole.
