@@ -21,6 +21,7 @@ mod markup;
 pub mod models;
 pub mod plot;
 pub mod report;
+pub mod stages;
 pub mod stats;
 pub mod table;
 pub mod units;

@@ -119,12 +119,17 @@ impl NatSessions {
 
     /// Packets over the established sessions, both ways; over all of them, outward only, if none is.
     pub fn traffic(&self) -> Traffic<'_> {
+        self.traffic_from(self.options.seed ^ 0x7eaf_f1c5)
+    }
+
+    /// The same in another random order.
+    pub fn traffic_from(&self, seed: u64) -> Traffic<'_> {
         let established = (0u32..).zip(&self.sessions).filter(|(_, s)| s.public.is_some()).map(|(i, _)| i);
         let mut used: Vec<u32> = established.collect();
         if used.is_empty() {
             used = (0..self.options.sessions).collect();
         }
-        Traffic { sessions: self, used, rng: XorShift64Star::new(self.options.seed ^ 0x7eaf_f1c5), number: 0 }
+        Traffic { sessions: self, used, rng: XorShift64Star::new(seed), number: 0 }
     }
 }
 
