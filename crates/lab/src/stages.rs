@@ -14,7 +14,7 @@
 //! timed and none expires.
 
 pub mod clock;
-mod measure;
+pub(crate) mod measure;
 pub mod render;
 
 pub use measure::{Bed, StageError, StageTicks};

@@ -1,6 +1,8 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
 mod forwarding;
+mod nat;
+mod qos;
 mod stages;
 
 use std::net::IpAddr;
@@ -14,6 +16,8 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
+pub(crate) use qos::{LabQosArgs, QosSubjectArg};
 pub(crate) use stages::LabStagesArgs;
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
@@ -508,6 +512,10 @@ pub(crate) enum Experiment {
     Forwarding(Box<LabForwardingArgs>),
     /// Cycles per packet by stage, in memory: what is left of a router without its interfaces
     Stages(LabStagesArgs),
+    /// Measure address translation in memory and live, as RFC 9693 says: needs root but for memory
+    Nat(Box<LabNatArgs>),
+    /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
+    Qos(LabQosArgs),
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use super::clock::ticks;
 use super::{Options, Workload};
 use crate::workload::destinations::Kind;
 use crate::workload::flood::Flood;
-use crate::workload::frames::{Chunks, Endpoint, FrameSource};
+use crate::workload::frames::{Chunks, Endpoint};
 use crate::workload::nat::{NatOptions, NatSessions};
 use ipnet::Ipv4Net;
 use std::fmt;
@@ -18,6 +18,9 @@ use thalweg_node::plan::{RouterPlan, Scratch};
 
 /// The file the table is written to.
 const ROUTE_FILE: &str = "routes.txt";
+/// Chunks that are laid out before the clock runs: 16,000 frames of 1600-packet chunks are 3 MB with their descriptors, about
+/// what waits in the rings of a network card.
+const CHUNKS_AT_ONCE: usize = 10;
 /// Time between two packets.
 const GAP_NS: u64 = 1_000;
 /// Sessions of a public address, of the 64,512 ports it has: spread by hash, they are not even.
@@ -164,26 +167,38 @@ impl Bed {
         reading_ticks: f64,
         seed: u64,
     ) -> Result<StageTicks, StageError> {
-        let packets = (options.chunks.max(1) * options.chunk_packets) as u64;
+        let mut of_chunks = Vec::with_capacity(options.chunks);
+        let mut left = options.chunks.max(1);
+        while left > 0 {
+            let set = left.min(CHUNKS_AT_ONCE);
+            for mut chunk in
+                self.frames((set * options.chunk_packets) as u64, options.chunk_packets, seed ^ left as u64)
+            {
+                let mut spent = vec![0; self.plan.stages().len()];
+                walk(&self.plan, &mut self.scratch, &mut chunk, reading_ticks, &mut spent);
+                self.all_forwarded(&chunk)?;
+                let packets = chunk.packets().len().max(1) as f64;
+                of_chunks.push(spent.into_iter().map(|ticks| ticks as f64 / packets).collect::<Vec<f64>>());
+            }
+            left -= set;
+        }
+        Ok(medians(&of_chunks))
+    }
+
+    /// Chunks that lie in memory.
+    fn frames(&self, packets: u64, chunk_packets: usize, seed: u64) -> Vec<Chunk> {
         let kind = if self.workload == Workload::FullTableZipf { Kind::Zipf } else { Kind::Inside };
-        let chunks = match &self.sessions {
-            Some(sessions) => frames(&mut sessions.traffic_from(seed), packets, options.chunk_packets),
+        match &self.sessions {
+            Some(sessions) => {
+                Chunks::new(&mut sessions.traffic_from(seed), packets, chunk_packets, GAP_NS).collect()
+            }
             None => {
                 // RFC 2544 sets 198.18.0.0/15 aside for this.
                 let from = Endpoint { address: 0xc612_0001, port: 5000 };
                 let mut flood = Flood::new(kind, &self.prefixes, seed, from, 0);
-                frames(&mut flood, packets, options.chunk_packets)
+                Chunks::new(&mut flood, packets, chunk_packets, GAP_NS).collect()
             }
-        };
-        let mut of_chunks = Vec::with_capacity(chunks.len());
-        for mut chunk in chunks {
-            let mut spent = vec![0; self.plan.stages().len()];
-            walk(&self.plan, &mut self.scratch, &mut chunk, reading_ticks, &mut spent);
-            self.all_forwarded(&chunk)?;
-            let packets = chunk.packets().len().max(1) as f64;
-            of_chunks.push(spent.into_iter().map(|ticks| ticks as f64 / packets).collect::<Vec<f64>>());
         }
-        Ok(medians(&of_chunks))
     }
 
     fn all_forwarded(&self, chunk: &Chunk) -> Result<(), StageError> {
@@ -197,12 +212,14 @@ impl Bed {
     }
 }
 
-fn frames(source: &mut impl FrameSource, packets: u64, chunk_packets: usize) -> Vec<Chunk> {
-    Chunks::new(source, packets, chunk_packets, GAP_NS).collect()
-}
-
 /// Takes a chunk through all stages as the serial model does, and adds each stage's ticks to `spent`.
-fn walk(plan: &RouterPlan, scratch: &mut Scratch, chunk: &mut Chunk, reading_ticks: f64, spent: &mut [u64]) {
+pub(crate) fn walk(
+    plan: &RouterPlan,
+    scratch: &mut Scratch,
+    chunk: &mut Chunk,
+    reading_ticks: f64,
+    spent: &mut [u64],
+) {
     let reading = reading_ticks as u64;
     let mut timed = |stage: usize, work: &mut dyn FnMut()| {
         let begin = ticks();
@@ -237,7 +254,7 @@ fn walk(plan: &RouterPlan, scratch: &mut Scratch, chunk: &mut Chunk, reading_tic
 }
 
 /// The median over chunks of each stage, and of their sum.
-pub(super) fn medians(chunks: &[Vec<f64>]) -> StageTicks {
+pub(crate) fn medians(chunks: &[Vec<f64>]) -> StageTicks {
     let median = |mut values: Vec<f64>| {
         values.sort_unstable_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(0.0)
@@ -261,7 +278,7 @@ fn write_routes(table: &[Ipv4Net], folder: &Path) -> Result<(), StageError> {
 }
 
 /// The configuration for a workload.
-fn configuration(workload: Workload) -> String {
+pub(crate) fn configuration(workload: Workload) -> String {
     let mut text = PORTS.to_owned();
     match workload {
         Workload::FullTable | Workload::FullTableZipf => {

@@ -28,7 +28,9 @@ pub const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
 pub const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "farm"];
 
 /// Names of the two ports in the configuration.
-const PORTS: [&str; 2] = ["inside", "outside"];
+pub const PORTS: [&str; 2] = ["inside", "outside"];
+/// Its control socket, beside the configuration.
+const SOCKET: &str = "router.sock";
 /// The route file beside the configuration.
 const ROUTE_FILE: &str = "routes.txt";
 /// Room for the sessions of every scenario.
@@ -44,6 +46,7 @@ pub struct Thalweg {
     label: Label,
     program: PathBuf,
     folder: PathBuf,
+    more: String,
     child: Option<Child>,
 }
 
@@ -51,7 +54,20 @@ impl Thalweg {
     /// To be run from `program`; its files go into `folder`.
     pub fn new(program: &Path, driver: &str, model: &str, folder: &Path) -> Self {
         let folder = folder.join(format!("{NAME}-{driver}-{model}"));
-        Self { label: Label::new(NAME, driver, model), program: program.to_path_buf(), folder, child: None }
+        let (label, program) = (Label::new(NAME, driver, model), program.to_path_buf());
+        Self { label, program, folder, more: String::new(), child: None }
+    }
+
+    /// With more in its configuration than the task asks for; [`PORTS`] says what its ports are called.
+    pub fn with(mut self, more: &str) -> Self {
+        more.clone_into(&mut self.more);
+        self
+    }
+
+    /// The socket it answers questions at while it runs.
+    pub fn socket(&self) -> PathBuf {
+        // The configuration names an absolute path; the folder is there once the router was started.
+        fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone()).join(SOCKET)
     }
 
     fn log(&self) -> PathBuf {
@@ -63,7 +79,7 @@ impl Thalweg {
         // The program's folder is not the router's.
         let folder = fs::canonicalize(&self.folder)?;
         let config = folder.join("router.toml");
-        fs::write(&config, configuration(&self.label.driver, task, &folder))?;
+        fs::write(&config, configuration(&self.label.driver, task, &folder) + &self.more)?;
         let mut routes = String::new();
         for net in task.table {
             let _ = writeln!(routes, "{net} {SINK_ADDRESS} {}", PORTS[1]); // a string takes everything
@@ -120,7 +136,7 @@ pub fn configuration(driver: &str, task: &Task<'_>, folder: &Path) -> String {
             PORTS[1], PORTS[0]
         );
     }
-    let socket = folder.join("router.sock");
+    let socket = folder.join(SOCKET);
     text += &format!("\n[control]\nsocket = {:?}\n", socket.display().to_string());
     text
 }
