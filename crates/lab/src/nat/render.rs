@@ -120,7 +120,10 @@ pub fn lead(outcome: &Outcome) -> String {
         .filter_map(|r| Some(format!("{} {}", r.label, Unit::Count.format(r.per_second?.median))))
         .collect();
     if !said.is_empty() {
-        text += &format!("Live, valid sessions per second: {}.", said.join(", "));
+        text += &format!("Live, valid sessions per second: {}. ", said.join(", "));
+    }
+    if !outcome.left_out.is_empty() {
+        text += &format!("Left out: {}.", outcome.left_out.join("; "));
     }
     if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
 }

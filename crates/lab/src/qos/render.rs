@@ -107,8 +107,12 @@ pub fn lead(outcome: &Outcome) -> String {
             Some(format!("{} {}{wait}", cell.label, ns(latency.p99_ns as f64)))
         })
         .collect();
+    let left_out = match outcome.left_out.as_slice() {
+        [] => String::new(),
+        left_out => format!(" Left out: {}.", left_out.join("; ")),
+    };
     format!(
-        "99th percentile of voice under {} times overload of {} Mbit/s: {}. Voice leaves {} Mbit/s to bulk.",
+        "99th percentile of voice under {} times overload of {} Mbit/s: {}. Voice leaves {} Mbit/s to bulk.{left_out}",
         outcome.overload,
         mbit(outcome.rate_bits),
         said.join("; "),
