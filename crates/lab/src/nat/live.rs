@@ -14,8 +14,8 @@
 //!   our router has none, and is emptied in memory only ([`super::memory`]).
 //! - *Established*: throughput (RFC 2544 26.1) outward over so many valid sessions, each used in turn.
 //!
-//! Differences from the RFC: frames have 64 bytes, throughput goes one way, ports are not drawn at random but all
-//! different (RFC 9693 section 4.4 allows it: no two sessions share an end).
+//! Differences from the RFC: throughput goes one way, over each session in turn. In phase 1 no two frames share an
+//! inside end (the RFC wants different four-tuples), because our router's sessions belong to inside ends.
 
 use super::subject::{SESSIONS_MAX, forget_all, session};
 use crate::forwarding::ForwardingError;

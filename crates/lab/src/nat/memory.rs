@@ -24,6 +24,8 @@ use thalweg_node::plan::{RouterPlan, Scratch};
 
 /// Longer than a UDP session lives.
 const LATER_NS: u64 = 400 * 1_000_000_000;
+/// A table of so many sessions is large enough to be seen in the size of the process.
+const SHOWS_FROM: u32 = 1_000_000;
 /// A page of memory.
 const PAGE_BYTES: u64 = 4096;
 
@@ -175,7 +177,7 @@ pub fn measure(
         established_all_ticks: medians.all,
         tear_down_s,
         // A small table fits what the allocator had in store, and does not show.
-        bytes_per_session: (sessions >= 100_000).then(|| nat.bytes as f64 / room),
+        bytes_per_session: (sessions >= SHOWS_FROM).then(|| nat.bytes as f64 / room),
     })
 }
 

@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 /// The network of those who are translated.
 pub const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
-/// The first public address, and how many there are: room for a million sessions.
+/// The first public address, and how many there are: room for two million sessions.
 pub const POOL_FIRST: Ipv4Addr = Ipv4Addr::new(198, 19, 64, 1);
 /// See [`POOL_FIRST`].
-pub const POOL: u32 = 16;
+pub const POOL: u32 = 32;
 /// Hosts of the network that sessions are spread over.
 const HOSTS: u32 = 32_000;
 const PORT_FIRST: u32 = 1024;

@@ -16,7 +16,7 @@ use crate::cli::{Format, LabNatArgs, NatPartArg, NatSubjectArg};
 use crate::progress::Steps;
 
 /// Room of our router's table: more than all trials of a set-up search open, as much as the pool has ports.
-const SESSIONS_MAX: u32 = 1 << 20;
+const SESSIONS_MAX: u32 = 1 << 21;
 const MEMORY_QUICK: [u32; 2] = [4_000, 100_000];
 const LIVE_QUICK: [u32; 1] = [10_000];
 const SET_UP_QUICK: u32 = 10_000;
