@@ -140,30 +140,28 @@ fn routers(outcome: &Outcome) -> Vec<String> {
 }
 
 fn in_memory_chart(outcome: &Outcome) -> LineChart {
-    let series =
-        |name: &str, at: usize, value: &dyn Fn(&super::MemoryResult) -> (f64, Option<(f64, f64)>)| {
-            let point = |result: &super::MemoryResult| {
-                let (y, range) = value(result);
-                Point { x: f64::from(result.sessions), y, range }
-            };
-            let mut points: Vec<Point> = outcome.memory.iter().map(point).collect();
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            Series { name: name.to_owned(), kind: SeriesKind::Measured(at), points }
-        };
+    let series = |name: &str, at: usize, mut points: Vec<Point>| {
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Series { name: name.to_owned(), kind: SeriesKind::Measured(at), points }
+    };
     let rate = outcome.clock.ticks_per_ns;
+    let point =
+        |sessions: u32, y: f64, range: (f64, f64)| Point { x: sessions.into(), y, range: Some(range) };
+    let opened = outcome.memory.iter().map(|result| {
+        let s = &result.set_up_per_second;
+        point(result.sessions, result.set_up_ns, (1e9 / s.max, 1e9 / s.min))
+    });
+    let established = outcome.memory.iter().map(|result| {
+        let s = &result.established_tsc_cycles;
+        point(result.sessions, result.established_ns, (s.min / rate, s.max / rate))
+    });
     LineChart {
         title: "NAT in memory: time per packet by number of sessions".to_owned(),
         x: Axis::at_data("sessions", Unit::Count, Scale::Log),
         y: Axis::new("NAT stage, per packet", Unit::Nanoseconds, Scale::Linear),
         series: vec![
-            series("opens a session", 0, &|r| {
-                let s = &r.set_up_per_second;
-                (r.set_up_ns, Some((1e9 / s.max, 1e9 / s.min)))
-            }),
-            series("established", 1, &|r| {
-                let s = &r.established_tsc_cycles;
-                (r.established_ns, Some((s.min / rate, s.max / rate)))
-            }),
+            series("opens a session", 0, opened.collect()),
+            series("established", 1, established.collect()),
         ],
     }
 }
