@@ -174,6 +174,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         waiting: counters.waiting_packets,
         sojourn_p50_us: micros(0.5),
         sojourn_p99_us: micros(0.99),
+        sojourn_p999_us: micros(0.999),
     }
 }
 
