@@ -20,7 +20,7 @@
 //!
 //! Memory: one cache line per session, 64 bytes.
 
-use super::config::{NatProtocol, NatTimeouts};
+use super::config::{Filtering, NatProtocol, NatTimeouts};
 use super::layout::{End, endpoint_key};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -214,7 +214,11 @@ impl Session {
     }
 
     /// Keeps whom the first packet went to, where the room is not needed for a filter.
-    pub(crate) fn set_remote(&mut self, address: u32, port: u16) {
+    #[cold]
+    pub(crate) fn set_remote(&mut self, filtering: Filtering, address: u32, port: u16) {
+        if filtering == Filtering::AddressDependent {
+            return;
+        }
         self.remotes[0] = 1 << 48 | u64::from(port) << 32 | u64::from(address);
     }
 

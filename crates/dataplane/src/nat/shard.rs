@@ -318,8 +318,15 @@ impl NatShard {
         let flags = l4.and_then(|l4| l3.get(l4 + 13)).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte));
         let at = match self.find(end, packet_key(end, packet, l3), hash) {
             Some(at) => at,
-            None => match self.find_none(end, packet, l3, hash, flags) {
-                Ok(at) => at,
+            None if end == End::Source && rewrite::ttl(l3) <= 1 => {
+                // It will not leave: what for a session?
+                return packet.drop_for(DropReason::TtlExpired);
+            }
+            None => match self.find_none(end, packet, source, hash, flags) {
+                Ok(at) => {
+                    self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
+                    at
+                }
                 Err(reason) => return packet.drop_for(reason),
             },
         };
@@ -344,14 +351,13 @@ impl NatShard {
         self.translated[end as usize] += 1;
     }
 
-    /// What to do about a packet without a session: from inside it makes one, from outside it is refused. One that
-    /// will not leave, because its TTL runs out here, makes none.
+    /// What to do about a packet without a session: from inside it makes one, from outside it is refused.
     #[cold]
     fn find_none(
         &mut self,
         end: End,
         packet: &Packet,
-        l3: &[u8],
+        source: u32,
         hash: u64,
         flags: TcpFlags,
     ) -> Result<usize, DropReason> {
@@ -365,15 +371,7 @@ impl NatShard {
             return Err(DropReason::NatNoMapping);
         }
         let protocol = NatProtocol::from_ip(packet.protocol).ok_or(DropReason::NatProtocol)?;
-        let (source, destination) = rewrite::addresses(l3).ok_or(DropReason::NatProtocol)?;
-        if rewrite::ttl(l3) <= 1 {
-            return Err(DropReason::TtlExpired);
-        }
-        let at = self.create(protocol, source, packet.src_port, hash, flags)?;
-        if self.filtering == Filtering::EndpointIndependent {
-            self.sessions[at].set_remote(destination, packet.dst_port);
-        }
-        Ok(at)
+        self.create(protocol, source, packet.src_port, hash, flags)
     }
 
     /// Address-dependent filtering: remembers whom a packet goes to, or asks whether it may come from

@@ -14,7 +14,8 @@
 //! When there is none, packets that would make sessions are dropped; sessions that exist go on
 //! (REQ-11).
 //!
-//! Memory, at construction: 32 bytes a block of the shard, and a table with room for as many subscribers.
+//! Memory, at construction: 20 bytes a block of the shard, and a table with room for twice as many subscribers as
+//! there can be: about 100 bytes a block in all.
 
 use super::blocks::BlockPlan;
 use super::config::{NatProtocol, SubscriberConfig};

@@ -9,6 +9,7 @@
 //! | `nat` | a line for the configuration, from `[nat]` on; may be repeated |
 //! | `linux` | a command of nftables in the table `nat` with its chains `pre` and `post`; may be repeated. Without one: `add rule ip nat post oifname wan masquerade` |
 //! | `linux-setting` | instead of a run there: a file under `/proc/sys/net/netfilter` and the least it has to say |
+//! | `linux-answer` | instead of what came out there: why the case does not do it justice |
 //! | `deviates` | this router does not do that: the case must fail, and this is why |
 //! | `note` | more for the table |
 //!
@@ -37,6 +38,7 @@ pub(crate) struct Case {
     pub(crate) nat: String,
     pub(crate) linux: Vec<String>,
     pub(crate) linux_setting: Option<(String, u64)>,
+    pub(crate) linux_answer: Option<String>,
     pub(crate) deviates: Option<String>,
     pub(crate) note: Option<String>,
     pub(crate) steps: Vec<Step>,
@@ -85,6 +87,7 @@ impl Case {
                 let (file, least) = value.split_once(' ').expect("a file and a number");
                 (file.to_owned(), least.parse().expect("a number"))
             }),
+            linux_answer: one(take("linux-answer")),
             deviates: one(take("deviates")),
             note: one(take("note")),
             steps: steps(body),
