@@ -1,8 +1,9 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
 mod forwarding;
+mod nat;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use nat::NatArgs;
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -232,39 +234,6 @@ pub(crate) enum ShowThing {
     Queues,
     /// NAT sessions, a line for each; or blocks of ports, or counters
     Nat(NatArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NatArgs {
-    /// Only sessions of this inside host
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) inside: Option<Ipv4Addr>,
-    /// Only sessions on this public address, or on one port (ICMP: identifier) of it
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = public_endpoint)]
-    pub(crate) outside: Option<(Ipv4Addr, Option<u16>)>,
-    /// Only one protocol
-    #[arg(long, value_parser = ["tcp", "udp", "icmp"])]
-    pub(crate) protocol: Option<String>,
-    /// No more than this many lines
-    #[arg(long, value_name = "N")]
-    pub(crate) limit: Option<usize>,
-    /// Blocks of ports that subscribers have, instead of sessions
-    #[arg(long, conflicts_with = "protocol")]
-    pub(crate) blocks: bool,
-    /// What NAT has done and what is in use, instead of sessions
-    #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks"])]
-    pub(crate) counters: bool,
-}
-
-/// `198.51.100.1` or `198.51.100.1:4000`.
-fn public_endpoint(text: &str) -> Result<(Ipv4Addr, Option<u16>), String> {
-    let expected = || format!("`{text}`: expected an IPv4 address, or address:port");
-    match text.split_once(':') {
-        None => Ok((text.parse().map_err(|_| expected())?, None)),
-        Some((address, port)) => {
-            Ok((address.parse().map_err(|_| expected())?, Some(port.parse().map_err(|_| expected())?)))
-        }
-    }
 }
 
 #[derive(Debug, Args)]

@@ -1,9 +1,7 @@
 //! Packets for tests, benchmarks and fuzzing: IPv4 packets built from scratch with right checksums, a
 //! stand-in for the stages that describe packets to NAT, and a judge of checksums that recomputes them.
 
-use super::config::{
-    BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig,
-};
+use super::config::{BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig};
 use super::label::Labeller;
 use super::rewrite::{addresses, get_u16};
 use super::stage::NatStage;
