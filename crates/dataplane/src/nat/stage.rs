@@ -145,7 +145,7 @@ impl NatStage {
     }
 
     fn slice(&self, from: Cursor, look: impl FnOnce(&NatShard, usize) -> Option<usize>) -> Option<Cursor> {
-        let rest = look(&*lock(self.shards.get(from.shard)?), from.at);
+        let rest = look(&lock(self.shards.get(from.shard)?), from.at);
         match rest {
             Some(at) => Some(Cursor { at, ..from }),
             None => (from.shard + 1 < self.shards.len()).then_some(Cursor { shard: from.shard + 1, at: 0 }),
