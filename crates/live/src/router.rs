@@ -6,10 +6,11 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Sender, bounded};
 use thalweg_dataplane::egress::EgressQueue;
-use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
 use thalweg_exec::{ExecError, ModelOptions, RunReport};
-use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::{RouterPlan, Scratch};
 use thalweg_ports::live::{
@@ -72,6 +73,8 @@ pub struct LiveRouter {
     facts: Vec<PortFacts>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
+    nat: Option<Arc<NatStage>>,
+    clock: LiveClock,
 }
 
 /// Ports that were opened.
@@ -106,6 +109,8 @@ impl LiveRouter {
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
             .map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })?;
         let class = config.qos.default_class;
+        let plan = plan(config, &*tables, options)?;
+        let (nat, refusal) = (plan.nat_stage(), refusal(config));
         let host = host(
             config,
             Parts {
@@ -118,6 +123,8 @@ impl LiveRouter {
                 injector,
                 mirrors,
                 outside: config.nat.as_ref().map(|nat| nat.outside),
+                nat: nat.clone(),
+                refusal,
                 counters: counters.clone(),
                 clock,
                 class,
@@ -127,8 +134,8 @@ impl LiveRouter {
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
         let feed = Feed::new(source, stop.clone(), received.clone());
-        let sink = LiveSink::new(opened.outboxes.clone(), server.clone(), punts, counters.clone(), clock);
-        let plan = plan(config, &*tables, options)?;
+        let (outboxes, tells) = (opened.outboxes.clone(), refusal.is_some());
+        let sink = LiveSink::new(outboxes, server.clone(), punts, counters.clone(), clock, tells);
         let mut router = Self {
             stop,
             wakers: Vec::new(),
@@ -142,6 +149,8 @@ impl LiveRouter {
             facts: opened.facts.clone(),
             questions,
             ended,
+            nat,
+            clock,
         };
         let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
@@ -216,6 +225,16 @@ impl LiveRouter {
         &self.counters
     }
 
+    /// NAT's sessions, if there is NAT.
+    pub fn nat(&self) -> Option<Arc<NatStage>> {
+        self.nat.clone()
+    }
+
+    /// The time as packets have it.
+    pub fn clock(&self) -> LiveClock {
+        self.clock
+    }
+
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
         let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
@@ -266,6 +285,15 @@ impl LiveRouter {
                 tracing::error!("a thread panicked");
             }
         }
+    }
+}
+
+/// What hosts are told that get no NAT session.
+fn refusal(config: &RouterConfig) -> Option<IcmpError> {
+    match config.nat.as_ref()?.refusal {
+        NatRefusal::HostUnreachable => Some(IcmpError::HostUnreachable),
+        NatRefusal::Prohibited => Some(IcmpError::Prohibited),
+        NatRefusal::Silent => None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError};
 use thalweg_base::{Chunk, DropReason, Packet, PacketFlags};
+use thalweg_dataplane::rate_limit::{Rate, TokenBucket};
 use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
 
@@ -85,6 +86,16 @@ fn concerns_host(reason: DropReason) -> bool {
     )
 }
 
+/// How many packets that get no NAT session the host is told of: it writes no more errors than that anyway, and when
+/// sessions have run out there are many such packets.
+const REFUSALS: Rate = Rate::per_second(1000, 100);
+
+/// Whether NAT had no session for a new flow.
+pub(crate) fn is_refusal(reason: DropReason) -> bool {
+    use DropReason as R;
+    matches!(reason, R::NatTableFull | R::NatPortsExhausted | R::NatPortLimit)
+}
+
 /// Takes finished chunks.
 pub(crate) struct LiveSink {
     outboxes: Arc<[Outbox]>,
@@ -94,6 +105,8 @@ pub(crate) struct LiveSink {
     clock: LiveClock,
     dropped: Vec<u64>,
     to_host: Vec<u64>,
+    /// Hosts are told that they get no session, within limits.
+    refusals: Option<TokenBucket>,
 }
 
 impl LiveSink {
@@ -104,9 +117,18 @@ impl LiveSink {
         host: Sender<Punt>,
         counters: Arc<Counters>,
         clock: LiveClock,
+        tells_refusals: bool,
     ) -> Self {
         let zeros = || vec![0; DropReason::CODES];
-        Self { outboxes, server, host, counters, clock, dropped: zeros(), to_host: zeros() }
+        let refusals = tells_refusals.then(TokenBucket::default);
+        Self { outboxes, server, host, counters, clock, dropped: zeros(), to_host: zeros(), refusals }
+    }
+
+    /// Whether the host has something to do about a packet that was dropped.
+    fn wants(&mut self, reason: DropReason) -> bool {
+        concerns_host(reason)
+            || is_refusal(reason)
+                && self.refusals.as_mut().is_some_and(|bucket| bucket.take(REFUSALS, self.clock.now_ns()))
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
@@ -177,7 +199,7 @@ impl Sink<Chunk> for LiveSink {
             };
             let Some(reason) = packet.drop_reason() else { continue };
             any_dead = true;
-            if concerns_host(reason) {
+            if self.wants(reason) {
                 self.punt(reason, packet, chunk.frame(i));
             } else {
                 self.dropped[reason as usize] += 1;

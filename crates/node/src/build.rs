@@ -288,6 +288,7 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
         inbound_refresh: nat.inbound_refresh,
         timeouts: nat.timeouts,
         forwards,
+        subscribers: nat.subscribers.clone(),
         ..nat::NatConfig::default()
     };
     let refused = |e: nat::NatConfigError| BuildError::Nat(e.to_string());

@@ -3,6 +3,7 @@
 mod forwarding;
 mod nat;
 mod qos;
+mod show_nat;
 mod stages;
 
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
 pub(crate) use stages::LabStagesArgs;
+pub(crate) use show_nat::NatArgs;
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -236,6 +238,8 @@ pub(crate) enum ShowThing {
     Arp,
     /// Queues of ports by class: sent, dropped, marked, how long packets waited
     Queues,
+    /// NAT sessions, a line for each; or blocks of ports, or counters
+    Nat(NatArgs),
 }
 
 #[derive(Debug, Args)]

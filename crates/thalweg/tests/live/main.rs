@@ -5,5 +5,6 @@
 
 mod faults;
 mod mirror;
+mod nat;
 mod programs;
 mod site;
