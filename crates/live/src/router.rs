@@ -24,9 +24,9 @@ use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
-use crate::sink::LiveSink;
+use crate::sink::{LiveSink, ToHost};
 
-/// Packets for the host thread that may wait: some milliseconds of its work.
+/// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
 
 /// Questions and news of ports that may wait.
@@ -97,10 +97,10 @@ impl LiveRouter {
         let ended = Arc::new(AtomicBool::new(false));
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
-        let (punts, punted) = bounded(PUNTS_MAX);
+        let ((heard, hearing), (owed, owing)) = (bounded(PUNTS_MAX), bounded(PUNTS_MAX));
         let (questions, asked) = bounded(NEWS_MAX);
         let (changes, changed) = bounded(NEWS_MAX);
-        let (injector, injected) = injection().map_err(OpenError::System)?;
+        let (injector, injected) = injection(counters.clone()).map_err(OpenError::System)?;
         let mirrored: Vec<_> =
             ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
@@ -127,7 +127,13 @@ impl LiveRouter {
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
         let feed = Feed::new(source, stop.clone(), received.clone());
-        let sink = LiveSink::new(opened.outboxes.clone(), server.clone(), punts, counters.clone(), clock);
+        let sink = LiveSink::new(
+            opened.outboxes.clone(),
+            server.clone(),
+            ToHost { heard, owed },
+            counters.clone(),
+            clock,
+        );
         let plan = plan(config, &*tables, options)?;
         let mut router = Self {
             stop,
@@ -147,7 +153,7 @@ impl LiveRouter {
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| {
-            host.run(&Intake { punts: punted, questions: asked, links: changed }, stop);
+            host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
         wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());

@@ -55,6 +55,14 @@ pub struct Port {
     pub facts: PortFacts,
 }
 
+/// Whether a frame is for the station with this MAC address: sent to it, or to a group. One that is too short to say is
+/// handed up, and dropped by name.
+#[cfg(target_os = "linux")]
+#[inline]
+fn is_for(mac: [u8; 6], frame: &[u8]) -> bool {
+    frame.first_chunk::<6>().is_none_or(|to| *to == mac || to[0] & 1 == 1)
+}
+
 /// What opening a port came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortFacts {

@@ -78,7 +78,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::error::LiveError;
-use super::{Port, PortFacts};
+use super::link::LinkFacts;
+use super::{Port, PortFacts, is_for};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
@@ -231,21 +232,17 @@ struct Shared {
 impl Shared {
     /// Learns anew what may change.
     fn refresh(&self) {
-        if let Ok(mtu) = self.interface.mtu() {
-            self.mtu.store(mtu, Ordering::Relaxed);
-        }
-        if let Ok(mac) = self.interface.mac() {
-            self.mac.store(number_of(mac), Ordering::Relaxed);
+        if let Ok(facts) = self.interface.read() {
+            self.mtu.store(facts.mtu, Ordering::Relaxed);
+            self.mac.store(number_of(facts.mac), Ordering::Relaxed);
         }
     }
 
     /// Whether a frame is for this port: sent to its address, or to a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        match frame.first_chunk::<6>() {
-            Some(to) => to[0] & 1 == 1 || number_of(*to) == self.mac.load(Ordering::Relaxed),
-            None => true,
-        }
+        let [_, _, mac @ ..] = self.mac.load(Ordering::Relaxed).to_be_bytes();
+        is_for(mac, frame)
     }
 
     fn longest(&self) -> usize {
@@ -308,12 +305,8 @@ impl<'a> Setup<'a> {
     fn new(options: &'a XdpOptions) -> Result<Self, LiveError> {
         let name = &options.interface;
         check_options(options).map_err(|why| LiveError::BadOption { interface: name.clone(), why })?;
-        let interface = Interface::find(name).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENODEV) => LiveError::NoSuchInterface { interface: name.clone() },
-            _ => refused(name, "SIOCGIFINDEX", source),
-        })?;
-        let mac = interface.mac().map_err(|source| refused(name, "SIOCGIFHWADDR", source))?;
-        let mtu = interface.mtu().map_err(|source| refused(name, "SIOCGIFMTU", source))?;
+        let interface = Interface::find(name)?;
+        let LinkFacts { mac, mtu, .. } = interface.read()?;
         let queues = interface.queues().0.min(QUEUES_MAX);
         let longest = mtu.saturating_add(HEADER_OCTETS);
         let [small, large] = FRAME_OCTETS;

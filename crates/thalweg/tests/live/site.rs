@@ -21,6 +21,8 @@ use serde_json::Value;
 /// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
+/// Between two looks at counters that are to stand still: longer than drivers' counters take to be published.
+const STILL: Duration = Duration::from_millis(250);
 
 /// A host: its letter, the router's interface to it, and its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,13 @@ pub(crate) const OUTSIDE: Host = Host {
 };
 
 const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
+
+impl Host {
+    /// Its number, from 1: the last octet of addresses made up for it.
+    pub(crate) fn number(self) -> u8 {
+        HOSTS.iter().position(|host| *host == self).map_or(0, |place| place as u8 + 1)
+    }
+}
 
 /// The namespaces and a folder for files.
 pub(crate) struct Site {
@@ -276,16 +285,34 @@ impl Router<'_> {
     }
 
     /// Waits until nothing is on its way, and checks that every packet is accounted for: what came in and what the
-    /// router itself sent is what went out, waits, was for the router, or was dropped by name.
+    /// router itself made is what went out, waits, was for the router, or was dropped by name. The drivers' counters
+    /// must say the same as the router's.
     pub(crate) fn counters_add_up(&self) -> Value {
         let mut last = Value::Null;
-        eventually("the counters stand still", || {
-            let now = self.one("counters");
-            let still = now == last;
-            last = now.clone();
-            thread::sleep(POLL);
+        let (counters, ports) = eventually("the counters stand still", || {
+            let now = (self.one("counters"), self.show(&["ports"]).expect("the router answers"));
+            let both = serde_json::json!([now.0, now.1]);
+            let still = both == last;
+            last = both;
+            thread::sleep(STILL);
             still.then_some(now)
-        })
+        });
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let sum = |reasons: &Value| -> u64 {
+            reasons.as_array().expect("reasons").iter().map(|reason| number(&reason[1])).sum()
+        };
+        let places = number(&counters["sent"])
+            + number(&counters["queued"])
+            + number(&counters["waiting_for_neighbour"])
+            + sum(&counters["to_host"])
+            + sum(&counters["dropped"]);
+        assert_eq!(number(&counters["received"]), places, "the books do not add up: {counters}");
+        let of_ports = |field: &str| ports.iter().map(|port| number(&port[field])).sum::<u64>();
+        let came = number(&counters["received"]) - number(&counters["own"]);
+        assert_eq!(of_ports("received"), came, "received: {counters} {ports:?}");
+        let went = of_ports("sent") + of_ports("failed");
+        assert_eq!(went, number(&counters["sent"]), "sent: {counters} {ports:?}");
+        counters
     }
 }
 

@@ -11,7 +11,7 @@ use super::ring::{Ring, Slot};
 use super::{Attached, Exclusive, Shared};
 use crate::live::link::{LinkFacts, Links};
 use crate::live::segment::{self, OFFLOAD_BYTES, Offload, Segments};
-use crate::live::{LiveError, PortRx, RxCounters, system};
+use crate::live::{LiveError, PortRx, RxCounters, is_for, system};
 use crate::socket_option;
 
 /// Receiving halves a port may have: more cores than a machine should need for one interface.
@@ -436,7 +436,7 @@ impl Shared {
     /// Whether a frame is for the port: to its address or a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        matches!(frame.first_chunk::<6>(), Some(to) if *to == self.mac || to[0] & 1 == 1)
+        is_for(self.mac, frame)
     }
 
     /// Makes a socket with a ring and attaches it to the interface.
