@@ -3,7 +3,11 @@
 
 #![cfg(target_os = "linux")]
 
+mod drivers;
 mod faults;
+mod hostile;
 mod mirror;
+mod packets;
 mod programs;
 mod site;
+mod wire;

@@ -233,7 +233,7 @@ pub(crate) struct Process(Child);
 
 impl Process {
     /// Whether it is over.
-    fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.0.try_wait(), Ok(None))
     }
 
