@@ -16,6 +16,7 @@ use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
 
+use crate::claim::Claim;
 use crate::counters::Counters;
 use crate::feed::{Feed, Received};
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
@@ -72,6 +73,7 @@ pub struct LiveRouter {
     facts: Vec<PortFacts>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
+    _claims: Vec<Claim>,
 }
 
 /// Ports that were opened.
@@ -80,6 +82,7 @@ struct Opened {
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
+    claims: Vec<Claim>,
 }
 
 impl LiveRouter {
@@ -148,6 +151,7 @@ impl LiveRouter {
             facts: opened.facts.clone(),
             questions,
             ended,
+            _claims: std::mem::take(&mut opened.claims),
         };
         let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
@@ -286,6 +290,7 @@ impl Drop for LiveRouter {
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
         let OpenedPort { port, tap } = open_port(port_config)?;
         tracing::info!(
@@ -301,7 +306,13 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         facts.push(port.facts);
         taps.extend(tap);
     }
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps })
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps, claims })
+}
+
+/// Makes the port's interface this router's, if it has one.
+fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
+    let taken = Claim::take(&config.interface.as_ref()?.name);
+    Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
 /// Ports with what was found of them.

@@ -23,6 +23,8 @@ mod error;
 pub mod link;
 #[cfg(target_os = "linux")]
 pub mod packet;
+#[cfg(target_os = "linux")]
+pub mod reopen;
 pub mod segment;
 #[cfg(target_os = "linux")]
 mod source;

@@ -46,7 +46,8 @@ pub(crate) enum Format {
 pub(crate) enum Command {
     /// Check a configuration and print the router it describes
     ///
-    /// Every mistake is reported with file, line, column and what was expected there. Nothing is started.
+    /// Every mistake is reported with file, line, column and what was expected there. Of each port that has an interface it
+    /// is said how it would be driven here and now, and why not better. Nothing is started.
     Check(CheckArgs),
     /// Send captures and text traces through the router, as fast as it goes
     ///
@@ -301,6 +302,12 @@ pub(crate) enum NeighborCommand {
 pub(crate) struct CheckArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
+    /// Do not look at the interfaces of this machine
+    ///
+    /// Else each is tried as the router would open it. Packets go on meanwhile, but some network cards lose their link for
+    /// a moment when they get an XDP program.
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 #[derive(Debug, Args)]

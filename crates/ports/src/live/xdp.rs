@@ -178,7 +178,10 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
         LiveError::BadOption { interface: options.interface.clone(), why: "no XDP mode allowed".into() };
     for &mode in &options.modes {
         match setup.attempt(mode, &mut attached) {
-            Ok((bound, attachment)) => return setup.port(mode, bound, attachment, &better),
+            Ok((bound, attachment)) => {
+                setup.connect(&bound, &attachment.map)?;
+                return setup.port(mode, bound, attachment, &better);
+            }
             Err(error) if is_final(&error) => return Err(error),
             Err(error) => {
                 better.push(format!("{mode}: {}", reason(&error)));
@@ -189,14 +192,25 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     Err(last)
 }
 
-/// Tries every mode on an interface, for as long as that takes, and lets go of it again. Frames that arrive meanwhile
-/// are lost to their receivers; a driver may reset its card.
+/// Tries every mode on an interface, best first, and lets go of it again; no further than an error after which no other
+/// mode would do better. The program is attached without its sockets, so that frames go on to the kernel's stack
+/// meanwhile; a driver may reset its card all the same.
 pub fn probe(interface: &str) -> Vec<(XdpMode, Result<(), LiveError>)> {
-    let attempt = |mode| {
-        let modes = vec![mode];
-        open(&XdpOptions { modes, rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) }).map(|_| ())
+    let options = XdpOptions { rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) };
+    let setup = match Setup::new(&options) {
+        Ok(setup) => setup,
+        Err(error) => return vec![(XdpMode::NativeZeroCopy, Err(error))],
     };
-    XdpMode::ALL.map(|mode| (mode, attempt(mode))).into()
+    let (mut attached, mut found) = (None, Vec::new());
+    for mode in XdpMode::ALL {
+        let result = setup.attempt(mode, &mut attached).map(|(_, attachment)| attached = Some(attachment));
+        let ends = result.as_ref().is_err_and(is_final);
+        found.push((mode, result));
+        if ends {
+            break;
+        }
+    }
+    found
 }
 
 /// Whether no other mode would do better.
@@ -332,7 +346,7 @@ impl<'a> Setup<'a> {
                 self.attach(mode.is_native())?
             }
         };
-        match self.bind(mode == XdpMode::NativeZeroCopy, &attachment.map) {
+        match self.bind(mode == XdpMode::NativeZeroCopy) {
             Ok(bound) => Ok((bound, attachment)),
             Err(error) => {
                 *attached = Some(attachment);
@@ -396,15 +410,15 @@ impl<'a> Setup<'a> {
         let remedy = match &link {
             Some(link) => {
                 holder += &format!(", held by BPF link {}", link.id);
-                "stop the program that holds it, or allow taking over"
+                "stop the program that holds it ('bpftool link' says which)"
             }
-            None => "take it off with 'ip link set dev INTERFACE xdp off', or allow taking over",
+            None => "take it off with 'ip link set dev INTERFACE xdp off'",
         };
         Err(LiveError::Occupied { interface: self.options.interface.clone(), holder, remedy })
     }
 
     /// Opens and binds a socket for each queue.
-    fn bind(&self, zero_copy: bool, map: &SocketMap) -> Result<Bound, LiveError> {
+    fn bind(&self, zero_copy: bool) -> Result<Bound, LiveError> {
         let (rx, tx) = (self.options.rx_frames, self.options.tx_frames);
         let frames = self.queues.saturating_mul(rx).saturating_add(tx);
         let (umem, frames) = Umem::create(frames, self.frame_octets).map_err(self.refused("mmap"))?;
@@ -439,10 +453,15 @@ impl<'a> Setup<'a> {
         let transmit = sender.transmit_ring(tx).map_err(self.refused("setsockopt(XDP_TX_RING)"))?;
         let binding = self.binding(0, zero_copy);
         sender.bind(&binding, Some(&first.socket)).map_err(self.refused("bind(AF_XDP)"))?;
-        for (number, queue) in (0..).zip(&queues) {
+        Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
+    }
+
+    /// From now on frames come to the sockets.
+    fn connect(&self, bound: &Bound, map: &SocketMap) -> Result<(), LiveError> {
+        for (number, queue) in (0..).zip(&bound.queues) {
             map.set(number, queue.socket.as_fd()).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
         }
-        Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
+        Ok(())
     }
 
     fn binding(&self, queue: u32, zero_copy: bool) -> Binding {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
-use crate::wire::Wire;
+use crate::wire::{Stop, Wire};
 use frames::Cable;
 
 /// Frames sent before it is awaited that the router has seen them: fewer than any driver's ring has places.
@@ -29,12 +29,6 @@ fn config(driver: &str) -> String {
     };
     let ports: String = [OFFICE, GUEST, OUTSIDE].map(port).concat();
     ports + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
-}
-
-fn mac_of(site: &Site, namespace: &str, interface: &str) -> [u8; 6] {
-    let text = site.said(namespace, "cat", &[&format!("/sys/class/net/{interface}/address")]);
-    let octet = |text: &str| u8::from_str_radix(text, 16).expect("an octet");
-    text.trim().split(':').map(octet).collect::<Vec<_>>().try_into().expect("six octets")
 }
 
 /// Somebody whose packets have to pass: asks and is answered, by datagrams, until it is told to stop.
@@ -101,14 +95,6 @@ impl Conversation {
     }
 }
 
-struct Stop<'s>(&'s AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Frames that the guests' port has heard of: taken, missed, or for others.
 fn seen(router: &Router<'_>) -> u64 {
     let ports = router.show(&["ports"]).expect("the router answers");
@@ -138,7 +124,7 @@ fn send(router: &mut Router<'_>, wire: &mut Wire, frames: &[Vec<u8>]) -> u64 {
 fn hostile(driver: &str, arguments: &[&str]) {
     let Some(site) = Site::new() else { return };
     let mut router = site.run(&config(driver), arguments);
-    let near = mac_of(&site, &site.router(), "guest");
+    let near = site.mac_of(&site.router(), "guest");
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let frames = frames::all(Cable { from: STRANGER, to: near }, &corpus, SEED);
     assert!(frames.len() > 10_000, "{}", frames.len());
@@ -188,7 +174,7 @@ fn a_scan_of_many_addresses() {
     let mut router = site.run(&config("auto"), &[]);
     let guest = site.namespace(GUEST);
     eventually("the guest is known", || site.pings(OFFICE, GUEST.v6).then_some(()));
-    let near = mac_of(&site, &site.router(), "lan");
+    let near = site.mac_of(&site.router(), "lan");
     let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", STRANGER);
     let mut rounds = 0;
     let scan = |from: u32| -> Vec<Vec<u8>> {

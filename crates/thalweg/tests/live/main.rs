@@ -3,6 +3,8 @@
 
 #![cfg(target_os = "linux")]
 
+mod calls;
+mod check;
 mod drivers;
 mod faults;
 mod hostile;

@@ -105,17 +105,28 @@ impl Site {
             let namespace = self.namespace(host);
             ip(&format!("netns add {namespace}"))?;
             ip(&format!("-n {namespace} link set lo up"))?;
-            ip(&format!("-n {namespace} link add eth0 type veth peer name {} netns {router}", host.port))?;
-            ip(&format!("-n {namespace} addr add {}/24 dev eth0", host.v4))?;
-            ip(&format!("-n {namespace} addr add {}/64 dev eth0 nodad", host.v6))?;
-            ip(&format!("-n {namespace} link set eth0 up"))?;
-            ip(&format!("-n {router} link set {} up", host.port))?;
+            self.join(host)?;
             if host.is_inside {
                 ip(&format!("-n {namespace} route add default via {}", host.gateway_v4))?;
             }
             ip(&format!("-n {namespace} -6 route add default via {}", host.gateway_v6))?;
         }
         Ok(())
+    }
+
+    /// A cable between a host and the router.
+    fn join(&self, host: Host) -> Result<(), String> {
+        let (router, namespace) = (self.router(), self.namespace(host));
+        ip(&format!("-n {namespace} link add eth0 type veth peer name {} netns {router}", host.port))?;
+        ip(&format!("-n {namespace} addr add {}/24 dev eth0", host.v4))?;
+        ip(&format!("-n {namespace} addr add {}/64 dev eth0 nodad", host.v6))?;
+        ip(&format!("-n {namespace} link set eth0 up"))?;
+        ip(&format!("-n {router} link set {} up", host.port))
+    }
+
+    /// A new cable for a host whose cable is gone.
+    pub(crate) fn cable(&self, host: Host) {
+        self.join(host).expect("ip does it");
     }
 
     /// The router's namespace.
@@ -209,6 +220,13 @@ impl Site {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
+    /// The MAC address of an interface.
+    pub(crate) fn mac_of(&self, namespace: &str, interface: &str) -> [u8; 6] {
+        let text = self.said(namespace, "cat", &[&format!("/sys/class/net/{interface}/address")]);
+        let octet = |text: &str| u8::from_str_radix(text, 16).expect("an octet");
+        text.trim().split(':').map(octet).collect::<Vec<_>>().try_into().expect("six octets")
+    }
+
     /// Whether a host answers another's echo request.
     pub(crate) fn pings(&self, from: Host, to: &str) -> bool {
         self.output(&self.namespace(from), "ping", &["-c", "1", "-W", "1", to]).status.success()
@@ -242,6 +260,12 @@ impl Process {
         // It may be gone already.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+
+    /// Sends it a signal by name.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &self.0.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill -{signal}");
     }
 
     /// Asks it to end and waits; whether it ended well.

@@ -1,5 +1,6 @@
 //! The far end of a port's cable without a host behind it: any frame goes in, every frame is seen.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_ports::live::packet::{self, PacketOptions};
@@ -55,6 +56,15 @@ impl Wire {
         (self.tx.counters().frames - before.frames) as usize
     }
 
+    /// Looks at everything that comes until it is stopped.
+    pub(crate) fn watch(&mut self, stop: &AtomicBool, mut see: impl FnMut(&[u8])) {
+        while !stop.load(Ordering::Relaxed) {
+            if let Some(chunk) = self.source.next_chunk(SILENCE).expect("the interface is there") {
+                (0..chunk.packets().len()).for_each(|i| see(chunk.frame(i)));
+            }
+        }
+    }
+
     /// The frames that come until `enough` of those that `wanted` takes have, and those shortly behind them.
     pub(crate) fn receive(&mut self, enough: usize, wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
         let began = Instant::now();
@@ -70,6 +80,15 @@ impl Wire {
                 None => return frames,
             }
         }
+    }
+}
+
+/// Ends what runs beside a test, however the test ends.
+pub(crate) struct Stop<'s>(pub(crate) &'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
