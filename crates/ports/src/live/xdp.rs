@@ -79,7 +79,7 @@ use std::time::Duration;
 
 use super::error::LiveError;
 use super::link::LinkFacts;
-use super::{Port, PortFacts, is_for};
+use super::{Port, PortFacts, is_for, number_of};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
@@ -233,7 +233,7 @@ fn reason(error: &LiveError) -> String {
 struct Shared {
     interface: Interface,
     mtu: AtomicU32,
-    /// The interface's address, the first octet highest.
+    /// The interface's address, as [`number_of`] has it.
     mac: AtomicU64,
     frame_octets: u32,
     multi_buffer: bool,
@@ -255,8 +255,7 @@ impl Shared {
     /// Whether a frame is for this port: sent to its address, or to a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        let [_, _, mac @ ..] = self.mac.load(Ordering::Relaxed).to_be_bytes();
-        is_for(mac, frame)
+        is_for(self.mac.load(Ordering::Relaxed), frame)
     }
 
     fn longest(&self) -> usize {
@@ -272,10 +271,6 @@ impl Shared {
     fn longest_sent(&self) -> usize {
         if self.multi_buffer { self.longest() } else { self.longest().min(self.frame_octets as usize) }
     }
-}
-
-fn number_of(mac: [u8; 6]) -> u64 {
-    mac.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
 }
 
 impl Drop for Shared {

@@ -103,14 +103,13 @@ fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
     let mut client = site.within(&site.namespace(OFFICE), || {
         TcpStream::connect((OUTSIDE.v4, 9000)).expect("somebody listens")
     });
-    let (mut server, _) = listener.accept().expect("somebody comes");
+    let (server, _) = listener.accept().expect("somebody comes");
+    client.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     std::thread::scope(|scope| {
-        scope.spawn(move || {
-            // Whoever reads says how much came.
-            let _ = client.write_all(&vec![0x5a; TRANSFER_OCTETS]);
-        });
-        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut buffer = vec![0; 64 << 10];
+        // Whoever reads says how much came.
+        scope.spawn(move || client.write_all(&vec![0x5a; TRANSFER_OCTETS]));
+        let (mut server, mut buffer) = (server, vec![0; 64 << 10]);
         let mut moved = server.read(&mut buffer).expect("it begins");
         gap();
         while let Ok(octets @ 1..) = server.read(&mut buffer) {
