@@ -6,7 +6,7 @@ use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::xdp::{self, XdpOptions};
-use thalweg_ports::live::{LiveError, Port};
+use thalweg_ports::live::{LiveError, Port, reopen};
 
 /// Why a router cannot run on its interfaces.
 #[derive(Debug)]
@@ -20,6 +20,13 @@ pub enum OpenError {
     SubInterface {
         /// Its name.
         port: String,
+    },
+    /// Another router has a port's interface.
+    Claimed {
+        /// The port's name.
+        port: String,
+        /// The interface, and who has it.
+        holder: String,
     },
     /// A port cannot be opened.
     Port {
@@ -46,6 +53,7 @@ impl fmt::Display for OpenError {
                 f,
                 "port {port} is a VLAN sub-interface, which `thalweg run` does not serve yet (`thalweg replay` does)"
             ),
+            Self::Claimed { port, holder } => write!(f, "port {port}: {holder}"),
             Self::Port { port, source } => write!(f, "port {port}: {source}"),
             Self::Build(error) => write!(f, "{error}"),
             Self::System(error) => write!(f, "the system has no more of something: {error}"),
@@ -89,11 +97,16 @@ pub fn open_port(config: &PortConfig) -> Result<OpenedPort, OpenError> {
 
 fn open_xdp(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {
     if mac.is_some() {
-        let why =
-            "AF_XDP takes what the interface takes: leave `mac` out, or use driver af_packet".to_owned();
-        return Err(LiveError::BadOption { interface: interface.name.clone(), why });
+        return Err(no_own_mac(&interface.name));
     }
-    Ok(OpenedPort { port: xdp::open(&XdpOptions::new(&interface.name))?, tap: None })
+    let options = XdpOptions::new(&interface.name);
+    Ok(OpenedPort { port: reopen::open_again(Box::new(move || xdp::open(&options)))?, tap: None })
+}
+
+/// AF_XDP for a port with another MAC address than its interface's.
+pub(crate) fn no_own_mac(interface: &str) -> LiveError {
+    let why = "AF_XDP takes what the interface takes: leave `mac` out, or use driver af_packet".to_owned();
+    LiveError::BadOption { interface: interface.to_owned(), why }
 }
 
 fn open_packet(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {

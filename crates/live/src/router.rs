@@ -17,6 +17,7 @@ use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
 
+use crate::claim::Claim;
 use crate::counters::Counters;
 use crate::feed::{Feed, Received};
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
@@ -25,9 +26,9 @@ use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
-use crate::sink::LiveSink;
+use crate::sink::{LiveSink, ToHost};
 
-/// Packets for the host thread that may wait: some milliseconds of its work.
+/// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
 
 /// Questions and news of ports that may wait.
@@ -75,6 +76,7 @@ pub struct LiveRouter {
     ended: Arc<AtomicBool>,
     nat: Option<Arc<NatStage>>,
     clock: LiveClock,
+    _claims: Vec<Claim>,
 }
 
 /// Ports that were opened.
@@ -83,6 +85,7 @@ struct Opened {
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
+    claims: Vec<Claim>,
 }
 
 impl LiveRouter {
@@ -100,10 +103,10 @@ impl LiveRouter {
         let ended = Arc::new(AtomicBool::new(false));
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
-        let (punts, punted) = bounded(PUNTS_MAX);
+        let ((heard, hearing), (owed, owing)) = (bounded(PUNTS_MAX), bounded(PUNTS_MAX));
         let (questions, asked) = bounded(NEWS_MAX);
         let (changes, changed) = bounded(NEWS_MAX);
-        let (injector, injected) = injection().map_err(OpenError::System)?;
+        let (injector, injected) = injection(counters.clone()).map_err(OpenError::System)?;
         let mirrored: Vec<_> =
             ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
@@ -134,8 +137,15 @@ impl LiveRouter {
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
         let feed = Feed::new(source, stop.clone(), received.clone());
-        let (outboxes, tells) = (opened.outboxes.clone(), refusal.is_some());
-        let sink = LiveSink::new(outboxes, server.clone(), punts, counters.clone(), clock, tells);
+        let tells = refusal.is_some();
+        let sink = LiveSink::new(
+            opened.outboxes.clone(),
+            server.clone(),
+            ToHost { heard, owed },
+            counters.clone(),
+            clock,
+            tells,
+        );
         let mut router = Self {
             stop,
             wakers: Vec::new(),
@@ -151,12 +161,13 @@ impl LiveRouter {
             ended,
             nat,
             clock,
+            _claims: std::mem::take(&mut opened.claims),
         };
         let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| {
-            host.run(&Intake { punts: punted, questions: asked, links: changed }, stop);
+            host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
         wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
@@ -308,6 +319,7 @@ impl Drop for LiveRouter {
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
         let OpenedPort { port, tap } = open_port(port_config)?;
         tracing::info!(
@@ -323,7 +335,13 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         facts.push(port.facts);
         taps.extend(tap);
     }
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps })
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps, claims })
+}
+
+/// Makes the port's interface this router's, if it has one.
+fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
+    let taken = Claim::take(&config.interface.as_ref()?.name);
+    Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
 /// Ports with what was found of them.

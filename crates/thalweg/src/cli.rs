@@ -19,8 +19,8 @@ use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
-pub(crate) use stages::LabStagesArgs;
 pub(crate) use show_nat::NatArgs;
+pub(crate) use stages::LabStagesArgs;
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -54,7 +54,8 @@ pub(crate) enum Format {
 pub(crate) enum Command {
     /// Check a configuration and print the router it describes
     ///
-    /// Every mistake is reported with file, line, column and what was expected there. Nothing is started.
+    /// Every mistake is reported with file, line, column and what was expected there. Of each port that has an interface it
+    /// is said how it would be driven here and now, and why not better. Nothing is started.
     Check(CheckArgs),
     /// Send captures and text traces through the router, as fast as it goes
     ///
@@ -311,6 +312,12 @@ pub(crate) enum NeighborCommand {
 pub(crate) struct CheckArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
+    /// Do not look at the interfaces of this machine
+    ///
+    /// Else each is tried as the router would open it. Packets go on meanwhile, but some network cards lose their link for
+    /// a moment when they get an XDP program.
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 #[derive(Debug, Args)]

@@ -100,7 +100,8 @@ pub(crate) fn exchange(left: Make, right: Make, count: usize, families: &[Family
         learns(&mut *pair.left, *family, &of_right, 65002);
         learns(&mut *pair.right, *family, &of_left, 65001);
         let by = [pair.left.name(), pair.right.name()].map(|name| name.starts_with("Thalweg"));
-        for (router, end, by_us) in [(&mut pair.left, End::Right, by[1]), (&mut pair.right, End::Left, by[0])] {
+        for (router, end, by_us) in [(&mut pair.left, End::Right, by[1]), (&mut pair.right, End::Left, by[0])]
+        {
             let routes = router.routes(*family).expect("an answer");
             // Others may write a link-local address alone (BIRD does, when it has not seen its interface's yet).
             let is_right = |next_hop: Option<IpAddr>| {

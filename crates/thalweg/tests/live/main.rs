@@ -3,8 +3,14 @@
 
 #![cfg(target_os = "linux")]
 
+mod calls;
+mod check;
+mod drivers;
 mod faults;
+mod hostile;
 mod mirror;
 mod nat;
+mod packets;
 mod programs;
 mod site;
+mod wire;
