@@ -32,6 +32,7 @@ mod open;
 mod outbox;
 mod router;
 mod sink;
+mod vlan;
 
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};

@@ -7,3 +7,4 @@ mod faults;
 mod mirror;
 mod programs;
 mod site;
+mod vlan;
