@@ -374,18 +374,15 @@ impl Host {
 
     /// Does what the table of neighbours wants.
     fn work_off(&mut self, now_ns: u64) {
+        let mut news = Vec::new();
         while let Some(output) = self.neighbours.poll_output() {
             match output {
                 NeighbourOutput::Send { port, frame } => self.send(port, self.class, &frame, now_ns),
                 NeighbourOutput::Resolved { port, address, mac }
                 | NeighbourOutput::Changed { port, address, mac } => {
-                    self.tables.with(&mut |tables| {
-                        tables.resolved(port, address, mac);
-                    });
+                    news.push(((port, address), Some(mac)));
                 }
-                NeighbourOutput::Lost { port, address } => {
-                    self.tables.with(&mut |tables| tables.lost(port, address));
-                }
+                NeighbourOutput::Lost { port, address } => news.push(((port, address), None)),
                 NeighbourOutput::Forward { port, mac, packet: Waiting(punt), .. } => {
                     self.forward(port, mac, punt, now_ns);
                 }
@@ -396,6 +393,11 @@ impl Host {
                     self.counters.add_dropped(DropReason::NeighbourUnresolved, 1);
                 }
             }
+        }
+        if !news.is_empty() {
+            self.tables.with(&mut |tables| {
+                tables.set_neighbours(&news);
+            });
         }
     }
 
