@@ -201,6 +201,14 @@ impl FibTables {
         done
     }
 
+    /// The number of a base route; `None` if the prefix has none.
+    pub fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.base_route(prefix),
+            IpPrefix::V6(prefix) => self.v6.base_route(prefix),
+        }
+    }
+
     /// Where an outlet's number leads; `None` for other numbers.
     pub fn way(&self, number: HopNumber) -> Option<Way> {
         let index = usize::from(number).checked_sub(self.base_groups.len() + 1)?;
@@ -250,6 +258,24 @@ impl FibTables {
                 (self.plain(self.fib6().lookup(address)), prefix.map(IpPrefix::from))
             }
         }
+    }
+
+    /// The longest prefix that covers all of another, and its number.
+    pub fn covering(&self, prefix: IpPrefix) -> Option<(HopNumber, IpPrefix)> {
+        fn longest<A: Address>(routes: &BinaryTrie<A>, prefix: Prefix<A>) -> Option<(NextHopId, Prefix<A>)> {
+            let shorter =
+                (0..=prefix.length()).rev().filter_map(|length| Prefix::new(prefix.address(), length).ok());
+            shorter.into_iter().find_map(|prefix| Some((routes.get(prefix)?, prefix)))
+        }
+        let (number, prefix) = match prefix {
+            IpPrefix::V4(prefix) => {
+                longest(self.v4.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
+            }
+            IpPrefix::V6(prefix) => {
+                longest(self.v6.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
+            }
+        };
+        Some((self.plain(number), prefix))
     }
 
     /// Changes that the tables had no room for.
@@ -317,6 +343,10 @@ where
             refused += u64::from(!self.set(item.prefix, item.hop));
         }
         refused
+    }
+
+    fn base_route(&self, prefix: Prefix<T::Address>) -> Option<NextHopId> {
+        if prefix.length() == 0 { self.default_base } else { self.base.get(&prefix).copied() }
     }
 
     /// Puts the default route in or takes it out, as is noted.

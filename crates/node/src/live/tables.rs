@@ -24,6 +24,7 @@ use thalweg_base::{DropReason, IpPrefix, Prefix};
 use thalweg_dataplane::lpm::{NEXT_HOP_MAX, NextHopId};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 
+use super::others::Others;
 use crate::BuildError;
 use crate::config::{MacAddress, RouteTarget, RouterConfig};
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
@@ -46,7 +47,7 @@ pub struct PortLink {
 
 /// One way of a configured route or of a neighbour's host route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
+pub(super) enum Path {
     /// To a neighbour.
     Neighbour { port: u16, address: IpAddr },
     /// To whoever has the destination's address.
@@ -74,6 +75,8 @@ pub struct LiveTables {
     /// Groups with a path to a neighbour, but for the neighbour's own.
     users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
+    /// Routes of other programs.
+    pub(super) others: Others,
     free: Vec<NextHopId>,
     last: NextHopId,
 }
@@ -111,8 +114,8 @@ impl LiveTables {
         let tables = FibTables::new(base, Box::new(move |way| lock(&of).way(way)))
             .map_err(|error| BuildError::Routes(error.to_string()))?;
         let last = groups.len() as NextHopId + NEIGHBOURS_MAX;
-        let (users, hosts) = (users_of(&groups), HashMap::new());
-        let mut live = Self { tables, stations, groups, users, hosts, free: Vec::new(), last };
+        let (users, hosts, others) = (users_of(&groups), HashMap::new(), Others::default());
+        let mut live = Self { tables, stations, groups, users, hosts, others, free: Vec::new(), last };
         for neighbour in &config.neighbours {
             live.resolved(neighbour.port, neighbour.address, neighbour.mac);
         }
@@ -185,6 +188,14 @@ impl LiveTables {
             }
         }
         for (prefix, number) in routes {
+            let number = match (number, self.tables.base_route(prefix)) {
+                (Some(number), Some(before)) if self.others.has(before) => {
+                    self.others.step_back(prefix, before);
+                    Some(number)
+                }
+                (None, _) => self.others.step_forward(prefix),
+                (number, _) => number,
+            };
             without_room += usize::from(!self.tables.set_base_route(prefix, number));
         }
         self.tables.finish();
@@ -216,6 +227,51 @@ impl LiveTables {
             Path::Neighbour { port, address } => Some((*port, *address)),
             Path::Glean { port } => Some((*port, destination)),
             Path::Local { .. } | Path::Drop(_) => None,
+        }
+    }
+
+    /// Where packets may go that meet this number: port, neighbour (none where it is the destination itself, which is
+    /// not said), and the neighbour's MAC address if it is known.
+    pub fn ways_of(
+        &self,
+        number: HopNumber,
+        destination: Option<IpAddr>,
+    ) -> Vec<(u16, Option<IpAddr>, Option<MacAddress>)> {
+        let way = |port: u16, address: Option<IpAddr>| {
+            let mac = address.and_then(|address| self.lock().macs.get(&(port, address)).copied());
+            (port, address, mac)
+        };
+        if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
+            return u16::try_from(link).map(|port| way(port, Some(address))).into_iter().collect();
+        }
+        let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
+        let path = |path: &Path| match path {
+            Path::Neighbour { port, address } => Some(way(*port, Some(*address))),
+            Path::Glean { port } => Some(way(*port, destination)),
+            Path::Local { port } => Some((*port, None, None)),
+            Path::Drop(_) => None,
+        };
+        group.into_iter().flatten().filter_map(path).collect()
+    }
+
+    /// Where a number's route comes from: `connected` (networks, the router's own addresses, neighbours), `configured`,
+    /// `kernel` or `bgp`.
+    pub fn source_of(&self, number: HopNumber) -> &'static str {
+        if self.tables.way(number).is_some() {
+            return "bgp";
+        }
+        if self.others.has(number) {
+            return "kernel";
+        }
+        let index = number.checked_sub(1).map(usize::from);
+        match index.and_then(|index| self.groups.get(index)?.first()) {
+            Some(Path::Glean { .. } | Path::Local { .. }) => "connected",
+            Some(Path::Neighbour { port, address })
+                if self.hosts.get(&(*port, *address)) == Some(&number) =>
+            {
+                "connected"
+            }
+            _ => "configured",
         }
     }
 
@@ -262,6 +318,46 @@ impl LiveTables {
         let Some(paths) = self.groups.get(usize::from(number) - 1) else { return };
         let group = lock(&self.stations).group(paths);
         self.tables.set_base_group(number, group);
+    }
+
+    /// A number for a route of others.
+    pub(super) fn take_number(&mut self, paths: Vec<Path>) -> Option<NextHopId> {
+        let number = self.number()?;
+        for path in &paths {
+            if let Path::Neighbour { port, address } = path {
+                self.users.entry((*port, *address)).or_default().push(number);
+            }
+        }
+        self.set_group(number, paths);
+        Some(number)
+    }
+
+    /// Gives back a number that nothing leads to any more.
+    pub(super) fn give_back(&mut self, number: NextHopId) {
+        let index = usize::from(number) - 1;
+        for path in self.groups.get_mut(index).map(std::mem::take).unwrap_or_default() {
+            if let Path::Neighbour { port, address } = path
+                && let Some(numbers) = self.users.get_mut(&(port, address))
+            {
+                numbers.retain(|each| *each != number);
+                if numbers.is_empty() {
+                    self.users.remove(&(port, address));
+                }
+            }
+        }
+        self.free.push(number);
+    }
+
+    pub(super) fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+        self.tables.base_route(prefix)
+    }
+
+    pub(super) fn set_base(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        self.tables.set_base_route(prefix, number)
+    }
+
+    pub(super) fn publish(&mut self) {
+        self.tables.finish();
     }
 
     /// Looks up again what every number means.

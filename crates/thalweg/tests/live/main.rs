@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod faults;
+mod in_step;
 mod mirror;
 mod programs;
 mod site;
