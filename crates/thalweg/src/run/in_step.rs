@@ -13,8 +13,8 @@
 //! `repair_s` seconds, to find what news did not say. Only what that last look finds is called drift. Reading takes at most a
 //! [`SHARE`]th of the time.
 //!
-//! Exported routes are compared with what the kernel has whenever the router's own routes change, and every `repair_s`
-//! seconds. Those a predecessor left are removed by the first comparison, ours are removed at the end.
+//! Exported routes are compared with what the kernel has whenever the router's own routes or a link change, and every
+//! `repair_s` seconds; only what differs without such a cause is drift. Those a predecessor left are removed by the first comparison, ours are removed at the end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -40,6 +40,9 @@ const SETTLE: Duration = Duration::from_millis(100);
 
 /// Reading and comparing wait for so many times as long as they took.
 const SHARE: u32 = 8;
+
+/// From a failure to the next try.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Routes taken over before the table is somebody else's for a moment.
 const BATCH: usize = 1024;
@@ -77,6 +80,7 @@ pub(super) struct InStep {
     export_not_before: Instant,
     exported_generation: u64,
     underlay_is_old: bool,
+    underlay_not_before: Instant,
 }
 
 impl InStep {
@@ -111,6 +115,7 @@ impl InStep {
             export_not_before: now,
             exported_generation: 0,
             underlay_is_old: false,
+            underlay_not_before: now,
         })
     }
 
@@ -161,14 +166,18 @@ impl InStep {
             // Routes to interfaces that are others now lead to other ports.
             if self.find_interfaces() {
                 changed.extend(self.followed.prefixes());
-                self.exported_generation = 0;
             }
             self.read_all(&mut changed);
+            // The kernel may have dropped ours too.
+            self.exported_generation = 0;
         }
         self.take_over(&changed);
-        if self.underlay_is_old && !heard.more && self.resolves_bgp && self.config.import {
+        let resolves = self.resolves_bgp && self.config.import && !heard.more;
+        if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
+            let begun = Instant::now();
             self.underlay_is_old = false;
             self.tell_underlay();
+            self.underlay_not_before = Instant::now() + begun.elapsed() * SHARE;
         }
         heard.more
     }
@@ -193,7 +202,7 @@ impl InStep {
         let begun = Instant::now();
         if let Err(error) = self.followed.read_all(changed) {
             self.failed(&format!("reading routes: {error}"));
-            self.read_at = Some(Instant::now() + Duration::from_secs(1));
+            self.read_at = Some(Instant::now() + AFTER_FAILURE);
         }
         self.view.reads += 1;
         self.read_not_before = Instant::now() + begun.elapsed() * SHARE;
@@ -286,6 +295,7 @@ impl InStep {
             return;
         }
         let begun = Instant::now();
+        self.export_not_before = begun + AFTER_FAILURE;
         let is_news = generation != self.exported_generation;
         let wanted = self.wanted();
         self.view.exported = wanted.len() as u64;
@@ -306,7 +316,7 @@ impl InStep {
                     self.failed(&failure.to_string());
                 }
             }
-            Err(error) => self.failed(&format!("routes for the kernel: {error}")),
+            Err(error) => return self.failed(&format!("routes for the kernel: {error}")),
         }
         self.export_not_before = Instant::now() + begun.elapsed() * SHARE;
     }
