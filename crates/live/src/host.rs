@@ -451,6 +451,7 @@ impl Host {
 
     /// Does what the table of neighbours wants.
     fn work_off(&mut self, now_ns: u64) {
+        let mut news = Vec::new();
         while let Some(output) = self.neighbours.poll_output() {
             match output {
                 NeighbourOutput::Send { port, frame } => {
@@ -459,13 +460,9 @@ impl Host {
                 }
                 NeighbourOutput::Resolved { port, address, mac }
                 | NeighbourOutput::Changed { port, address, mac } => {
-                    self.tables.with(&mut |tables| {
-                        tables.resolved(port, address, mac);
-                    });
+                    news.push(((port, address), Some(mac)));
                 }
-                NeighbourOutput::Lost { port, address } => {
-                    self.tables.with(&mut |tables| tables.lost(port, address));
-                }
+                NeighbourOutput::Lost { port, address } => news.push(((port, address), None)),
                 NeighbourOutput::Forward { port, mac, packet: Waiting(punt), .. } => {
                     self.forward(port, mac, punt, now_ns);
                 }
@@ -476,6 +473,11 @@ impl Host {
                     self.drop(&punt, DropReason::NeighbourUnresolved);
                 }
             }
+        }
+        if !news.is_empty() {
+            self.tables.with(&mut |tables| {
+                tables.set_neighbours(&news);
+            });
         }
     }
 

@@ -34,6 +34,7 @@ mod outbox;
 mod outlook;
 mod router;
 mod sink;
+mod vlan;
 
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};

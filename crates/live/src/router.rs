@@ -9,10 +9,12 @@ use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
 use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
+use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{ExecError, ModelOptions, RunReport};
 use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::sub_interfaces;
 use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
@@ -27,6 +29,7 @@ use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
 use crate::sink::{LiveSink, ToHost};
+use crate::vlan;
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
@@ -248,12 +251,13 @@ impl LiveRouter {
 
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
-        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
-            name: name.clone(),
-            facts: facts.clone(),
-            received: self.received.of(port),
-            sent: self.outboxes[usize::from(port)].driver(),
-            queued: self.outboxes[usize::from(port)].queued(),
+        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
+            let outbox = &self.outboxes[usize::from(port)];
+            let (received, sent) = match outbox.is_sub_interface() {
+                true => vlan::numbers_of(self.counters.port(port)),
+                false => (self.received.of(port), outbox.driver()),
+            };
+            PortStatus { name: name.clone(), facts: facts.clone(), received, sent, queued: outbox.queued() }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
     }
@@ -318,10 +322,14 @@ impl Drop for LiveRouter {
 }
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
-    let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
-        let OpenedPort { port, tap } = open_port(port_config)?;
+        if port_config.sub_interface.is_some() {
+            own.push(None);
+            continue;
+        }
+        let OpenedPort { port, tap } = open_port(port_config, vlan::carries_vlans(config, index))?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -331,10 +339,11 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         );
         halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
-        outboxes.push(Outbox::new(index, port.tx, queue, counters.clone()));
-        facts.push(port.facts);
+        let vlans = VlanTable::new(sub_interfaces(config));
+        own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
     }
+    let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
     Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps, claims })
 }
 

@@ -15,6 +15,7 @@ use thalweg_ports::live::LiveClock;
 
 use crate::counters::Counters;
 use crate::outbox::{Outbox, Server};
+use crate::vlan;
 
 /// A packet that left the fast path and concerns the router itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub(crate) struct Punt {
     pub(crate) flags: PacketFlags,
     /// Where its IP header begins in `frame`, if it is IP.
     pub(crate) l3_offset: u16,
-    /// The frame as it is now: NAT has rewritten it where `flags` say so.
+    /// The frame as it is now, without VLAN tags: NAT has rewritten it where `flags` say so.
     pub(crate) frame: Vec<u8>,
 }
 
@@ -49,8 +50,8 @@ impl Punt {
             flow_hash: packet.flow_hash,
             class: packet.class,
             flags: packet.flags,
-            l3_offset: packet.l3_offset,
-            frame: frame.to_vec(),
+            l3_offset: vlan::offset_without_tags(packet.l3_offset),
+            frame: vlan::without_tags(frame, packet.l3_offset),
         }
     }
 

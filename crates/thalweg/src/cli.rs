@@ -6,7 +6,6 @@ mod qos;
 mod show_nat;
 mod stages;
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -224,10 +223,10 @@ pub(crate) enum ShowThing {
     Memory,
     /// Where best routes go (the forwarding table or the kernel), and how well that works
     Forwarding,
-    /// What would become of a packet: a look-up in the forwarding table
+    /// What would become of packets: a look-up in the forwarding table, and where it leads
     Fib {
-        /// The packet's destination
-        destination: IpAddr,
+        /// A packet's destination, or a prefix
+        destination: String,
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,

@@ -43,6 +43,8 @@ pub struct RouterConfig {
     pub validate: ValidateConfig,
     /// BGP, where configured.
     pub bgp: Option<BgpConfig>,
+    /// Whether forwarding and the kernel are kept in step.
+    pub kernel: KernelSync,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
 }
@@ -72,6 +74,25 @@ pub struct PortConfig {
     pub acl_out: Option<u16>,
     /// What is asked of the sources of what comes in here.
     pub urpf: ReversePathMode,
+}
+
+/// How the forwarding table and the kernel's are kept in step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelSync {
+    /// Others' routes that lead to ports are taken into the forwarding table.
+    pub import: bool,
+    /// The router's routes are put into the kernel's table.
+    pub export: bool,
+    /// The metric of those.
+    pub metric: u32,
+    /// Seconds between two looks for drift.
+    pub repair_s: u32,
+}
+
+impl Default for KernelSync {
+    fn default() -> Self {
+        Self { import: false, export: false, metric: 116, repair_s: 60 }
+    }
 }
 
 /// A port on another's wire, told apart by a VLAN tag.
