@@ -18,6 +18,7 @@
 //! | `host` | neighbours, ICMP, what is for the router; writes the forwarding tables |
 //! | `mirror` | what the system sends by mirrors |
 //! | `links` | hears of interfaces that change |
+//! | `offload` | turns the clock of flows that the kernel forwards, if there are any |
 //!
 //! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
 //! dropped by name.
@@ -28,6 +29,7 @@ mod host;
 mod inject;
 mod links;
 mod mirror;
+mod offload;
 mod open;
 mod outbox;
 mod router;
@@ -35,5 +37,6 @@ mod sink;
 
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};
+pub use offload::Offloaded;
 pub use open::{OpenError, open_port};
 pub use router::{LiveOptions, LiveRouter, PortStatus};

@@ -5,6 +5,7 @@ use std::fmt;
 use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
+use thalweg_ports::live::xdp::offload::OffloadOptions;
 use thalweg_ports::live::xdp::{self, XdpOptions};
 use thalweg_ports::live::{LiveError, Port};
 
@@ -64,8 +65,11 @@ pub struct OpenedPort {
     pub tap: Option<TapControl>,
 }
 
-/// Opens a port as its configuration says.
-pub fn open_port(config: &PortConfig) -> Result<OpenedPort, OpenError> {
+/// Flows of a port that the kernel forwards at most: some 12 MB of its memory.
+const OFFLOADED_FLOWS: u32 = 1 << 16;
+
+/// Opens a port, one of `ports`, as its configuration says.
+pub fn open_port(config: &PortConfig, ports: u32) -> Result<OpenedPort, OpenError> {
     if config.sub_interface.is_some() {
         return Err(OpenError::SubInterface { port: config.name.clone() });
     }
@@ -77,8 +81,8 @@ pub fn open_port(config: &PortConfig) -> Result<OpenedPort, OpenError> {
     match interface.driver {
         Driver::Tap => open_tap(interface, config),
         Driver::AfPacket => open_packet(interface, mac),
-        Driver::AfXdp => open_xdp(interface, mac),
-        Driver::Auto => open_xdp(interface, mac).or_else(|why| {
+        Driver::AfXdp => open_xdp(interface, mac, ports),
+        Driver::Auto => open_xdp(interface, mac, ports).or_else(|why| {
             let mut opened = open_packet(interface, mac)?;
             opened.port.facts.why_not_better.get_or_insert(format!("AF_XDP does not work: {why}"));
             Ok(opened)
@@ -87,13 +91,15 @@ pub fn open_port(config: &PortConfig) -> Result<OpenedPort, OpenError> {
     .map_err(failed)
 }
 
-fn open_xdp(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {
+fn open_xdp(interface: &InterfaceConfig, mac: Option<[u8; 6]>, ports: u32) -> Result<OpenedPort, LiveError> {
     if mac.is_some() {
         let why =
             "AF_XDP takes what the interface takes: leave `mac` out, or use driver af_packet".to_owned();
         return Err(LiveError::BadOption { interface: interface.name.clone(), why });
     }
-    Ok(OpenedPort { port: xdp::open(&XdpOptions::new(&interface.name))?, tap: None })
+    let offload = interface.offload.then_some(OffloadOptions { flows: OFFLOADED_FLOWS, ports });
+    let options = XdpOptions { offload, ..XdpOptions::new(&interface.name) };
+    Ok(OpenedPort { port: xdp::open(&options)?, tap: None })
 }
 
 fn open_packet(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {

@@ -22,6 +22,7 @@ use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, injection};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
+use crate::offload::{FlowOffload, Offloaded, Sampler};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
 use crate::sink::LiveSink;
@@ -56,6 +57,8 @@ pub struct PortStatus {
     pub sent: TxCounters,
     /// Frames that wait in its queues.
     pub queued: u64,
+    /// What the kernel forwarded by itself.
+    pub offloaded: Offloaded,
 }
 
 /// A router that runs. It stops when it is dropped.
@@ -70,6 +73,7 @@ pub struct LiveRouter {
     outboxes: Arc<[Outbox]>,
     names: Vec<String>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
 }
@@ -79,6 +83,7 @@ struct Opened {
     halves: Vec<(u16, Box<dyn PortRx>)>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
 }
 
@@ -126,8 +131,16 @@ impl LiveRouter {
         let received = Arc::<Received>::default();
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
-        let feed = Feed::new(source, stop.clone(), received.clone());
-        let sink = LiveSink::new(opened.outboxes.clone(), server.clone(), punts, counters.clone(), clock);
+        let feed =
+            Feed::new(source, stop.clone(), received.clone(), opened.offload.clone().map(Sampler::new));
+        let sink = LiveSink::new(
+            opened.outboxes.clone(),
+            server.clone(),
+            punts,
+            counters.clone(),
+            clock,
+            opened.offload.clone(),
+        );
         let plan = plan(config, &*tables, options)?;
         let mut router = Self {
             stop,
@@ -140,6 +153,7 @@ impl LiveRouter {
             outboxes: opened.outboxes.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts.clone(),
+            offload: opened.offload.clone(),
             questions,
             ended,
         };
@@ -149,6 +163,12 @@ impl LiveRouter {
         router.spawn("host", move |stop| {
             host.run(&Intake { punts: punted, questions: asked, links: changed }, stop);
         })?;
+        if let Some(offload) = opened.offload.clone() {
+            let tables = tables.clone();
+            router.spawn("offload", move |stop| {
+                offload.run(&*tables, || stop.load(Ordering::Acquire));
+            })?;
+        }
         wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
         router.spawn("egress", move |stop| {
@@ -218,12 +238,14 @@ impl LiveRouter {
 
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
+        let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
         let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
             name: name.clone(),
             facts: facts.clone(),
             received: self.received.of(port),
             sent: self.outboxes[usize::from(port)].driver(),
             queued: self.outboxes[usize::from(port)].queued(),
+            offloaded: offloaded.get(usize::from(port)).copied().unwrap_or_default(),
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
     }
@@ -280,8 +302,9 @@ impl Drop for LiveRouter {
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut offloads = Vec::new();
     for (index, port_config) in (0u16..).zip(&config.ports) {
-        let OpenedPort { port, tap } = open_port(port_config)?;
+        let OpenedPort { port, tap } = open_port(port_config, config.ports.len() as u32)?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -289,13 +312,15 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             why_not_better = port.facts.why_not_better,
             "open"
         );
+        offloads.push(port.offload);
         halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
         outboxes.push(Outbox::new(index, port.tx, queue, counters.clone()));
         facts.push(port.facts);
         taps.extend(tap);
     }
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps })
+    let offload = FlowOffload::new(config, offloads, &facts);
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps })
 }
 
 /// Ports with what was found of them.

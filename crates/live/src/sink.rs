@@ -9,6 +9,7 @@ use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
 
 use crate::counters::Counters;
+use crate::offload::FlowOffload;
 use crate::outbox::{Outbox, Server};
 
 /// A packet that left the fast path and concerns the router itself.
@@ -94,6 +95,7 @@ pub(crate) struct LiveSink {
     clock: LiveClock,
     dropped: Vec<u64>,
     to_host: Vec<u64>,
+    offload: Option<Arc<FlowOffload>>,
 }
 
 impl LiveSink {
@@ -104,9 +106,10 @@ impl LiveSink {
         host: Sender<Punt>,
         counters: Arc<Counters>,
         clock: LiveClock,
+        offload: Option<Arc<FlowOffload>>,
     ) -> Self {
         let zeros = || vec![0; DropReason::CODES];
-        Self { outboxes, server, host, counters, clock, dropped: zeros(), to_host: zeros() }
+        Self { outboxes, server, host, counters, clock, dropped: zeros(), to_host: zeros(), offload }
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
@@ -162,6 +165,9 @@ impl LiveSink {
 impl Sink<Chunk> for LiveSink {
     fn accept(&mut self, chunk: Chunk) {
         self.send(&chunk);
+        if let Some(offload) = &self.offload {
+            offload.install(&chunk);
+        }
         let mut any_dead = false;
         let mut run: Option<(u16, u64, u64)> = None;
         for (i, packet) in chunk.packets().iter().enumerate() {

@@ -53,6 +53,9 @@ pub struct Port {
     pub tx: Box<dyn PortTx>,
     /// What was found and agreed on.
     pub facts: PortFacts,
+    /// Forwards packets of known flows in the kernel, where that was asked for and works.
+    #[cfg(target_os = "linux")]
+    pub offload: Option<std::sync::Arc<xdp::offload::Offload>>,
 }
 
 /// What opening a port came to.

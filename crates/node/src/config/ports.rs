@@ -13,6 +13,7 @@
 //! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
 //!                                     # true: `tw-` and the port's name; default: none
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
+//! offload = false                     # let the kernel forward flows that have been decided on
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
 //! acl_out = "to-internet"             # the access list for what leaves; default: none
 //! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default", "off"
@@ -405,8 +406,9 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let driver = section.take("driver");
     let mirror = section.take("mirror");
     let advertise = section.take("router_advertisements");
+    let offload = section.take("offload");
     let Some(item) = item else {
-        for key in [driver, mirror, advertise].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -419,7 +421,16 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         _ => reader.parse(&item, interface_name).map(|at| at.value),
     });
     let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
-    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements })
+    let offload = offload.and_then(|item| {
+        let wanted = reader.boolean(&item)?;
+        if wanted && matches!(driver, Driver::AfPacket | Driver::Tap) {
+            let message = format!("flows are offloaded by XDP, and the driver is {}", driver.name());
+            reader.error(ErrorKind::BadValue, &item.span, message, "driver `af_xdp` or `auto`");
+        }
+        Some(wanted)
+    });
+    let offload = offload.unwrap_or(false);
+    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements, offload })
 }
 
 /// The mirror's name where only the port's is known, as long as the system allows.

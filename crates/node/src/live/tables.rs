@@ -74,6 +74,7 @@ pub struct LiveTables {
     hosts: HashMap<(u16, IpAddr), NextHopId>,
     free: Vec<NextHopId>,
     last: NextHopId,
+    changes: u64,
 }
 
 impl LiveTables {
@@ -109,7 +110,8 @@ impl LiveTables {
         let tables = FibTables::new(base, Box::new(move |way| lock(&of).way(way)))
             .map_err(|error| BuildError::Routes(error.to_string()))?;
         let last = groups.len() as NextHopId + NEIGHBOURS_MAX;
-        let mut live = Self { tables, stations, groups, hosts: HashMap::new(), free: Vec::new(), last };
+        let mut live =
+            Self { tables, stations, groups, hosts: HashMap::new(), free: Vec::new(), last, changes: 0 };
         for neighbour in &config.neighbours {
             live.resolved(neighbour.port, neighbour.address, neighbour.mac);
         }
@@ -173,6 +175,11 @@ impl LiveTables {
         }
     }
 
+    /// Grows with every change of what becomes of packets.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// What is known of a port.
     pub fn port(&self, port: u16) -> Option<PortLink> {
         self.lock().ports.get(usize::from(port)).copied()
@@ -234,6 +241,7 @@ impl LiveTables {
 
     /// Looks up again what every number means.
     fn renew_groups(&mut self) {
+        self.changes += 1;
         let stations = lock(&self.stations);
         let groups: Vec<_> = self.groups.iter().map(|paths| stations.group(paths)).collect();
         drop(stations);
@@ -266,6 +274,7 @@ impl RouteInstaller for LiveTables {
     }
 
     fn finish(&mut self) {
+        self.changes += 1;
         self.tables.finish();
     }
 }

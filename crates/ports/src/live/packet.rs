@@ -110,7 +110,7 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
         rx.push(Box::new(half));
     }
     let tx = Box::new(PacketTx::open(&options.interface, &facts, options.bypass_queueing)?);
-    Ok(Port { rx, tx, facts: port_facts(options, &facts, queues, why_not_better) })
+    Ok(Port { rx, tx, facts: port_facts(options, &facts, queues, why_not_better), offload: None })
 }
 
 fn port_facts(

@@ -80,7 +80,7 @@ pub fn open(options: &TapOptions) -> Result<(Port, TapControl), LiveError> {
         mode: "tap".to_owned(),
         why_not_better: None,
     };
-    Ok((Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts }, TapControl { shared }))
+    Ok((Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts, offload: None }, TapControl { shared }))
 }
 
 /// Changes the interface. Each change holds also when the interface has to be made anew.

@@ -60,8 +60,10 @@
 //! packets of tunnels that end at a veth's other end keep unfinished checksums; frames whose VLAN tag the driver has
 //! taken off (`ethtool -K IF rxvlan off` where a card does so).
 
+mod assembler;
 mod bpf;
 mod interface;
+pub mod offload;
 mod program;
 mod receive;
 mod rings;
@@ -82,6 +84,7 @@ use super::{Port, PortFacts};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
+use offload::{Offload, OffloadOptions};
 pub use program::{ADDRESSES_MAX, LeaveToKernel};
 use receive::{Queue, Receiver};
 use rings::{CompletionRing, TransmitRing};
@@ -137,6 +140,8 @@ pub struct XdpOptions {
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
     pub take_over: bool,
+    /// Lets the kernel forward packets of flows that it is told: generic mode only.
+    pub offload: Option<OffloadOptions>,
 }
 
 impl XdpOptions {
@@ -149,6 +154,7 @@ impl XdpOptions {
             rx_frames: 2048,
             tx_frames: 2048,
             take_over: false,
+            offload: None,
         }
     }
 }
@@ -176,6 +182,10 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     let mut last =
         LiveError::BadOption { interface: options.interface.clone(), why: "no XDP mode allowed".into() };
     for &mode in &options.modes {
+        if mode.is_native() && options.offload.is_some() {
+            better.push(format!("{mode}: flows are offloaded in generic mode only"));
+            continue;
+        }
         match setup.attempt(mode, &mut attached) {
             Ok((bound, attachment)) => return setup.port(mode, bound, attachment, &better),
             Err(error) if is_final(&error) => return Err(error),
@@ -225,7 +235,7 @@ struct Shared {
     is_generic: bool,
     has_unfinished_checksums: bool,
     restore_gro: bool,
-    _attachment: Attachment,
+    attachment: Attachment,
 }
 
 impl Shared {
@@ -235,7 +245,11 @@ impl Shared {
             self.mtu.store(mtu, Ordering::Relaxed);
         }
         if let Ok(mac) = self.interface.mac() {
-            self.mac.store(number_of(mac), Ordering::Relaxed);
+            let before = self.mac.swap(number_of(mac), Ordering::Relaxed);
+            if let Some(offload) = self.attachment.offload.as_ref().filter(|_| before != number_of(mac)) {
+                // Until it is told again, frames to the new address go up: slower, not wrong.
+                let _ = offload.set_mac(mac);
+            }
         }
     }
 
@@ -279,6 +293,7 @@ impl Drop for Shared {
 #[derive(Debug)]
 struct Attachment {
     map: SocketMap,
+    offload: Option<Arc<Offload>>,
     is_native: bool,
     _link: Link,
 }
@@ -350,12 +365,18 @@ impl<'a> Setup<'a> {
 
     fn attach(&self, is_native: bool) -> Result<Attachment, LiveError> {
         let map = SocketMap::create(self.queues).map_err(self.refused("bpf(MAP_CREATE)"))?;
-        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel);
+        let offload = match &self.options.offload {
+            Some(options) if !is_native => Some(Offload::create(options, self.mac)),
+            _ => None,
+        };
+        let offload = offload.transpose().map_err(self.refused("bpf(MAP_CREATE)"))?.map(Arc::new);
+        let maps = offload.as_ref().map(|offload| offload.maps());
+        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel, maps.as_ref());
         let program = Program::load(&slots, self.multi_buffer).map_err(self.refused("bpf(PROG_LOAD)"))?;
         let mut tries = 0;
         loop {
             match program.attach(self.interface.index, is_native) {
-                Ok(link) => return Ok(Attachment { map, is_native, _link: link }),
+                Ok(link) => return Ok(Attachment { map, offload, is_native, _link: link }),
                 // There is one already, in this place or in the other.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                     tries += 1;
@@ -473,9 +494,13 @@ impl<'a> Setup<'a> {
             index: self.interface.index,
             mac: self.mac,
             mtu: self.mtu,
-            mode: format!("af_xdp {mode}{queues}"),
+            mode: format!(
+                "af_xdp {mode}{queues}{}",
+                if attachment.offload.is_some() { ", offload" } else { "" }
+            ),
             why_not_better: (!better.is_empty()).then(|| better.join("; ")),
         };
+        let offload = attachment.offload.clone();
         let is_generic = !mode.is_native();
         // Where it cannot be switched off, merged segments are refused one by one.
         let restore_gro = is_generic && self.interface.set_gro(false).unwrap_or(false);
@@ -488,12 +513,12 @@ impl<'a> Setup<'a> {
             has_unfinished_checksums: self.interface.has_unfinished_checksums(),
             restore_gro,
             interface: self.interface,
-            _attachment: attachment,
+            attachment,
         });
         let Bound { umem, queues, sender, transmit, completion, tx_frames } = bound;
         let tx = Sender::new(sender, transmit, completion, Arc::clone(&umem), tx_frames, Arc::clone(&shared));
         let rx = Receiver::new(queues, umem, shared).map_err(|source| refused(name, "epoll", source))?;
-        Ok(Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts })
+        Ok(Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts, offload })
     }
 }
 

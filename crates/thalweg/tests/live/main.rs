@@ -5,5 +5,6 @@
 
 mod faults;
 mod mirror;
+mod offload;
 mod programs;
 mod site;
