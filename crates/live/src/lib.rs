@@ -19,6 +19,8 @@
 //! | `mirror` | what the system sends by mirrors |
 //! | `links` | hears of interfaces that change |
 //!
+//! Another configuration is taken over while packets pass: see `reload` and `packets`.
+//!
 //! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
 //! dropped by name.
 
@@ -30,10 +32,14 @@ mod links;
 mod mirror;
 mod open;
 mod outbox;
+mod packets;
+mod reload;
 mod router;
 mod sink;
 
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};
 pub use open::{OpenError, open_port};
+pub use packets::Swapped;
+pub use reload::{Prepared, ReloadError, Reloaded};
 pub use router::{LiveOptions, LiveRouter, PortStatus};

@@ -8,6 +8,8 @@
 //! no room is dropped as `transmit-failed` where there is no queue; where there is one, it is kept and the rest of the
 //! queue waits behind it. Nobody waits for a driver.
 
+mod reload;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -42,6 +44,8 @@ pub(crate) struct Outbox {
 struct State {
     tx: Box<dyn PortTx>,
     queue: Option<EgressQueue<Frame>>,
+    /// The queue goes when it is empty: the configuration has none any more.
+    is_leaving: bool,
     /// Taken out of the queue, and not taken by the driver yet.
     held: Option<Frame>,
     spare: Vec<Frame>,
@@ -67,7 +71,7 @@ impl Outbox {
         queue: Option<EgressQueue<Vec<u8>>>,
         counters: Arc<Counters>,
     ) -> Self {
-        let state = State { tx, queue, held: None, spare: Vec::new(), is_down: false };
+        let state = State { tx, queue, is_leaving: false, held: None, spare: Vec::new(), is_down: false };
         Self { port, counters, state: Mutex::new(state) }
     }
 
@@ -80,6 +84,7 @@ impl Outbox {
     pub(crate) fn serve(&self, now_ns: u64) -> Rest {
         let mut state = self.lock();
         let rest = self.take_out(&mut state, now_ns);
+        state.leave_if_empty();
         self.flush(&mut state);
         rest
     }
@@ -221,6 +226,7 @@ impl Opened<'_> {
             true => self.outbox.take_out(&mut self.state, now_ns),
             false => Rest::Empty,
         };
+        self.state.leave_if_empty();
         self.outbox.flush(&mut self.state);
         rest
     }

@@ -10,6 +10,7 @@ use thalweg_ports::live::LiveClock;
 
 use crate::counters::Counters;
 use crate::outbox::{Outbox, Server};
+use crate::packets::Exchange;
 
 /// A packet that left the fast path and concerns the router itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +92,7 @@ pub(crate) struct LiveSink {
     server: Arc<Server>,
     host: Sender<Punt>,
     counters: Arc<Counters>,
+    exchange: Arc<Exchange>,
     clock: LiveClock,
     dropped: Vec<u64>,
     to_host: Vec<u64>,
@@ -103,10 +105,11 @@ impl LiveSink {
         server: Arc<Server>,
         host: Sender<Punt>,
         counters: Arc<Counters>,
+        exchange: Arc<Exchange>,
         clock: LiveClock,
     ) -> Self {
         let zeros = || vec![0; DropReason::CODES];
-        Self { outboxes, server, host, counters, clock, dropped: zeros(), to_host: zeros() }
+        Self { outboxes, server, host, counters, exchange, clock, dropped: zeros(), to_host: zeros() }
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
@@ -162,6 +165,7 @@ impl LiveSink {
 impl Sink<Chunk> for LiveSink {
     fn accept(&mut self, chunk: Chunk) {
         self.send(&chunk);
+        self.exchange.takes(chunk.packets().len());
         let mut any_dead = false;
         let mut run: Option<(u16, u64, u64)> = None;
         for (i, packet) in chunk.packets().iter().enumerate() {

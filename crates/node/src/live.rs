@@ -6,4 +6,4 @@
 
 mod tables;
 
-pub use tables::{LiveTables, NEIGHBOURS_MAX, PortLink};
+pub use tables::{LiveTables, NEIGHBOURS_MAX, PortLink, RouteChange, RouteCounts, RouteDifference};

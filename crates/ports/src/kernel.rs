@@ -42,7 +42,7 @@ mod socket;
 mod view;
 mod xdp;
 
-pub use address::add_address;
+pub use address::{add_address, remove_address};
 pub use error::{KernelError, Refusal, RouteFailure};
 pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,

@@ -21,6 +21,7 @@
 //! block-wise port allocation with logging (RFC 6888), contiguous port pairs, sessions made from outside.
 
 mod config;
+mod inherit;
 mod label;
 mod layout;
 mod ports;
@@ -31,10 +32,12 @@ mod shard;
 mod stage;
 #[doc(hidden)]
 pub mod testing;
+mod trial;
 
 pub use config::{
     Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward, PortSelection,
 };
+pub use inherit::Inherited;
 pub use label::Labeller;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
@@ -42,6 +45,7 @@ pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
 pub use shard::{NatCounters, NatShard, SessionInfo};
 pub use stage::NatStage;
+pub use trial::Trial;
 
 #[cfg(test)]
 mod tests;

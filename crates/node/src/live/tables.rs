@@ -4,7 +4,8 @@
 //! number        what it stands for
 //! 0             no route
 //! 1..=targets   targets of configured routes: the router itself, a gateway or several, a network, a discard
-//! ..            a neighbour each, given out as neighbours are resolved (at most NEIGHBOURS_MAX)
+//! ..            a neighbour each, given out as neighbours are resolved (at most NEIGHBOURS_MAX), and targets of routes
+//!               that a reload brings
 //! ..0x7fff      next hops of BGP routes, given out by the outlet
 //! ```
 //!
@@ -14,6 +15,8 @@
 //! goes turns every route that leads to it at once, whether it is configured or comes from BGP.
 //!
 //! A port that is down takes its neighbours out of the tables; their packets then leave as `transmit-failed`.
+
+mod reload;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,8 +31,13 @@ use crate::BuildError;
 use crate::config::{MacAddress, RouteTarget, RouterConfig};
 use crate::fib::{BaseRoutes, FibTables, HopNumber, Install, RouteInstaller, Way};
 
+pub use reload::{RouteChange, RouteCounts, RouteDifference};
+
 /// Neighbours that have a host route at most.
 pub const NEIGHBOURS_MAX: u16 = 8192;
+
+/// Numbers kept for targets of routes that another configuration brings.
+const TARGETS_RESERVED: u16 = 2048;
 
 /// What sending needs to know of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +79,14 @@ pub struct LiveTables {
     stations: Arc<Mutex<Stations>>,
     /// By number, from 1.
     groups: Vec<Vec<Path>>,
+    /// Numbers of the configuration's targets, in its order.
+    targets: Vec<NextHopId>,
+    /// The number of addresses that are no host's.
+    nobody: NextHopId,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
+    /// Configured routes to a single address, and those of stations that have one.
+    configured_hosts: HashMap<IpAddr, NextHopId>,
+    station_hosts: HashMap<IpAddr, NextHopId>,
     free: Vec<NextHopId>,
     last: NextHopId,
 }
@@ -79,7 +94,7 @@ pub struct LiveTables {
 impl LiveTables {
     /// The tables of a configuration. Errors if they cannot hold its routes.
     pub fn new(config: &RouterConfig) -> Result<Self, BuildError> {
-        let limit = usize::from(NEXT_HOP_MAX - NEIGHBOURS_MAX) / 2;
+        let limit = usize::from(NEXT_HOP_MAX - NEIGHBOURS_MAX - TARGETS_RESERVED) / 2;
         if config.routing.targets.len() >= limit {
             return Err(BuildError::TooManyNextHops { limit });
         }
@@ -104,12 +119,32 @@ impl LiveTables {
         v4.extend(empty.map(|prefix| (prefix, nobody)));
         let stations = Arc::new(Mutex::new(stations));
         let adjacencies = groups.iter().map(|paths| lock(&stations).group(paths)).collect();
-        let base = BaseRoutes { v4, v6: v6.collect(), groups: adjacencies, reserved: NEIGHBOURS_MAX };
+        let v6: Vec<(Prefix<u128>, NextHopId)> = v6.collect();
+        let single4 = v4.iter().map(|(prefix, number)| (IpPrefix::V4(*prefix), *number));
+        let single6 = v6.iter().map(|(prefix, number)| (IpPrefix::V6(*prefix), *number));
+        let single = single4.chain(single6).map(|(prefix, number)| (prefix, prefix.address(), number));
+        let configured_hosts = single
+            .filter(|(prefix, address, _)| *prefix == host(*address))
+            .map(|(_, address, number)| (address, number))
+            .collect();
+        let reserved = NEIGHBOURS_MAX + TARGETS_RESERVED;
+        let base = BaseRoutes { v4, v6, groups: adjacencies, reserved };
         let of = Arc::clone(&stations);
         let tables = FibTables::new(base, Box::new(move |way| lock(&of).way(way)))
             .map_err(|error| BuildError::Routes(error.to_string()))?;
-        let last = groups.len() as NextHopId + NEIGHBOURS_MAX;
-        let mut live = Self { tables, stations, groups, hosts: HashMap::new(), free: Vec::new(), last };
+        let last = groups.len() as NextHopId + reserved;
+        let mut live = Self {
+            tables,
+            stations,
+            targets: (1..nobody).collect(),
+            nobody,
+            groups,
+            hosts: HashMap::new(),
+            configured_hosts,
+            station_hosts: HashMap::new(),
+            free: Vec::new(),
+            last,
+        };
         for neighbour in &config.neighbours {
             live.resolved(neighbour.port, neighbour.address, neighbour.mac);
         }
@@ -145,21 +180,26 @@ impl LiveTables {
             self.renew_groups();
             return true;
         }
-        let Some(number) = self.number() else {
+        let is_full = self.hosts.len() >= usize::from(NEIGHBOURS_MAX);
+        let Some(number) = (!is_full).then(|| self.number()).flatten() else {
             self.renew_groups();
             return false;
         };
         self.set_group(number, vec![Path::Neighbour { port, address }]);
         self.renew_groups();
         self.hosts.insert((port, address), number);
-        self.tables.set_base_route(host(address), Some(number))
+        self.station_hosts.insert(address, number);
+        self.settle(address)
     }
 
     /// A neighbour does not answer any more.
     pub fn lost(&mut self, port: u16, address: IpAddr) {
         self.lock().macs.remove(&(port, address));
         if let Some(number) = self.hosts.remove(&(port, address)) {
-            self.tables.set_base_route(host(address), None);
+            if self.station_hosts.get(&address) == Some(&number) {
+                self.station_hosts.remove(&address);
+                self.settle(address);
+            }
             self.free.push(number);
         }
         self.renew_groups();

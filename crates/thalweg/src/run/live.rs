@@ -1,6 +1,6 @@
 //! Packets: the router on the interfaces of its ports, and what it tells of itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use thalweg_exec::ModelOptions;
 use thalweg_live::{LiveOptions, LiveRouter, Tables};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
-use thalweg_node::forwarding::FibForwarding;
+use thalweg_node::forwarding::{FibForwarding, underlay_of};
 use thalweg_node::live::LiveTables;
 
 use super::seed_number;
@@ -20,9 +20,9 @@ const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 
 /// A router that forwards.
 pub(super) struct LiveSide {
-    router: Mutex<LiveRouter>,
+    router: RwLock<LiveRouter>,
+    tables: Arc<FibForwarding>,
     names: Vec<String>,
-    classes: Vec<String>,
 }
 
 /// The tables, by way of who also writes BGP's routes into them.
@@ -51,9 +51,9 @@ impl LiveSide {
             .map_err(|error| Failure::Run(error.to_string()))?;
         tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, "forwarding");
         Ok(Self {
-            router: Mutex::new(router),
+            router: RwLock::new(router),
+            tables: tables.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
-            classes: config.qos.classes.iter().map(|class| class.name.clone()).collect(),
         })
     }
 
@@ -62,13 +62,31 @@ impl LiveSide {
         self.lock().has_ended()
     }
 
-    /// Stops forwarding.
+    /// Stops forwarding, once a reload that is under way is over.
     pub(super) fn stop(&self) {
-        self.lock().stop();
+        self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LiveRouter> {
-        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
+    /// changed.
+    pub(super) fn reload(
+        &self,
+        config: &Arc<RouterConfig>,
+        also: impl FnOnce() -> Result<Vec<String>, String>,
+    ) -> Result<Vec<String>, String> {
+        let router = self.lock();
+        let prepared = router.prepare(config.clone()).map_err(|error| error.to_string())?;
+        // Made beforehand: it may be a full table.
+        let underlay = config.bgp.as_ref().map(|_| underlay_of(config));
+        let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
+        if let Some(underlay) = underlay {
+            self.tables.set_underlay(underlay);
+        }
+        Ok(reloaded.changes)
+    }
+
+    fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
+        self.router.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn name(&self, port: u16) -> String {
@@ -137,10 +155,8 @@ impl LiveSide {
         let mut views = Vec::new();
         for (port, name) in (0u16..).zip(&self.names) {
             let of_port = router.with_queue(port, |queue| {
-                let class = |(class, counters): (&String, &thalweg_dataplane::egress::ClassCounters)| {
-                    queue_view(name, class, counters)
-                };
-                self.classes.iter().zip(queue.counters()).map(class).collect::<Vec<_>>()
+                let classes = queue.config().classes.iter().zip(queue.counters());
+                classes.map(|(class, counters)| queue_view(name, &class.name, counters)).collect::<Vec<_>>()
             });
             views.extend(of_port.into_iter().flatten());
         }
