@@ -40,7 +40,7 @@ use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
 
 pub use successor::{Successor, TakenOver};
-pub use trace::{Traced, TracedNat};
+pub use trace::{Traced, TracedNat, TracedStage};
 
 /// Groups of shards per worker. Workers follow one another through the groups, so there must be more than
 /// there are workers; but each costs a turn and a walk of its own per chunk.

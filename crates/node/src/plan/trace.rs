@@ -3,7 +3,7 @@
 //! The packet goes through the very stages that others go through. Those that remember something see it in a copy of
 //! what they remember.
 
-use thalweg_base::{Chunk, DropReason, Packet, PacketFlags};
+use thalweg_base::{Batch, Chunk, DropReason, Packet, PacketFlags};
 use thalweg_dataplane::acl::{AclCounts, AclSet};
 use thalweg_dataplane::nat::Trial;
 use thalweg_dataplane::police::{Colour, ColourCounts};
@@ -32,12 +32,33 @@ pub struct Traced {
     pub acl_out: Option<(usize, usize)>,
     /// The port it leaves by.
     pub port_out: Option<u16>,
-    /// Why it goes no further, if it does not.
-    pub dropped: Option<DropReason>,
+    /// Where and why it goes no further, if it does not.
+    pub dropped: Option<(TracedStage, DropReason)>,
     /// Where in the frame its IP header begins.
     pub l3_offset: u16,
     /// Whether its sender is told of an access list's refusal.
     pub is_rejected: bool,
+}
+
+/// What looks at a packet, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TracedStage {
+    /// Its headers.
+    Ingress,
+    /// Its source.
+    ReversePath,
+    /// The list of the port it comes in by.
+    AclIn,
+    /// Its class's policer.
+    Policer,
+    /// Its place in NAT: who translates it, if anybody.
+    Label,
+    /// NAT.
+    Nat,
+    /// The look-up.
+    Route,
+    /// The list of the port it leaves by.
+    AclOut,
 }
 
 /// What NAT does with a packet.
@@ -58,10 +79,10 @@ impl RouterPlan {
         self.trace_arrival(chunk, &mut traced);
         self.trace_nat(chunk, now_ns, &mut traced);
         self.trace_route(chunk, &mut traced);
-        let Some(packet) = chunk.packets().first() else { return traced };
-        traced.dropped = packet.drop_reason();
-        traced.l3_offset = packet.l3_offset;
-        traced.is_rejected = packet.flags.has(PacketFlags::REJECT);
+        if let Some(packet) = chunk.packets().first() {
+            traced.l3_offset = packet.l3_offset;
+            traced.is_rejected = packet.flags.has(PacketFlags::REJECT);
+        }
         traced
     }
 
@@ -69,49 +90,58 @@ impl RouterPlan {
         let filters = self.filters();
         let mut batch = chunk.batch(0);
         self.ingress.process(&mut batch);
-        let alive = |batch: &thalweg_base::Batch<'_>| batch.packets().first().is_some_and(Packet::is_alive);
-        if !alive(&batch) {
+        if !traced.passes(TracedStage::Ingress, &batch) {
             return;
         }
         let port_in = batch.packets()[0].port_in;
         traced.flow_hash = batch.packets()[0].flow_hash;
         traced.reverse_path = Some(filters.reverse_path.mode(port_in)).filter(|m| *m != ReversePathMode::Off);
         filters.reverse_path.process(&self.router, &mut batch);
+        if !traced.passes(TracedStage::ReversePath, &batch) {
+            return;
+        }
         let mut counts = AclCounts::new(&filters.acls);
         filters.acls.process_in(&mut batch, &mut counts);
         traced.acl_in = met(&filters.acls, &counts);
-        self.classifier.process(&mut batch);
-        if alive(&batch) {
-            traced.class = Some(batch.packets()[0].class);
+        if !traced.passes(TracedStage::AclIn, &batch) {
+            return;
         }
+        self.classifier.process(&mut batch);
+        traced.class = Some(batch.packets()[0].class);
         self.label(&mut batch, |packet| !packet.flags.has(PacketFlags::LATER_FRAGMENT));
+        traced.passes(TracedStage::Label, &batch);
     }
 
     /// Policers, and ports of later fragments.
     fn trace_arrival(&self, chunk: &mut Chunk, traced: &mut Traced) {
+        if traced.dropped.is_some() {
+            return;
+        }
         let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
         let (mut police, fragments) = {
             let arrival = lock(&self.arrival);
             let is_needed = self.nat.is_some() && chunk.packets().iter().any(is_later);
             (arrival.police.clone(), is_needed.then(|| arrival.fragments.clone()))
         };
-        if !police.is_idle() && chunk.packets().first().is_some_and(Packet::is_alive) {
-            let before = police.counts();
-            police.process(chunk);
-            let of = traced.class.map(usize::from).and_then(|class| Some((before.get(class)?, class)));
-            if let Some((Some(before), class)) = of {
-                traced.colour = police.counts()[class].and_then(|after| colour(*before, after));
-            }
+        let before = police.counts();
+        police.process(chunk);
+        let of = traced.class.map(usize::from).and_then(|class| Some((before.get(class)?, class)));
+        if let Some((Some(before), class)) = of {
+            traced.colour = police.counts()[class].and_then(|after| colour(*before, after));
+        }
+        if !traced.passes(TracedStage::Policer, &chunk.batch(0)) {
+            return;
         }
         if let Some(mut fragments) = fragments {
             fragments.process(chunk);
         }
         let (mut batch, _) = chunk.whole();
         self.label(&mut batch, is_later);
+        traced.passes(TracedStage::Label, &batch);
     }
 
     fn trace_nat(&self, chunk: &mut Chunk, now_ns: u64, traced: &mut Traced) {
-        let Some(nat) = &self.nat else { return };
+        let Some(nat) = self.nat.as_ref().filter(|_| traced.dropped.is_none()) else { return };
         let mut batch = chunk.batch(0);
         if batch.is_empty() {
             return;
@@ -120,20 +150,36 @@ impl RouterPlan {
         let outbound = packet.flags.has(PacketFlags::NAT_OUT);
         let trial = nat.stage.try_packet(packet, l3, now_ns);
         traced.nat = trial.map(|trial| TracedNat { outbound, trial });
+        traced.passes(TracedStage::Nat, &batch);
     }
 
     fn trace_route(&self, chunk: &mut Chunk, traced: &mut Traced) {
-        let filters = self.filters();
-        let mut batch = chunk.batch(0);
-        if !batch.packets().first().is_some_and(Packet::is_alive) {
+        if traced.dropped.is_some() {
             return;
         }
+        let filters = self.filters();
+        let mut batch = chunk.batch(0);
         self.router.process(&mut batch);
-        traced.next_hop = Some(batch.packets()[0].next_hop);
-        traced.port_out = batch.packets()[0].is_alive().then(|| batch.packets()[0].port_out);
+        traced.next_hop = batch.packets().first().map(|packet| packet.next_hop);
+        if !traced.passes(TracedStage::Route, &batch) {
+            return;
+        }
+        traced.port_out = batch.packets().first().map(|packet| packet.port_out);
         let mut counts = AclCounts::new(&filters.acls);
         filters.acls.process_out(&mut batch, &mut counts);
         traced.acl_out = met(&filters.acls, &counts);
+        traced.passes(TracedStage::AclOut, &batch);
+    }
+}
+
+impl Traced {
+    /// Whether the packet is alive after a stage; if not, that stage is noted.
+    fn passes(&mut self, stage: TracedStage, batch: &Batch<'_>) -> bool {
+        let reason = batch.packets().first().and_then(Packet::drop_reason);
+        if let (Some(reason), None) = (reason, self.dropped) {
+            self.dropped = Some((stage, reason));
+        }
+        self.dropped.is_none() && !batch.is_empty()
     }
 }
 
