@@ -269,6 +269,16 @@ impl LiveRouter {
         self.config_in_force().clone()
     }
 
+    /// The plan in force, which another may follow at any time.
+    pub fn plan(&self) -> Arc<RouterPlan> {
+        self.plan.load_full()
+    }
+
+    /// The time, as packets are stamped with it.
+    pub fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
     pub(crate) fn config_in_force(&self) -> MutexGuard<'_, Arc<RouterConfig>> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -62,6 +62,11 @@ pub enum Request {
     Arp,
     /// One item for each class of each port that has a queue.
     Queues,
+    /// What would become of a packet, stage by stage.
+    TracePacket {
+        /// The packet, as [`crate::trace::PacketSpec`] reads it.
+        packet: String,
+    },
     /// Read the configuration again and apply what differs.
     Reload,
     /// Ask a neighbour for its routes again.

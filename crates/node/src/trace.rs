@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use explain::explain;
-pub use grammar::{GRAMMAR, PacketSpec, SpecError};
+pub use grammar::{PacketSpec, Part, SpecError};
 
 use crate::config::PortIndex;
 use crate::live::PortLink;

@@ -60,10 +60,13 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Ask a running router what it knows
     Show(ShowArgs),
+    /// Say what the router would do with a packet, stage by stage, and why
+    Trace(TraceArgs),
     /// Have a running router read its configuration again
     ///
-    /// The file is checked first: if anything is wrong with it, it is said and nothing changes. Otherwise only
-    /// what differs is applied, and sessions whose settings are the same stay up.
+    /// The file is checked first: if anything is wrong with it, or it cannot be applied while the router runs, it is
+    /// said and nothing changes. Otherwise only what differs is applied: sessions of neighbours whose settings are the
+    /// same stay up, NAT's sessions and what waits in queues go on, and no packet is lost. SIGHUP does the same.
     Reload(ReloadArgs),
     /// Refresh, reset, shut down or start a neighbour of a running router
     Neighbor(NeighborArgs),
@@ -259,6 +262,44 @@ pub(crate) struct RouteFilterArgs {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    #[command(subcommand)]
+    pub(crate) thing: TraceThing,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TraceThing {
+    /// A packet that comes in by a port
+    ///
+    /// The packet goes through the very stages that packets go through, and leaves nothing behind: no session is made,
+    /// nothing is counted, nobody is asked for. The running router is asked, with its sessions, neighbours and
+    /// queues as they are now; with --config a file is, as if a router had just begun with it.
+    #[command(after_help = TRACE_HELP)]
+    Packet {
+        /// The packet: PORT ip SOURCE -> DESTINATION and more, in one argument or several
+        #[arg(required = true, value_name = "PACKET", allow_hyphen_values = true, trailing_var_arg = true)]
+        packet: Vec<String>,
+        /// The router's control socket
+        #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT, conflicts_with = "config")]
+        socket: PathBuf,
+        /// Ask this configuration instead of a running router
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+const TRACE_HELP: &str = "\
+The packet:
+  PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
+    PORT        a port of the configuration, or its interface: where the packet comes in
+    TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
+    OPTION      ttl N | dscp NAME_OR_N | length OCTETS | df | flags syn,ack,.. | fragment first|later
+
+Examples:
+  thalweg trace packet 'eth0 ip 10.0.0.1 -> 8.8.8.8 udp 53'
+  thalweg trace packet --config router.toml 'lan ip 2001:db8::2 -> 2001:db8:9::1 tcp 443 dscp ef length 1400'";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {

@@ -39,7 +39,8 @@ pub struct Server {
 
 /// What a router on live interfaces tells of itself.
 pub trait LiveControl: Send + Sync {
-    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`] or [`Request::Queues`].
+    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`], [`Request::Queues`] or
+    /// [`Request::TracePacket`].
     fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
 }
 
@@ -101,9 +102,13 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 items = 1;
                 vec![to_json(&view)]
             }),
-            Ok(request @ (Request::Ports | Request::Counters | Request::Arp | Request::Queues)) => {
-                server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len())
-            }
+            Ok(
+                request @ (Request::Ports
+                | Request::Counters
+                | Request::Arp
+                | Request::Queues
+                | Request::TracePacket { .. }),
+            ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
             Ok(request) => {
                 let Some(speaker) = &server.speaker else {
                     write_line(&mut writer, &Line::Error("this router does not speak BGP".to_owned()))?;

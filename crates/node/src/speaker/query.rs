@@ -83,7 +83,8 @@ impl Speaker {
             | Request::Ports
             | Request::Counters
             | Request::Arp
-            | Request::Queues => {
+            | Request::Queues
+            | Request::TracePacket { .. } => {
                 return Ok(Err("this is not for the speaker".to_owned()));
             }
         }

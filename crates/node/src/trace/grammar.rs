@@ -1,4 +1,11 @@
 //! How a packet is described, and the packet that follows from it.
+//!
+//! ```text
+//! PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
+//!   PORT        a port of the configuration, or its interface: where the packet comes in
+//!   TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
+//!   OPTION      ttl N | dscp NAME_OR_N | length OCTETS | df | flags syn,ack,.. | fragment first|later
+//! ```
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,13 +14,6 @@ use thalweg_wire::application::ip_protocol;
 use thalweg_wire::checksum::{finish, sum};
 
 use crate::config::DSCP_NAMES;
-
-/// The grammar, for help texts and errors.
-pub const GRAMMAR: &str = "\
-PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
-  PORT        a port of the configuration, or its interface: where the packet comes in
-  TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
-  OPTION      ttl N | dscp NAME_OR_N | length OCTETS | df | flags syn,ack,.. | fragment first|later";
 
 /// The source port where none is said: the first of the dynamic ones (RFC 6335).
 const SOURCE_PORT: u16 = 49_152;
@@ -241,7 +241,11 @@ impl<'t> Words<'t> {
                     words.push((at + 1, chars[at].to_string()));
                     is_open = true;
                 }
-                (false, true) => words.extend(words.pop().map(|(column, word)| (column, format!("{word}{}", chars[at])))),
+                (false, true) => {
+                    if let Some((_, word)) = words.last_mut() {
+                        word.push(chars[at]);
+                    }
+                }
             }
             at += 1;
         }

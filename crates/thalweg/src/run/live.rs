@@ -1,5 +1,6 @@
 //! Packets: the router on the interfaces of its ports, and what it tells of itself.
 
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use serde::Serialize;
@@ -9,7 +10,8 @@ use thalweg_live::{LiveOptions, LiveRouter, Tables};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
 use thalweg_node::forwarding::{FibForwarding, underlay_of};
-use thalweg_node::live::LiveTables;
+use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
 
 use super::seed_number;
 use crate::Failure;
@@ -83,6 +85,15 @@ impl LiveSide {
             self.tables.set_underlay(underlay);
         }
         Ok(reloaded.changes)
+    }
+
+    /// What would become of a packet.
+    fn trace(&self, packet: &str) -> Result<TraceView, String> {
+        let spec = PacketSpec::parse(packet).map_err(|error| error.to_string())?;
+        let router = self.lock();
+        let (config, plan) = (router.config(), router.plan());
+        let around = Around { router: &router, tables: &self.tables };
+        explain(&config, &plan, &around, &spec, router.now_ns()).map_err(|error| error.to_string())
     }
 
     fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
@@ -164,6 +175,39 @@ impl LiveSide {
     }
 }
 
+/// What is around the stages of a router that runs.
+struct Around<'r> {
+    router: &'r LiveRouter,
+    tables: &'r FibForwarding,
+}
+
+impl Surroundings for Around<'_> {
+    fn prefix(&self, destination: IpAddr) -> Option<String> {
+        let (_, prefix) = self.tables.with_tables(|tables| tables.fib().lookup(destination));
+        prefix.map(|prefix| prefix.to_string())
+    }
+
+    fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
+        self.tables.with_tables(|tables| tables.next_of(number, flow_hash, destination))
+    }
+
+    fn link(&self, port: u16) -> Option<PortLink> {
+        self.tables.with_tables(|tables| tables.port(port))
+    }
+
+    fn station(&self, port: u16, address: IpAddr) -> Option<Station> {
+        let found = self.router.ask(move |host| {
+            host.neighbours().find(|neighbour| (neighbour.port, neighbour.address) == (port, address))
+        })?;
+        found.map(|neighbour| Station { state: neighbour.state.name().to_owned(), mac: neighbour.mac })
+    }
+
+    fn waiting(&self, port: u16, class: u8) -> Option<u64> {
+        let of_class = |counters: &thalweg_dataplane::egress::ClassCounters| counters.waiting_packets;
+        self.router.with_queue(port, |queue| queue.counters().nth(class.into()).map(of_class))?
+    }
+}
+
 impl LiveControl for LiveSide {
     fn answer(&self, request: &Request) -> Result<Vec<Value>, String> {
         match request {
@@ -171,6 +215,7 @@ impl LiveControl for LiveSide {
             Request::Counters => rows([self.counters()?]),
             Request::Arp => rows(self.neighbours()?),
             Request::Queues => rows(self.queues()),
+            Request::TracePacket { packet } => rows([self.trace(packet)?]),
             other => Err(format!("{other:?} is no question about packets")),
         }
     }

@@ -6,4 +6,5 @@
 mod faults;
 mod mirror;
 mod programs;
+mod reload;
 mod site;
