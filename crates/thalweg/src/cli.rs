@@ -278,9 +278,9 @@ pub(crate) enum TraceThing {
     /// queues as they are now; with --config a file is, as if a router had just begun with it.
     #[command(after_help = TRACE_HELP)]
     Packet {
-        /// The packet: PORT ip SOURCE -> DESTINATION and more, in one argument or several
-        #[arg(required = true, value_name = "PACKET", allow_hyphen_values = true, trailing_var_arg = true)]
-        packet: Vec<String>,
+        /// The packet: PORT ip SOURCE -> DESTINATION and more, in quotes
+        #[arg(value_name = "PACKET")]
+        packet: String,
         /// The router's control socket
         #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT, conflicts_with = "config")]
         socket: PathBuf,

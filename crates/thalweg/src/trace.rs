@@ -16,13 +16,12 @@ use crate::{Failure, load_config, print};
 
 pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
     let TraceThing::Packet { packet, socket, config } = &args.thing;
-    let packet = packet.join(" ");
     // What is wrong with the packet needs no router to be said.
-    let spec = PacketSpec::parse(&packet).map_err(|error| Failure::Usage(error.to_string()))?;
+    let spec = PacketSpec::parse(packet).map_err(|error| Failure::Usage(error.to_string()))?;
     let mut views = Vec::new();
     match config {
         Some(file) => views.push(of_file(file, &spec)?),
-        None => ask(socket, &Request::TracePacket { packet }, |item| {
+        None => ask(socket, &Request::TracePacket { packet: packet.clone() }, |item| {
             views.push(parse(item)?);
             Ok(())
         })?,
