@@ -100,7 +100,10 @@ impl Mirrors {
         let added = new.map(|net| add_address(mirror.index, net.addr(), net.prefix_len()));
         for result in removed.chain(added) {
             if let Err(error) = result {
-                tracing::warn!(mirror = mirror.control.name(), "its addresses do not follow its port: {error}");
+                tracing::warn!(
+                    mirror = mirror.control.name(),
+                    "its addresses do not follow its port: {error}"
+                );
             }
         }
     }

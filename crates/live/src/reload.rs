@@ -116,8 +116,7 @@ impl LiveRouter {
         self.tables.with(&mut |tables| router = Some(tables.router()));
         let router = router.ok_or(ReloadError::Stuck("the forwarding tables are not to be had"))?;
         let plan = self.plan.load_full();
-        let successor =
-            plan.successor(&before, &config, router, self.workers).map_err(ReloadError::Build)?;
+        let successor = plan.successor(&before, &config, router, self.workers).map_err(ReloadError::Build)?;
         let routes = RouteDifference::between(&before, &config);
         let changes = differences(&before, &config);
         let turns = !changes.is_empty() || routes.counts() != RouteCounts::default();
@@ -215,11 +214,7 @@ impl LiveRouter {
     }
 
     /// Exchanges the plan, and with no packet on its way what belongs to it.
-    fn turn(
-        &self,
-        config: &RouterConfig,
-        successor: Successor,
-    ) -> Result<(Swapped, TakenOver), ReloadError> {
+    fn turn(&self, config: &RouterConfig, successor: Successor) -> Result<(Swapped, TakenOver), ReloadError> {
         let queues: Vec<Option<EgressConfig>> = (0..config.ports.len() as u16)
             .map(|port| has_queues(config, port).then(|| egress_config(config, port)))
             .collect();
@@ -329,13 +324,11 @@ fn differences(before: &RouterConfig, after: &RouterConfig) -> Vec<String> {
 }
 
 fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
-    let advertises = |port: &PortConfig| {
-        port.interface.as_ref().is_some_and(|interface| interface.router_advertisements)
-    };
+    let advertises =
+        |port: &PortConfig| port.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
     let ports = (0..).zip(before.ports.iter().zip(&after.ports));
-    let changed = ports.filter(|(_, (old, new))| {
-        old.addresses != new.addresses || advertises(old) != advertises(new)
-    });
+    let changed =
+        ports.filter(|(_, (old, new))| old.addresses != new.addresses || advertises(old) != advertises(new));
     let stations = |config: &RouterConfig| {
         config.neighbours.iter().map(|each| (each.port, each.address, each.mac)).collect::<Vec<_>>()
     };

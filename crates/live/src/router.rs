@@ -144,7 +144,8 @@ impl LiveRouter {
         let outboxes = opened.outboxes.clone();
         let sink = LiveSink::new(outboxes, server.clone(), punts, counters.clone(), exchange.clone(), clock);
         let plan = Arc::new(ArcSwap::from_pointee(plan(config, &*tables, options)?));
-        let mtus: Vec<_> = config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();
+        let mtus: Vec<_> =
+            config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();
         let mut router = Self {
             stop,
             wakers: Vec::new(),

@@ -15,10 +15,10 @@ mod run;
 mod show;
 mod summary;
 mod tables;
-mod trace;
 #[cfg(all(test, target_os = "linux"))]
 #[path = "../../ports/tests/common/mod.rs"]
 mod test_namespace;
+mod trace;
 
 use std::fmt;
 use std::io::Write;

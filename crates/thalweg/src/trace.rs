@@ -29,7 +29,8 @@ pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
     for view in &views {
         match format {
             Format::Json => {
-                let text = serde_json::to_string(view).map_err(|error| Failure::Control(error.to_string()))?;
+                let text =
+                    serde_json::to_string(view).map_err(|error| Failure::Control(error.to_string()))?;
                 print(&format!("{text}\n"))?;
             }
             Format::Human => print(&render(view))?,

@@ -178,5 +178,9 @@ fn a_packet_is_traced_through_a_file() {
     // What is wrong with the packet is shown where it is wrong.
     let output = thalweg(&["trace", "packet", "office ip 192.168.10.10 -> 8.8.8 udp 53", "--config", config]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(err(&output).contains("column 28: `8.8.8`, expected an IPv4 or IPv6 address"), "{}", err(&output));
+    assert!(
+        err(&output).contains("column 28: `8.8.8`, expected an IPv4 or IPv6 address"),
+        "{}",
+        err(&output)
+    );
 }

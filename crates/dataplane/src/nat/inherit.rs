@@ -14,22 +14,9 @@ pub struct Inherited {
     pub displaced: u64,
 }
 
-impl NatConfig {
-    /// Whether sessions made under the other configuration are where they would be under this one: the table need
-    /// not be made anew.
-    pub fn has_shape_of(&self, other: &NatConfig) -> bool {
-        let shape = |config: &NatConfig| {
-            (config.shards, config.sessions_max, config.port_selection, config.hash_seed, config.port_range.clone())
-        };
-        shape(self) == shape(other)
-            && self.public_addresses == other.public_addresses
-            && self.forwards == other.forwards
-    }
-}
-
 impl NatStage {
     /// Changes what sessions do from now on: lifetimes and filters, as the configuration says; what else it says is
-    /// fixed by now (see [`NatConfig::has_shape_of`]). Linear in the sessions where lifetimes differ.
+    /// fixed by now, and must be what it was. Linear in the sessions where lifetimes differ.
     pub fn set_behaviour(&self, config: &NatConfig) {
         for shard in self.shards() {
             lock(shard).set_behaviour(config);

@@ -52,7 +52,10 @@ mod tests {
 
     fn mark(police: &mut Police, class: usize, now_ns: u64, bytes: u32) -> Colour {
         police.clock_ns = now_ns;
-        police.by_class[class].as_mut().map(|policer: &mut Policer| policer.mark(now_ns, bytes, Colour::Green)).unwrap()
+        police.by_class[class]
+            .as_mut()
+            .map(|policer: &mut Policer| policer.mark(now_ns, bytes, Colour::Green))
+            .unwrap()
     }
 
     #[test]

@@ -35,6 +35,11 @@ impl State {
 
 /// One class, first in, first out, at the driver's pace.
 fn leaving() -> EgressConfig {
-    let class = EgressClass { limit_packets: LEAVING_PACKETS_MAX, limit_bytes: u32::MAX, aqm: None, ..EgressClass::default() };
+    let class = EgressClass {
+        limit_packets: LEAVING_PACKETS_MAX,
+        limit_bytes: u32::MAX,
+        aqm: None,
+        ..EgressClass::default()
+    };
     EgressConfig { classes: vec![class], ..EgressConfig::default() }
 }

@@ -64,7 +64,8 @@ impl Source<Chunk> for Endless {
 
 /// From one of 16 hosts to another world, with its number as payload.
 fn datagram(number: u32) -> Vec<u8> {
-    let mut packet = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2 + (number % 16) as u8, 192, 0, 2, 9];
+    let mut packet =
+        vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2 + (number % 16) as u8, 192, 0, 2, 9];
     let sum: u32 = packet.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     packet[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
@@ -108,7 +109,13 @@ fn no_packet_is_lost_doubled_or_overtaken() {
         let exchange = Arc::<Exchange>::default();
         let stop = Arc::<AtomicBool>::default();
         let (tell, told) = mpsc::channel();
-        let feed = Endless { exchange: exchange.clone(), stop: stop.clone(), sequence: 0, given: 0, has_ended: false };
+        let feed = Endless {
+            exchange: exchange.clone(),
+            stop: stop.clone(),
+            sequence: 0,
+            given: 0,
+            has_ended: false,
+        };
         let shared = Arc::new(ArcSwap::from_pointee(plan("").for_workers(workers)));
         let packets = Packets {
             plan: shared.clone(),

@@ -83,12 +83,16 @@ fn the_host_is_told_what_concerns_it() {
     let station = |address: &str, mac: u8| {
         format!("[[neighbours]]\nport = \"lan\"\naddress = \"{address}\"\nmac = \"02:00:00:00:00:0{mac}\"\n")
     };
-    let before = config(PORTS, &format!("{}{}{}", station("10.1.0.7", 1), station("10.1.0.8", 2), station("10.1.0.9", 3)));
+    let before = config(
+        PORTS,
+        &format!("{}{}{}", station("10.1.0.7", 1), station("10.1.0.8", 2), station("10.1.0.9", 3)),
+    );
     let ports = PORTS.replace("10.1.0.1/24", "10.1.0.1/25");
     let nat = "[nat]\noutside = \"wan\"\ninside = [\"lan\"]\naddresses = [\"198.51.100.1\"]\n";
     let after = config(&ports, &format!("{}{}{nat}", station("10.1.0.7", 1), station("10.1.0.8", 5)));
     let change = host_change(&before, &after);
-    let changed: Vec<_> = change.ports.iter().map(|(port, addresses, _)| (*port, addresses[0].to_string())).collect();
+    let changed: Vec<_> =
+        change.ports.iter().map(|(port, addresses, _)| (*port, addresses[0].to_string())).collect();
     assert_eq!(changed, [(0, "10.1.0.1/25".to_owned())]);
     let address = |last: u8| IpAddr::from([10, 1, 0, last]);
     assert_eq!(change.forgotten, [(0, address(9))]);

@@ -110,7 +110,12 @@ impl Explanation<'_> {
     }
 
     /// A step for a stage that drops or passes.
-    fn pass_or_drop(&mut self, name: &str, stage: TracedStage, why: impl FnOnce(Option<DropReason>) -> String) {
+    fn pass_or_drop(
+        &mut self,
+        name: &str,
+        stage: TracedStage,
+        why: impl FnOnce(Option<DropReason>) -> String,
+    ) {
         let dropped = self.drops(stage);
         let verdict = dropped.map_or("pass".to_owned(), |reason| format!("drop: {}", reason.name()));
         let why = why(dropped);
@@ -199,7 +204,11 @@ impl Explanation<'_> {
             return;
         }
         let Some(nat) = self.traced.nat else {
-            return self.step("nat", "pass", "not for NAT: it goes from no inside port to outside, and to no public address");
+            return self.step(
+                "nat",
+                "pass",
+                "not for NAT: it goes from no inside port to outside, and to no public address",
+            );
         };
         if let Some(reason) = self.drops(TracedStage::Nat) {
             return self.step("nat", &format!("drop: {}", reason.name()), reason.meaning());
@@ -208,11 +217,19 @@ impl Explanation<'_> {
         let (from, to) = (self.spec.source, self.spec.destination);
         match (nat.outbound, nat.trial.is_hairpin) {
             (true, true) => {
-                self.step("nat", "translate", format!("{session}, hairpin: {from} leaves as {source}, {to} is {destination}"));
+                self.step(
+                    "nat",
+                    "translate",
+                    format!("{session}, hairpin: {from} leaves as {source}, {to} is {destination}"),
+                );
             }
             (true, false) => self.step("nat", "translate", format!("{session}: {from} leaves as {source}")),
             (false, _) => {
-                self.step("nat", "translate", format!("{session}: {to} is the public endpoint of {destination}"));
+                self.step(
+                    "nat",
+                    "translate",
+                    format!("{session}: {to} is the public endpoint of {destination}"),
+                );
             }
         }
     }
@@ -267,7 +284,10 @@ impl Explanation<'_> {
         let queues = egress_config(self.config, port);
         let Some(queue) = queues.classes.get(usize::from(class)) else { return };
         let rate = |bps: Option<u64>| bps.map_or("no rate".to_owned(), |bps| format!("{bps} bit/s"));
-        let waiting = self.around.waiting(port, class).map_or(String::new(), |waiting| format!("; {waiting} packets wait"));
+        let waiting = self
+            .around
+            .waiting(port, class)
+            .map_or(String::new(), |waiting| format!("; {waiting} packets wait"));
         let why = format!(
             "{name}: {}; the class: {}, at most {} packets{waiting}",
             rate(queues.rate_bps),
@@ -293,8 +313,12 @@ impl Explanation<'_> {
 fn afterwards(reason: DropReason, is_rejected: bool, v4: bool) -> (&'static str, &'static str) {
     use DropReason as R;
     match reason {
-        R::Local => ("host", "for the router itself: the port's mirror has it, or echo is answered and UDP refused"),
-        R::NotUnicast | R::LinkLocal => ("host", "looked at by the router itself: Neighbour Discovery, or the port's mirror"),
+        R::Local => {
+            ("host", "for the router itself: the port's mirror has it, or echo is answered and UDP refused")
+        }
+        R::NotUnicast | R::LinkLocal => {
+            ("host", "looked at by the router itself: Neighbour Discovery, or the port's mirror")
+        }
         R::NatNoMapping => ("host", "for the router itself, if the address is its own; else dropped"),
         R::NeighbourUnresolved => ("waits", "waits while the neighbour is asked for, then goes on"),
         R::TtlExpired => ("dropped", "its sender is told: time exceeded"),

@@ -369,7 +369,11 @@ impl<'t> Words<'t> {
         Ok(())
     }
 
-    fn option(&mut self, spec: &mut PacketSpec, length: &mut Option<(usize, usize)>) -> Result<(), SpecError> {
+    fn option(
+        &mut self,
+        spec: &mut PacketSpec,
+        length: &mut Option<(usize, usize)>,
+    ) -> Result<(), SpecError> {
         let expected = match spec.protocol {
             NO_TRANSPORT => {
                 "udp, tcp, icmp or protocol, or an option: ttl, dscp, length, df, fragment (flags with tcp)"
@@ -424,16 +428,27 @@ mod tests {
     #[test]
     fn what_is_said_and_what_is_not() {
         let all = [
-            ("eth0 ip 10.0.0.1 -> 8.8.8.8 udp 53",
-             "eth0 ip 10.0.0.1 -> 8.8.8.8 udp 49152 -> 53 ttl 64 dscp 0 length 28"),
-            ("lan ip 10.0.0.1->8.8.8.8 tcp 1000->80 ttl 1 dscp ef df flags syn,ack length 1500",
-             "lan ip 10.0.0.1 -> 8.8.8.8 tcp 1000 -> 80 flags syn,ack ttl 1 dscp 46 length 1500 df"),
+            (
+                "eth0 ip 10.0.0.1 -> 8.8.8.8 udp 53",
+                "eth0 ip 10.0.0.1 -> 8.8.8.8 udp 49152 -> 53 ttl 64 dscp 0 length 28",
+            ),
+            (
+                "lan ip 10.0.0.1->8.8.8.8 tcp 1000->80 ttl 1 dscp ef df flags syn,ack length 1500",
+                "lan ip 10.0.0.1 -> 8.8.8.8 tcp 1000 -> 80 flags syn,ack ttl 1 dscp 46 length 1500 df",
+            ),
             ("lan ip 10.0.0.1 -> 8.8.8.8", "lan ip 10.0.0.1 -> 8.8.8.8 protocol 99 ttl 64 dscp 0 length 20"),
-            ("lan ip 10.0.0.1 -> 8.8.8.8 icmp 3/4", "lan ip 10.0.0.1 -> 8.8.8.8 icmp 3/4 ttl 64 dscp 0 length 28"),
-            ("lan ip 2001:db8::1 -> 2001:db8::2 icmp fragment first",
-             "lan ip 2001:db8::1 -> 2001:db8::2 icmp 128/0 ttl 64 dscp 0 length 56 fragment first"),
-            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 fragment later",
-             "lan ip 10.0.0.1 -> 8.8.8.8 udp 49152 -> 53 ttl 64 dscp 0 length 28 fragment later"),
+            (
+                "lan ip 10.0.0.1 -> 8.8.8.8 icmp 3/4",
+                "lan ip 10.0.0.1 -> 8.8.8.8 icmp 3/4 ttl 64 dscp 0 length 28",
+            ),
+            (
+                "lan ip 2001:db8::1 -> 2001:db8::2 icmp fragment first",
+                "lan ip 2001:db8::1 -> 2001:db8::2 icmp 128/0 ttl 64 dscp 0 length 56 fragment first",
+            ),
+            (
+                "lan ip 10.0.0.1 -> 8.8.8.8 udp 53 fragment later",
+                "lan ip 10.0.0.1 -> 8.8.8.8 udp 49152 -> 53 ttl 64 dscp 0 length 28 fragment later",
+            ),
         ];
         for (text, meant) in all {
             let spec = PacketSpec::parse(text).unwrap_or_else(|error| panic!("{error}"));
@@ -442,7 +457,10 @@ mod tests {
             let packet = spec.to_packet();
             let parsed = IpPacket::parse(&packet).expect("an IP packet");
             assert_eq!((parsed.source, parsed.destination), (spec.source, spec.destination));
-            assert_eq!((parsed.protocol, parsed.hop_limit, packet.len()), (spec.protocol, spec.ttl, spec.length));
+            assert_eq!(
+                (parsed.protocol, parsed.hop_limit, packet.len()),
+                (spec.protocol, spec.ttl, spec.length)
+            );
             assert_eq!(parsed.fragment, spec.part.is_some());
         }
     }

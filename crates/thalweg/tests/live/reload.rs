@@ -67,14 +67,17 @@ fn config(driver: &str, settings: &Settings) -> String {
 /// Configurations one after the other; each differs from the one before in something, the last is the first.
 fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
     let many: String = (0..600)
-        .map(|n| format!("[[routes]]\nprefix = \"20.{}.{}.0/24\"\nvia = \"{}\"\n", n / 256, n % 256, OUTSIDE.v4))
+        .map(|n| {
+            format!("[[routes]]\nprefix = \"20.{}.{}.0/24\"\nvia = \"{}\"\n", n / 256, n % 256, OUTSIDE.v4)
+        })
         .collect();
     let classes = "[[qos.classes]]\nname = \"voice\"\nstrict = 0\nmatch = [{ dscp = \"ef\" }]\n\n\
                    [[qos.classes]]\nname = \"default\"\nweight = 1\n\
                    [qos.classes.policer]\nkind = \"trtcm\"\ncir = \"900 Mbit/s\"\ncbs = \"1 MiB\"\npir = \"1 Gbit/s\"\npbs = \"1 MiB\"\n\n";
     let acl = "[[acl]]\nname = \"out\"\ndefault = \"permit\"\n\n[[acl.rules]]\naction = \"deny\"\ndestination = \"192.0.2.0/24\"\n";
     let mac = site.said(&site.namespace(OUTSIDE), "cat", &["/sys/class/net/eth0/address"]);
-    let station = format!("[[neighbours]]\nport = \"wan\"\naddress = \"{}\"\nmac = \"{}\"\n", OUTSIDE.v4, mac.trim());
+    let station =
+        format!("[[neighbours]]\nport = \"wan\"\naddress = \"{}\"\nmac = \"{}\"\n", OUTSIDE.v4, mac.trim());
     let both = "addresses = [\"198.51.100.9\", \"198.51.100.1\"]\n".to_owned();
     vec![
         ("other gateway", Settings { gateway: GATEWAYS[1], ..base() }),
@@ -84,8 +87,20 @@ fn configurations(site: &Site) -> Vec<(&'static str, Settings)> {
         ("access list", Settings { lan: "acl_in = \"out\"\n".to_owned(), rest: acl.to_owned(), ..base() }),
         ("source check", Settings { lan: "urpf = \"strict\"\n".to_owned(), ..base() }),
         ("public addresses", Settings { nat: both, ..base() }),
-        ("public ports", Settings { nat: format!("{}ports = \"2000-65000\"\nsessions_max = 100000\n", base().nat), ..base() }),
-        ("sessions", Settings { nat: format!("{}inbound_refresh = true\n[nat.timeouts]\nudp_s = 200\n", base().nat), ..base() }),
+        (
+            "public ports",
+            Settings {
+                nat: format!("{}ports = \"2000-65000\"\nsessions_max = 100000\n", base().nat),
+                ..base()
+            },
+        ),
+        (
+            "sessions",
+            Settings {
+                nat: format!("{}inbound_refresh = true\n[nat.timeouts]\nudp_s = 200\n", base().nat),
+                ..base()
+            },
+        ),
         ("mtu", Settings { lan: "mtu = 1400\n".to_owned(), ..base() }),
         ("station", Settings { rest: station, ..base() }),
         ("slower", Settings { qos: base().qos.replace("200", "100"), gateway: GATEWAYS[1], ..base() }),
@@ -120,12 +135,14 @@ impl Traffic {
         let back: Arc<[AtomicU64]> = flows.iter().map(|_| AtomicU64::new(0)).collect();
         let mut servers = Vec::new();
         for (host, address) in [(OUTSIDE, OUTSIDE.v4), (OUTSIDE, BEYOND), (OFFICE, OFFICE.v4)] {
-            let socket = site.within(&site.namespace(host), || UdpSocket::bind((address, 7)).expect("a port"));
+            let socket =
+                site.within(&site.namespace(host), || UdpSocket::bind((address, 7)).expect("a port"));
             let (stop, seen) = (stop.clone(), seen.clone());
             servers.push(thread::spawn(move || answer(&socket, &stop, &seen)));
         }
         let clients = (0u64..).zip(flows).map(|(number, (from, _, to))| {
-            let socket = site.within(&site.namespace(from), || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));
+            let socket =
+                site.within(&site.namespace(from), || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));
             let (stop, back) = (stop.clone(), back.clone());
             thread::spawn(move || {
                 socket.connect((to, 7)).expect("a route");
@@ -141,7 +158,8 @@ impl Traffic {
         let until: Vec<_> = self.back.iter().map(|back| back.load(Ordering::Acquire) + more).collect();
         eventually("datagrams pass", || {
             assert!(!self.clients.iter().any(JoinHandle::is_finished), "a client has lost a datagram");
-            let passed = self.back.iter().zip(&until).all(|(back, until)| back.load(Ordering::Acquire) >= *until);
+            let passed =
+                self.back.iter().zip(&until).all(|(back, until)| back.load(Ordering::Acquire) >= *until);
             passed.then_some(())
         });
     }
@@ -239,9 +257,13 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     let before = router.one("counters");
     let view = router.trace(&format!("lan ip {} -> {BEYOND} udp 7777 -> 9", OFFICE.v4));
     assert_eq!(view["outcome"], "sent", "{view}");
-    let step = |stage: &str| view["steps"].as_array().and_then(|steps| steps.iter().find(|s| s["stage"] == stage));
+    let step =
+        |stage: &str| view["steps"].as_array().and_then(|steps| steps.iter().find(|s| s["stage"] == stage));
     let why = |stage: &str| step(stage).and_then(|step| step["why"].as_str()).unwrap_or_default().to_owned();
-    assert!(why("nat").contains("a session would be made") && why("nat").contains("198.51.100.1:7777"), "{view}");
+    assert!(
+        why("nat").contains("a session would be made") && why("nat").contains("198.51.100.1:7777"),
+        "{view}"
+    );
     assert!(why("route").contains(&format!("203.0.113.0/24, via {} on wan", GATEWAYS[0])), "{view}");
     assert!(why("queue").contains("200000000 bit/s"), "{view}");
     assert_eq!(router.one("counters")["dropped"], before["dropped"]);
@@ -253,7 +275,14 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     }
     let counters = router.counters_add_up();
     assert_eq!(counters["queued"], 0, "{counters}");
-    let lost = ["transmit-failed", "queue-full", "queue-managed", "nat-table-full", "policed", "neighbour-unresolved"];
+    let lost = [
+        "transmit-failed",
+        "queue-full",
+        "queue-managed",
+        "nat-table-full",
+        "policed",
+        "neighbour-unresolved",
+    ];
     let dropped = counters["dropped"].as_array().expect("a list").iter();
     let dropped: Vec<_> = dropped.filter(|entry| lost.iter().any(|name| entry[0] == *name)).collect();
     assert!(dropped.is_empty(), "{counters}");

@@ -18,8 +18,8 @@ impl NatShard {
     /// to them, as if its last packet had been now. One that was made without a filter keeps being without.
     pub(crate) fn set_behaviour(&mut self, config: &NatConfig) {
         let timeouts_s = SessionState::timeouts(&config.timeouts);
-        let filters_begin =
-            self.filtering == Filtering::EndpointIndependent && config.filtering == Filtering::AddressDependent;
+        let filters_begin = self.filtering == Filtering::EndpointIndependent
+            && config.filtering == Filtering::AddressDependent;
         self.filtering = config.filtering;
         self.refreshed_from_outside = SessionState::refreshed_from_outside(config.inbound_refresh);
         if filters_begin {

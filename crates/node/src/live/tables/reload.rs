@@ -66,8 +66,7 @@ impl RouteDifference {
     /// What has to change so that the routes of `after` are those in force.
     pub fn between(before: &RouterConfig, after: &RouterConfig) -> Self {
         let known: HashMap<&RouteTarget, TargetIndex> = before.routing.targets.iter().zip(0..).collect();
-        let same: Vec<_> =
-            after.routing.targets.iter().map(|target| known.get(target).copied()).collect();
+        let same: Vec<_> = after.routing.targets.iter().map(|target| known.get(target).copied()).collect();
         let is_same = |old: TargetIndex, new: TargetIndex| match new {
             NOBODY => old == NOBODY,
             new => same[new as usize] == Some(old),
@@ -108,8 +107,7 @@ impl RouteDifference {
 
 fn routes_v4(config: &RouterConfig) -> Vec<(Prefix<u32>, TargetIndex)> {
     let routes = config.routing.v4.iter();
-    let mut routes: Vec<_> =
-        routes.filter_map(|(net, target)| Some((prefix_of_v4(net)?, *target))).collect();
+    let mut routes: Vec<_> = routes.filter_map(|(net, target)| Some((prefix_of_v4(net)?, *target))).collect();
     let order = |route: &(Prefix<u32>, TargetIndex)| (route.0.address(), route.0.length());
     let unused: Vec<_> = unused_addresses(config)
         .filter(|prefix| {

@@ -145,7 +145,9 @@ fn every_stage_says_what_it_does() {
     assert!(why(&view, "nat").contains("a session would be made: 10.1.0.7 leaves as 198.51.100.1:5000"));
     assert!(why(&view, "route").contains("0.0.0.0/0, via 198.51.100.2 on wan"));
     assert!(why(&view, "neighbour").contains("02:00:00:00:00:99"));
-    assert!(why(&view, "queue").contains("100000000 bit/s") && why(&view, "queue").contains("3 packets wait"));
+    assert!(
+        why(&view, "queue").contains("100000000 bit/s") && why(&view, "queue").contains("3 packets wait")
+    );
     assert_eq!((view.outcome.as_str(), view.reason), ("sent", None));
     assert_eq!(view.summary, "sent by wan to 02:00:00:00:00:99, 42 octets, TTL 63");
 }
@@ -153,18 +155,54 @@ fn every_stage_says_what_it_does() {
 #[test]
 fn drops_end_the_way_and_say_why() {
     let all = [
-        ("lan ip 10.1.0.7 -> 8.8.8.8 tcp 25", "access list in", "acl-denied", "rule no-smtp: reject", "prohibited"),
+        (
+            "lan ip 10.1.0.7 -> 8.8.8.8 tcp 25",
+            "access list in",
+            "acl-denied",
+            "rule no-smtp: reject",
+            "prohibited",
+        ),
         ("lan ip 172.16.0.1 -> 8.8.8.8 udp 53", "source", "reverse-path", "not so", "without a word"),
-        ("lan ip 10.1.0.7 -> 8.8.8.8 udp 53 dscp ef length 1200", "policer", "policed", "red", "without a word"),
+        (
+            "lan ip 10.1.0.7 -> 8.8.8.8 udp 53 dscp ef length 1200",
+            "policer",
+            "policed",
+            "red",
+            "without a word",
+        ),
         ("lan ip 10.1.0.7 -> 192.0.2.1 udp 53", "route", "blackhole", "192.0.2.0/24", "without a word"),
-        ("lan ip 10.1.0.7 -> 198.51.100.66 udp 53", "route", "neighbour-unresolved", "on the link of wan", "waits"),
+        (
+            "lan ip 10.1.0.7 -> 198.51.100.66 udp 53",
+            "route",
+            "neighbour-unresolved",
+            "on the link of wan",
+            "waits",
+        ),
         ("lan ip 10.1.0.7 -> 8.8.8.8 udp 53 ttl 1", "route", "ttl-expired", "via", "time exceeded"),
         ("lan ip 10.1.0.7 -> 8.8.8.8 udp 53 length 1450", "route", "mtu-exceeded", "via", "cut if it may be"),
         ("lan ip 127.0.0.1 -> 8.8.8.8 udp 53", "ingress", "martian-source", "loopback", "without a word"),
         ("lan ip 10.1.0.7 -> 10.1.0.1 icmp", "route", "local", "10.1.0.1/32", "for the router itself"),
-        ("wan ip 8.8.8.8 -> 198.51.100.1 udp 9", "nat", "nat-no-mapping", "no session", "for the router itself"),
-        ("lan ip 10.1.0.7 -> 8.8.8.8 protocol 47", "nat", "nat-protocol", "cannot be translated", "without a word"),
-        ("lan ip 10.1.0.7 -> 8.8.8.8 udp 53 fragment later", "nat", "fragment-without-first", "first fragment", "without"),
+        (
+            "wan ip 8.8.8.8 -> 198.51.100.1 udp 9",
+            "nat",
+            "nat-no-mapping",
+            "no session",
+            "for the router itself",
+        ),
+        (
+            "lan ip 10.1.0.7 -> 8.8.8.8 protocol 47",
+            "nat",
+            "nat-protocol",
+            "cannot be translated",
+            "without a word",
+        ),
+        (
+            "lan ip 10.1.0.7 -> 8.8.8.8 udp 53 fragment later",
+            "nat",
+            "fragment-without-first",
+            "first fragment",
+            "without",
+        ),
         ("lan ip 2001:db8:1::7 -> 2600::1 tcp 443", "route", "no-route", "no prefix", "unreachable"),
     ];
     for (text, stage, reason, because, then) in all {

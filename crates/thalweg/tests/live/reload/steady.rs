@@ -169,7 +169,9 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
     let show = |what: &str, measured: &Measured| {
         let Measured { sent, received, missed, said } = measured;
         let last = said.lines().last().unwrap_or_default();
-        println!("MEASURED {name}: {what}: sent {sent}, received {received}, missed or dropped {missed}; {last}");
+        println!(
+            "MEASURED {name}: {what}: sent {sent}, received {received}, missed or dropped {missed}; {last}"
+        );
         assert_eq!(received + missed, *sent, "{name}, {what}: every packet is accounted for: {measured:?}");
     };
     let nothing = stream.over(&router, || "no reload".to_owned());

@@ -127,7 +127,8 @@ fn text_of(routes: &[(u8, u8, u8)]) -> String {
     let mut text = String::new();
     for (net, length, target) in routes {
         let address = u32::from_be_bytes([20, *net << 4, *net, *net << 2]);
-        let address = std::net::Ipv4Addr::from(address & u32::MAX.checked_shl(32 - u32::from(*length)).unwrap_or(0));
+        let address =
+            std::net::Ipv4Addr::from(address & u32::MAX.checked_shl(32 - u32::from(*length)).unwrap_or(0));
         if !seen.insert((address, *length)) {
             continue;
         }
