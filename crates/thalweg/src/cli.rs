@@ -1,6 +1,7 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
 mod forwarding;
+mod trace;
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -13,6 +14,7 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use trace::{TraceArgs, TraceThing};
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -262,44 +264,6 @@ pub(crate) struct RouteFilterArgs {
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
 }
-
-#[derive(Debug, Args)]
-pub(crate) struct TraceArgs {
-    #[command(subcommand)]
-    pub(crate) thing: TraceThing,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum TraceThing {
-    /// A packet that comes in by a port
-    ///
-    /// The packet goes through the very stages that packets go through, and leaves nothing behind: no session is made,
-    /// nothing is counted, nobody is asked for. The running router is asked, with its sessions, neighbours and
-    /// queues as they are now; with --config a file is, as if a router had just begun with it.
-    #[command(after_help = TRACE_HELP)]
-    Packet {
-        /// The packet: PORT ip SOURCE -> DESTINATION and more, in quotes
-        #[arg(value_name = "PACKET")]
-        packet: String,
-        /// The router's control socket
-        #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT, conflicts_with = "config")]
-        socket: PathBuf,
-        /// Ask this configuration instead of a running router
-        #[arg(short, long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
-}
-
-const TRACE_HELP: &str = "\
-The packet:
-  PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
-    PORT        a port of the configuration, or its interface: where the packet comes in
-    TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
-    OPTION      ttl N | dscp NAME_OR_N | length OCTETS | df | flags syn,ack,.. | fragment first|later
-
-Examples:
-  thalweg trace packet 'eth0 ip 10.0.0.1 -> 8.8.8.8 udp 53'
-  thalweg trace packet --config router.toml 'lan ip 2001:db8::2 -> 2001:db8:9::1 tcp 443 dscp ef length 1400'";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {

@@ -308,7 +308,8 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
     fn end_static(&mut self, key: Key, now_ns: u64) {
         let is_wanted = self.wanted.contains(&key);
         let is_near = self.port(key.0).is_some_and(|identity| identity.is_on_link(key.1));
-        if !is_wanted && !(is_near && self.admit_resolved(key.0, true)) {
+        let has_room = is_wanted || is_near && self.admit_resolved(key.0, true);
+        if !has_room {
             return self.remove(key, Unreachable::NoAnswer);
         }
         let deadline_ns = now_ns.saturating_add(self.config.delay_ns.max(1));

@@ -284,8 +284,14 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
 
 /// What was dropped for reasons that a reload could bring about.
 fn lost(counters: &Value) -> Vec<Value> {
-    let reasons =
-        ["transmit-failed", "queue-full", "queue-managed", "nat-table-full", "policed", "neighbour-unresolved"];
+    let reasons = [
+        "transmit-failed",
+        "queue-full",
+        "queue-managed",
+        "nat-table-full",
+        "policed",
+        "neighbour-unresolved",
+    ];
     let dropped = counters["dropped"].as_array().expect("a list").iter();
     dropped.filter(|entry| reasons.iter().any(|name| entry[0] == *name)).cloned().collect()
 }

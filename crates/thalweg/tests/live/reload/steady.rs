@@ -23,6 +23,8 @@ use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
 const RATE: u64 = 5_000;
 /// A burst a millisecond.
 const TICK: Duration = Duration::from_millis(1);
+/// What a sender that was held up makes up for.
+const LATE: Duration = Duration::from_millis(10);
 /// Enough for any burst that a busy receiver has to catch up with.
 const RECEIVE_BUFFER: usize = 64 << 20;
 /// Prefixes of the made-up table.
@@ -33,7 +35,9 @@ const MADE_UP: u32 = 30_000;
 struct Measured {
     sent: u64,
     received: u64,
+    /// Frames that ports could not take, and packets dropped by name.
     missed: u64,
+    dropped: u64,
     said: String,
 }
 
@@ -67,7 +71,7 @@ impl<'s> Stream<'s> {
     /// Sends for as long as `work` takes and a little before and after; what arrived of it.
     fn over(&self, router: &Router<'_>, work: impl FnOnce() -> String + Send) -> Measured {
         let before = self.received.load(Ordering::Acquire);
-        let missed_before = missed(router);
+        let (missed_before, dropped_before) = losses(router);
         let socket = self
             .site
             .within(&self.site.namespace(OFFICE), || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));
@@ -82,12 +86,13 @@ impl<'s> Stream<'s> {
             (sender.join().expect("it sends"), said)
         });
         // The first of a connection waits for nobody, and the last are soon there.
-        let (received, missed) = eventually("every packet is accounted for", || {
+        let (received, missed, dropped) = eventually("every packet is accounted for", || {
             let received = self.received.load(Ordering::Acquire) - before;
-            let missed = missed(router) - missed_before;
-            (received + missed >= sent).then_some((received, missed))
+            let (missed, dropped) = losses(router);
+            let (missed, dropped) = (missed - missed_before, dropped - dropped_before);
+            (received + missed + dropped >= sent).then_some((received, missed, dropped))
         });
-        Measured { sent, received, missed, said }
+        Measured { sent, received, missed, dropped, said }
     }
 }
 
@@ -101,28 +106,29 @@ impl Drop for Stream<'_> {
     }
 }
 
-/// A burst a tick; a sender that comes late makes up for it.
+/// A burst a tick. A sender that comes late makes up for [`LATE`] at most: what the machine took from it is no load.
 fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
-    let begun = Instant::now();
-    let mut sent = 0u64;
+    let mut last = Instant::now();
+    let (mut sent, mut owed_us) = (0u64, 0u64);
     while !ends.load(Ordering::Acquire) {
-        let due = rate * begun.elapsed().as_micros() as u64 / 1_000_000;
-        while sent < due {
+        owed_us += last.elapsed().min(LATE).as_micros() as u64 * rate;
+        last = Instant::now();
+        for _ in 0..owed_us / 1_000_000 {
             socket.send(&sent.to_be_bytes()).expect("it goes");
             sent += 1;
         }
+        owed_us %= 1_000_000;
         thread::sleep(TICK);
     }
     sent
 }
 
 /// Frames that ports could not take, and packets dropped by name.
-fn missed(router: &Router<'_>) -> u64 {
+fn losses(router: &Router<'_>) -> (u64, u64) {
     let ports = router.show(&["ports"]).expect("the router answers");
     let count = |port: &Value| port["missed"].as_u64().unwrap_or_default();
     let dropped = router.one("counters")["dropped"].as_array().cloned().unwrap_or_default();
-    let dropped: u64 = dropped.iter().filter_map(|entry| entry[1].as_u64()).sum();
-    ports.iter().map(count).sum::<u64>() + dropped
+    (ports.iter().map(count).sum(), dropped.iter().filter_map(|entry| entry[1].as_u64()).sum())
 }
 
 /// A table: the Internet's where it is to be measured and here, else a made-up one. How many prefixes it has.
@@ -167,12 +173,12 @@ fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
     let stream = Stream::new(&site, rate);
     let name = [&[driver], arguments].concat().join(" ");
     let show = |what: &str, measured: &Measured| {
-        let Measured { sent, received, missed, said } = measured;
+        let Measured { sent, received, missed, dropped, said } = measured;
         let last = said.lines().last().unwrap_or_default();
-        println!(
-            "MEASURED {name}: {what}: sent {sent}, received {received}, missed or dropped {missed}; {last}"
-        );
-        assert_eq!(received + missed, *sent, "{name}, {what}: every packet is accounted for: {measured:?}");
+        let counts = format!("sent {sent}, received {received}, missed {missed}, dropped {dropped}");
+        println!("MEASURED {name}: {what}: {counts}; {last}");
+        // Of other packets, questions of hosts among them, some may be missed or dropped too.
+        assert!(received <= sent && sent - received <= missed + dropped, "{name}, {what}: {measured:?}");
     };
     let nothing = stream.over(&router, || "no reload".to_owned());
     show("nothing", &nothing);
