@@ -27,6 +27,7 @@ use thalweg_base::{DropReason, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{
     NeighbourConfig, NeighbourCounters, NeighbourOutput, NeighbourTable, NeighbourView, PortIdentity,
 };
@@ -37,7 +38,7 @@ use crate::counters::Counters;
 use crate::inject::Injector;
 use crate::mirror::Mirrors;
 use crate::outbox::{Outbox, Server};
-use crate::sink::Punt;
+use crate::sink::{Punt, is_refusal};
 use frames::{Kind, kind_of};
 pub(crate) use reload::HostChange;
 
@@ -49,6 +50,9 @@ const SLEEP: Duration = Duration::from_millis(100);
 
 /// How often gateways of routes are looked at: they are resolved before a packet wants them.
 const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
+
+/// How often NAT sessions that are over are looked for: as often as one can be.
+const SESSIONS_EVERY_NS: u64 = 1_000_000_000;
 
 /// Who writes the forwarding tables, as the host asks for it.
 pub trait Tables: Send + Sync {
@@ -111,6 +115,10 @@ pub(crate) struct Parts {
     pub(crate) mirrors: Mirrors,
     /// NAT's outside port.
     pub(crate) outside: Option<u16>,
+    /// NAT's sessions.
+    pub(crate) nat: Option<Arc<NatStage>>,
+    /// What hosts are told that get no session.
+    pub(crate) refusal: Option<IcmpError>,
     /// The books.
     pub(crate) counters: Arc<Counters>,
     /// The time.
@@ -145,10 +153,13 @@ pub struct Host {
     injector: Injector,
     mirrors: Mirrors,
     outside: Option<u16>,
+    nat: Option<Arc<NatStage>>,
+    refusal: Option<IcmpError>,
     counters: Arc<Counters>,
     clock: LiveClock,
     class: u8,
     gateways_at_ns: u64,
+    sessions_at_ns: u64,
     wanted: Vec<(u16, IpAddr)>,
 }
 
@@ -166,10 +177,13 @@ impl Host {
             injector: parts.injector,
             mirrors: parts.mirrors,
             outside: parts.outside,
+            nat: parts.nat,
+            refusal: parts.refusal,
             counters: parts.counters,
             clock: parts.clock,
             class: parts.class,
             gateways_at_ns: 0,
+            sessions_at_ns: 0,
             wanted: Vec::new(),
         };
         host.look_at_gateways(now_ns);
@@ -206,6 +220,7 @@ impl Host {
             if now_ns >= self.gateways_at_ns {
                 self.look_at_gateways(now_ns);
             }
+            self.end_sessions(now_ns);
             self.work_off(now_ns);
             for question in intake.questions.try_iter() {
                 question(&mut self);
@@ -249,6 +264,11 @@ impl Host {
             DropReason::MartianSource if self.hears_neighbour(&punt, now_ns) => {}
             DropReason::MtuExceeded => self.cut(punt, now_ns),
             DropReason::NeighbourUnresolved => self.resolve(punt, now_ns),
+            reason if is_refusal(reason) => {
+                if let Some(error) = self.refusal {
+                    self.say(&punt, error, now_ns);
+                }
+            }
             DropReason::AclDenied if !punt.flags.has(PacketFlags::REJECT) => {}
             reason => {
                 // Nothing is said where the sender is not who it says, or is not to know.
@@ -256,6 +276,14 @@ impl Host {
                     self.say(&punt, error, now_ns);
                 }
             }
+        }
+    }
+
+    /// Lets NAT sessions end in shards that see no packets: the next packet there has not to wait for all of them.
+    fn end_sessions(&mut self, now_ns: u64) {
+        if let Some(nat) = self.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
+            self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
+            nat.advance(now_ns);
         }
     }
 

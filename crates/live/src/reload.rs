@@ -31,7 +31,7 @@ use thalweg_node::plan::{Successor, TakenOver};
 
 use crate::host::HostChange;
 use crate::packets::{NotSwapped, Swapped};
-use crate::router::LiveRouter;
+use crate::router::{LiveRouter, refusal};
 
 /// Prefixes changed before others may have the tables: below a millisecond.
 const SLICE: usize = 512;
@@ -257,7 +257,9 @@ impl LiveRouter {
         for (mtu, port) in self.mtus.iter().zip(&config.ports) {
             mtu.store(port.mtu.into(), Ordering::Relaxed);
         }
-        if self.order(|host_thread| host_thread.change(host)).is_none() {
+        self.tells_refusals.store(host.refusal.is_some(), Ordering::Relaxed);
+        let nat = self.nat();
+        if self.order(|host_thread| host_thread.change(host, nat)).is_none() {
             tracing::error!("the host thread does not answer: addresses and stations are as before");
         }
     }
@@ -339,6 +341,7 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
         forgotten: old.iter().map(|each| (each.0, each.1)).filter(|each| !is_kept(each.0, each.1)).collect(),
         stations: new.iter().filter(|each| !old.contains(each)).copied().collect(),
         outside: after.nat.as_ref().map(|nat| nat.outside),
+        refusal: refusal(after),
         class: after.qos.default_class,
     }
 }

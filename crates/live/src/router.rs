@@ -7,10 +7,11 @@ use std::thread::{self, JoinHandle};
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Sender, bounded};
 use thalweg_dataplane::egress::EgressQueue;
-use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
 use thalweg_exec::ModelOptions;
-use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
 use thalweg_ports::live::{
@@ -85,6 +86,8 @@ pub struct LiveRouter {
     /// What the configuration says: the largest packet of each port, and the class of what the router itself sends.
     pub(crate) mtus: Vec<Arc<AtomicU32>>,
     pub(crate) class: Arc<AtomicU8>,
+    /// Whether hosts are told that get no NAT session.
+    pub(crate) tells_refusals: Arc<AtomicBool>,
 }
 
 /// Ports that were opened.
@@ -119,6 +122,8 @@ impl LiveRouter {
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
             .map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })?;
         let class = config.qos.default_class;
+        let plan = plan(config, &*tables, options)?;
+        let (nat, refusal) = (plan.nat_stage(), refusal(config));
         let host = host(
             config,
             Parts {
@@ -131,6 +136,8 @@ impl LiveRouter {
                 injector,
                 mirrors,
                 outside: config.nat.as_ref().map(|nat| nat.outside),
+                nat: nat.clone(),
+                refusal,
                 counters: counters.clone(),
                 clock,
                 class,
@@ -141,9 +148,11 @@ impl LiveRouter {
         let mut wakers = vec![source.waker()];
         let exchange = Arc::<Exchange>::default();
         let feed = Feed::new(source, stop.clone(), received.clone(), exchange.clone());
-        let outboxes = opened.outboxes.clone();
-        let sink = LiveSink::new(outboxes, server.clone(), punts, counters.clone(), exchange.clone(), clock);
-        let plan = Arc::new(ArcSwap::from_pointee(plan(config, &*tables, options)?));
+        let tells_refusals = Arc::new(AtomicBool::new(refusal.is_some()));
+        let ways = (opened.outboxes.clone(), server.clone());
+        let sink =
+            LiveSink::new(ways, punts, counters.clone(), exchange.clone(), clock, tells_refusals.clone());
+        let plan = Arc::new(ArcSwap::from_pointee(plan));
         let mtus: Vec<_> =
             config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();
         let mut router = Self {
@@ -167,6 +176,7 @@ impl LiveRouter {
             workers: options.model.workers,
             mtus,
             class: Arc::new(AtomicU8::new(class)),
+            tells_refusals,
         };
         let watched = ports.iter().zip(&router.mtus);
         let watched = watched.map(|((port, config, change), mtu)| watched_port(*port, config, change, mtu));
@@ -243,6 +253,16 @@ impl LiveRouter {
         &self.counters
     }
 
+    /// NAT's sessions, if there is NAT.
+    pub fn nat(&self) -> Option<Arc<NatStage>> {
+        self.plan.load().nat_stage()
+    }
+
+    /// The time as packets have it.
+    pub fn clock(&self) -> LiveClock {
+        self.clock
+    }
+
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
         let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
@@ -273,11 +293,6 @@ impl LiveRouter {
     /// The plan in force, which another may follow at any time.
     pub fn plan(&self) -> Arc<RouterPlan> {
         self.plan.load_full()
-    }
-
-    /// The time, as packets are stamped with it.
-    pub fn now_ns(&self) -> u64 {
-        self.clock.now_ns()
     }
 
     pub(crate) fn config_in_force(&self) -> MutexGuard<'_, Arc<RouterConfig>> {
@@ -320,6 +335,15 @@ impl LiveRouter {
                 tracing::error!("a thread panicked");
             }
         }
+    }
+}
+
+/// What hosts are told that get no NAT session.
+pub(crate) fn refusal(config: &RouterConfig) -> Option<IcmpError> {
+    match config.nat.as_ref()?.refusal {
+        NatRefusal::HostUnreachable => Some(IcmpError::HostUnreachable),
+        NatRefusal::Prohibited => Some(IcmpError::Prohibited),
+        NatRefusal::Silent => None,
     }
 }
 

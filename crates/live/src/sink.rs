@@ -2,9 +2,11 @@
 //! rest is counted.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Sender, TrySendError};
 use thalweg_base::{Chunk, DropReason, Packet, PacketFlags};
+use thalweg_dataplane::rate_limit::{Rate, TokenBucket};
 use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
 
@@ -86,6 +88,16 @@ fn concerns_host(reason: DropReason) -> bool {
     )
 }
 
+/// How many packets that get no NAT session the host is told of: it writes no more errors than that anyway, and when
+/// sessions have run out there are many such packets.
+const REFUSALS: Rate = Rate::per_second(1000, 100);
+
+/// Whether NAT had no session for a new flow.
+pub(crate) fn is_refusal(reason: DropReason) -> bool {
+    use DropReason as R;
+    matches!(reason, R::NatTableFull | R::NatPortsExhausted | R::NatPortLimit)
+}
+
 /// Takes finished chunks.
 pub(crate) struct LiveSink {
     outboxes: Arc<[Outbox]>,
@@ -96,20 +108,32 @@ pub(crate) struct LiveSink {
     clock: LiveClock,
     dropped: Vec<u64>,
     to_host: Vec<u64>,
+    /// Hosts are told that they get no session, within limits.
+    tells_refusals: Arc<AtomicBool>,
+    refusals: TokenBucket,
 }
 
 impl LiveSink {
     /// A sink for these ports.
     pub(crate) fn new(
-        outboxes: Arc<[Outbox]>,
-        server: Arc<Server>,
+        (outboxes, server): (Arc<[Outbox]>, Arc<Server>),
         host: Sender<Punt>,
         counters: Arc<Counters>,
         exchange: Arc<Exchange>,
         clock: LiveClock,
+        tells_refusals: Arc<AtomicBool>,
     ) -> Self {
         let zeros = || vec![0; DropReason::CODES];
-        Self { outboxes, server, host, counters, exchange, clock, dropped: zeros(), to_host: zeros() }
+        let (dropped, to_host, refusals) = (zeros(), zeros(), TokenBucket::default());
+        Self { outboxes, server, host, counters, exchange, clock, dropped, to_host, tells_refusals, refusals }
+    }
+
+    /// Whether the host has something to do about a packet that was dropped.
+    fn wants(&mut self, reason: DropReason) -> bool {
+        concerns_host(reason)
+            || is_refusal(reason)
+                && self.tells_refusals.load(Ordering::Relaxed)
+                && self.refusals.take(REFUSALS, self.clock.now_ns())
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
@@ -181,7 +205,7 @@ impl Sink<Chunk> for LiveSink {
             };
             let Some(reason) = packet.drop_reason() else { continue };
             any_dead = true;
-            if concerns_host(reason) {
+            if self.wants(reason) {
                 self.punt(reason, packet, chunk.frame(i));
             } else {
                 self.dropped[reason as usize] += 1;

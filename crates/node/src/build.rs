@@ -317,6 +317,7 @@ pub(crate) fn nat_settings(
         inbound_refresh: nat.inbound_refresh,
         timeouts: nat.timeouts,
         forwards,
+        subscribers: nat.subscribers.clone(),
         ..nat::NatConfig::default()
     })
 }

@@ -1,8 +1,11 @@
 //! Another configuration, as far as it concerns the router as a host.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
+use thalweg_dataplane::icmp::IcmpError;
+use thalweg_dataplane::nat::NatStage;
 
 use super::Host;
 
@@ -17,13 +20,15 @@ pub(crate) struct HostChange {
     pub(crate) stations: Vec<(u16, IpAddr, [u8; 6])>,
     /// NAT's outside port.
     pub(crate) outside: Option<u16>,
+    /// What hosts are told that get no session.
+    pub(crate) refusal: Option<IcmpError>,
     /// The class of what the router sends itself.
     pub(crate) class: u8,
 }
 
 impl Host {
-    /// Changes what it does. Neighbours that are neighbours still stay resolved.
-    pub(crate) fn change(&mut self, change: HostChange) {
+    /// Changes what it does; `nat` are NAT's sessions of now. Neighbours that are neighbours still stay resolved.
+    pub(crate) fn change(&mut self, change: HostChange, nat: Option<Arc<NatStage>>) {
         let now_ns = self.clock.now_ns();
         for (port, address) in change.forgotten {
             self.neighbours.set_static(port, address, None, now_ns);
@@ -48,6 +53,7 @@ impl Host {
             self.neighbours.set_static(port, address, Some(mac), now_ns);
         }
         (self.outside, self.class) = (change.outside, change.class);
+        (self.nat, self.refusal) = (nat, change.refusal);
         self.look_at_gateways(now_ns);
         self.work_off(now_ns);
     }

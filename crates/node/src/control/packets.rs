@@ -98,4 +98,7 @@ pub struct QueueView {
     pub sojourn_p50_us: f64,
     /// How long 99 of 100 waited at most, microseconds.
     pub sojourn_p99_us: f64,
+    /// How long 999 of 1000 waited at most, microseconds.
+    #[serde(default)]
+    pub sojourn_p999_us: f64,
 }

@@ -92,6 +92,7 @@ fn has_shape_of(new: &NatConfig, old: &NatConfig) -> bool {
         hairpin: new.hairpin,
         inbound_refresh: new.inbound_refresh,
         timeouts: new.timeouts,
+        refusal: new.refusal,
         ..old.clone()
     };
     shape == *new

@@ -84,6 +84,9 @@ impl Speaker {
             | Request::Counters
             | Request::Arp
             | Request::Queues
+            | Request::NatSessions(_)
+            | Request::NatBlocks(_)
+            | Request::NatCounters
             | Request::TracePacket { .. } => {
                 return Ok(Err("this is not for the speaker".to_owned()));
             }

@@ -1,5 +1,8 @@
 //! Packets: the router on the interfaces of its ports, and what it tells of itself.
 
+mod nat;
+
+use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -87,13 +90,18 @@ impl LiveSide {
         Ok(reloaded.changes)
     }
 
+    /// How many sessions NAT's table holds.
+    fn nat_sessions_max(&self) -> u64 {
+        self.lock().config().nat.as_ref().map_or(0, |nat| nat.sessions_max.into())
+    }
+
     /// What would become of a packet.
     fn trace(&self, packet: &str) -> Result<TraceView, String> {
         let spec = PacketSpec::parse(packet).map_err(|error| error.to_string())?;
         let router = self.lock();
         let (config, plan) = (router.config(), router.plan());
         let around = Around { router: &router, tables: &self.tables };
-        explain(&config, &plan, &around, &spec, router.now_ns()).map_err(|error| error.to_string())
+        explain(&config, &plan, &around, &spec, router.clock().now_ns()).map_err(|error| error.to_string())
     }
 
     fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
@@ -215,8 +223,30 @@ impl LiveControl for LiveSide {
             Request::Counters => rows([self.counters()?]),
             Request::Arp => rows(self.neighbours()?),
             Request::Queues => rows(self.queues()),
+            Request::NatCounters => {
+                let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
+                rows([nat::counters(&nat, self.nat_sessions_max())])
+            }
             Request::TracePacket { packet } => rows([self.trace(packet)?]),
             other => Err(format!("{other:?} is no question about packets")),
+        }
+    }
+
+    fn stream(
+        &self,
+        request: &Request,
+        item: &mut dyn FnMut(Value) -> io::Result<()>,
+    ) -> io::Result<Result<(), String>> {
+        let (nat, now_ns) = {
+            let router = self.lock();
+            (router.nat(), router.clock().now_ns())
+        };
+        // Not under the lock: whoever asks may be slow.
+        match (request, nat) {
+            (_, None) => Ok(Err(nat::NO_NAT.to_owned())),
+            (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),
+            (Request::NatBlocks(filter), Some(nat)) => nat::blocks(&nat, filter, item),
+            (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
         }
     }
 }
@@ -235,6 +265,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         waiting: counters.waiting_packets,
         sojourn_p50_us: micros(0.5),
         sojourn_p99_us: micros(0.99),
+        sojourn_p999_us: micros(0.999),
     }
 }
 

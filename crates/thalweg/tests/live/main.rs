@@ -5,6 +5,7 @@
 
 mod faults;
 mod mirror;
+mod nat;
 mod programs;
 mod reload;
 mod site;

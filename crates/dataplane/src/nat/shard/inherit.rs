@@ -18,13 +18,16 @@ impl NatShard {
     /// to them, as if its last packet had been now. One that was made without a filter keeps being without.
     pub(crate) fn set_behaviour(&mut self, config: &NatConfig) {
         let timeouts_s = SessionState::timeouts(&config.timeouts);
-        let filters_begin = self.filtering == Filtering::EndpointIndependent
-            && config.filtering == Filtering::AddressDependent;
+        let remotes = match (self.filtering, config.filtering) {
+            (Filtering::EndpointIndependent, Filtering::AddressDependent) => Some(ADMITS_ALL),
+            (Filtering::AddressDependent, Filtering::EndpointIndependent) => Some(Session::EMPTY.remotes),
+            _ => None,
+        };
         self.filtering = config.filtering;
         self.refreshed_from_outside = SessionState::refreshed_from_outside(config.inbound_refresh);
-        if filters_begin {
+        if let Some(remotes) = remotes {
             let (used, _) = self.sessions.split_at_mut(self.fresh as usize);
-            used.iter_mut().filter(|session| session.live).for_each(|session| session.remotes = ADMITS_ALL);
+            used.iter_mut().filter(|session| session.live).for_each(|session| session.remotes = remotes);
         }
         if timeouts_s != self.timeouts_s {
             let t = &config.timeouts;
@@ -87,6 +90,10 @@ impl NatShard {
         if !belongs_here || self.counters.sessions_active >= u64::from(self.sessions_max) {
             return None;
         }
+        if self.subscribers.is_some() {
+            // Blocks are given out anew: a session outside of its subscriber's blocks would be nobody's.
+            return None;
+        }
         let key = session.key(End::Source);
         if self.find(End::Source, key, self.layout.hash(key)).is_some() {
             // A port forward has the endpoint now.
@@ -101,7 +108,11 @@ impl NatShard {
         Some(Session {
             public_index: index as u8,
             expires_s: session.expires_s.min(longest_s),
-            remotes: if is_filtered { session.remotes } else { ADMITS_ALL },
+            remotes: match (is_filtered, self.is_filtered()) {
+                (false, true) => ADMITS_ALL,
+                (true, false) => Session::EMPTY.remotes,
+                _ => session.remotes,
+            },
             ..*session
         })
     }

@@ -27,8 +27,7 @@ fn turn(router: Router, config: &NatConfig) -> (Router, Inherited) {
 }
 
 fn sessions(router: &Router) -> Vec<SessionInfo> {
-    let mut all = Vec::new();
-    router.nat.visit_sessions(|session| all.push(session));
+    let mut all = router.sessions();
     all.sort_by_key(|session| session.inside);
     all
 }
