@@ -16,6 +16,7 @@
 //! it is about the translated packet, and NAT finds in it whose it was.
 
 mod frames;
+mod reload;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Outbox, Server};
 use crate::sink::{Punt, is_refusal};
 use frames::{Kind, kind_of};
+pub(crate) use reload::HostChange;
 
 /// Packets worked on before timers have their turn.
 const TURN: usize = 256;
@@ -68,8 +70,8 @@ impl AsRef<[u8]> for Waiting {
     }
 }
 
-/// A question to the host thread, answered there.
-pub(crate) type Question = Box<dyn FnOnce(&Host) + Send>;
+/// A question or an order to the host thread, done there.
+pub(crate) type Question = Box<dyn FnOnce(&mut Host) + Send>;
 
 /// Where punts and questions come from.
 pub(crate) struct Intake {
@@ -219,7 +221,7 @@ impl Host {
             self.end_sessions(now_ns);
             self.work_off(now_ns);
             for question in intake.questions.try_iter() {
-                question(&self);
+                question(&mut self);
             }
         }
     }

@@ -20,6 +20,8 @@
 //! | `links` | hears of interfaces that change |
 //! | `offload` | turns the clock of flows that the kernel forwards, if there are any |
 //!
+//! Another configuration is taken over while packets pass: see `reload` and `packets`.
+//!
 //! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
 //! dropped by name.
 
@@ -34,6 +36,8 @@ mod offload;
 mod open;
 mod outbox;
 mod outlook;
+mod packets;
+mod reload;
 mod router;
 mod sink;
 mod vlan;
@@ -43,4 +47,6 @@ pub use host::{Host, HostNumbers, Tables};
 pub use offload::Offloaded;
 pub use open::{OpenError, open_port};
 pub use outlook::{PortOutlook, outlook};
+pub use packets::Swapped;
+pub use reload::{Prepared, ReloadError, Reloaded};
 pub use router::{LiveOptions, LiveRouter, PortStatus};

@@ -8,11 +8,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use thalweg_node::config::PortConfig;
-use thalweg_ports::kernel::add_address;
+use thalweg_ports::kernel::{add_address, remove_address};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, SourceOptions, SourceWaker};
 
@@ -28,6 +29,8 @@ const CHUNK_PACKETS: usize = 64;
 struct Mirror {
     port: u16,
     tx: Box<dyn PortTx>,
+    /// The interface's number in the system.
+    index: u32,
     control: TapControl,
     /// Frames that the system did not take.
     refused: u64,
@@ -73,7 +76,8 @@ impl Mirrors {
             }
             tracing::info!(port = config.name, mirror = name, "the system has a mirror of the port");
             halves.extend(opened.rx.into_iter().map(|rx| (*port, rx)));
-            mirrors.mirrors.push(Mirror { port: *port, tx: opened.tx, control, refused: 0 });
+            let index = opened.facts.index;
+            mirrors.mirrors.push(Mirror { port: *port, tx: opened.tx, index, control, refused: 0 });
         }
         Ok((mirrors, halves))
     }
@@ -101,6 +105,23 @@ impl Mirrors {
         }
     }
 
+    /// Gives a mirror its port's addresses of now instead of those before.
+    pub(crate) fn change_addresses(&mut self, port: u16, before: &[IpNet], after: &[IpNet]) {
+        let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
+        let gone = before.iter().filter(|net| !after.contains(net));
+        let new = after.iter().filter(|net| !before.contains(net));
+        let removed = gone.map(|net| remove_address(mirror.index, net.addr(), net.prefix_len()));
+        let added = new.map(|net| add_address(mirror.index, net.addr(), net.prefix_len()));
+        for result in removed.chain(added) {
+            if let Err(error) = result {
+                tracing::warn!(
+                    mirror = mirror.control.name(),
+                    "its addresses do not follow its port: {error}"
+                );
+            }
+        }
+    }
+
     /// Each mirror's port, name and frames that the system did not take.
     pub(crate) fn view(&self) -> impl Iterator<Item = (u16, &str, u64)> {
         self.mirrors.iter().map(|mirror| (mirror.port, mirror.control.name(), mirror.refused))
@@ -113,7 +134,7 @@ pub(crate) struct Forwarder {
     outboxes: Arc<[Outbox]>,
     server: Arc<Server>,
     counters: Arc<Counters>,
-    class: u8,
+    class: Arc<AtomicU8>,
 }
 
 impl Forwarder {
@@ -124,7 +145,7 @@ impl Forwarder {
         outboxes: Arc<[Outbox]>,
         server: Arc<Server>,
         counters: Arc<Counters>,
-        class: u8,
+        class: Arc<AtomicU8>,
     ) -> io::Result<Self> {
         let options = SourceOptions { chunk_packets: CHUNK_PACKETS, ..SourceOptions::default() };
         Ok(Self { source: LiveSource::new(halves, options, clock)?, outboxes, server, counters, class })
@@ -146,7 +167,7 @@ impl Forwarder {
                         let frame = chunk.frame(i);
                         self.counters.add_own(frame.len() as u64);
                         let mut open = outbox.open();
-                        open.send(self.class, frame, now_ns);
+                        open.send(self.class.load(Ordering::Relaxed), frame, now_ns);
                         open.close(now_ns, &self.server);
                     }
                 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use thalweg_base::{Chunk, Packet};
 use thalweg_node::config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::egress::has_queues;
@@ -52,7 +53,7 @@ pub(crate) struct FlowOffload {
     ports: Vec<Option<Arc<Offload>>>,
     /// By the port that they leave by.
     ways_out: Vec<Option<WayOut>>,
-    is_policed: Vec<bool>,
+    rules: ArcSwap<Rules>,
     candidates: [Mutex<Candidates>; WAITING],
     refused: AtomicU64,
 }
@@ -79,24 +80,16 @@ struct Candidate {
 }
 
 impl FlowOffload {
-    /// For a router's ports; `None` if no port has it.
+    /// For a router's ports with what they have; `None` if none has anything.
     pub(crate) fn new(
         config: &RouterConfig,
         ports: Vec<Option<Arc<Offload>>>,
         facts: &[PortFacts],
     ) -> Option<Arc<Self>> {
         ports.iter().any(Option::is_some).then_some(())?;
-        if !outlives_leases(config) {
-            tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
-            return None;
-        }
-        let allowed = |port: usize| config.ports[port].acl_in.is_none();
-        let ports = (0..).zip(ports).map(|(port, offload)| offload.filter(|_| allowed(port))).collect();
-        let ways_out = (0u16..).zip(config.ports.iter().zip(facts)).map(|(index, (port, facts))| {
-            let takes = port.interface.as_ref().is_some_and(|interface| interface.driver != Driver::Tap)
-                && port.sub_interface.is_none()
-                && port.acl_out.is_none()
-                && !has_queues(config, index);
+        let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
+            let driver = port.interface.as_ref().map(|interface| interface.driver);
+            let takes = driver.is_some_and(|driver| driver != Driver::Tap) && port.sub_interface.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
             takes.then_some(WayOut { name, interface, mtu })
@@ -104,10 +97,16 @@ impl FlowOffload {
         Some(Arc::new(Self {
             ports,
             ways_out: ways_out.collect(),
-            is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),
+            rules: ArcSwap::from_pointee(Rules::of(config)),
             candidates: std::array::from_fn(|_| Mutex::default()),
             refused: AtomicU64::new(0),
         }))
+    }
+
+    /// Another configuration is in force; no packet is on its way. All leases end.
+    pub(crate) fn set_rules(&self, rules: Rules) {
+        self.rules.store(Arc::new(rules));
+        self.invalidate();
     }
 
     /// Installs what has become of the chunk's candidates.
@@ -128,8 +127,7 @@ impl FlowOffload {
 
     fn install_flow(&self, candidate: &Candidate, chunk: &Chunk, place: usize) {
         let packet = &chunk.packets()[place];
-        let is_policed = self.is_policed.get(usize::from(packet.class)).copied().unwrap_or(false);
-        if !packet.is_alive() || is_policed {
+        if !packet.is_alive() || !self.rules.load().allow(packet) {
             return;
         }
         let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };
@@ -239,6 +237,37 @@ pub(crate) fn flows_of(
             tracing::warn!(port = port.name, "flows are not offloaded: {error}");
             None
         }
+    }
+}
+
+/// Which flows may be handed over, by what a configuration says.
+pub(crate) struct Rules {
+    /// By the port they come in by, and by the one they leave by.
+    takes: Vec<bool>,
+    lets_out: Vec<bool>,
+    is_policed: Vec<bool>,
+}
+
+impl Rules {
+    /// Those of a configuration.
+    pub(crate) fn of(config: &RouterConfig) -> Self {
+        let lasts = outlives_leases(config);
+        if !lasts {
+            tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
+        }
+        let lets_out = (0u16..).zip(&config.ports);
+        Self {
+            takes: config.ports.iter().map(|port| lasts && port.acl_in.is_none()).collect(),
+            lets_out: lets_out.map(|(i, port)| port.acl_out.is_none() && !has_queues(config, i)).collect(),
+            is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),
+        }
+    }
+
+    fn allow(&self, packet: &Packet) -> bool {
+        let of = |list: &[bool], place: usize| list.get(place).copied().unwrap_or(false);
+        of(&self.takes, packet.port_in.into())
+            && of(&self.lets_out, packet.port_out.into())
+            && !of(&self.is_policed, packet.class.into())
     }
 }
 

@@ -1,19 +1,20 @@
 //! Putting a live router together, and looking at it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use arc_swap::ArcSwap;
 use crossbeam_channel::{Sender, bounded};
 use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
 use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
 use thalweg_dataplane::vlan::VlanTable;
-use thalweg_exec::{ExecError, ModelOptions, RunReport};
+use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
-use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::plan::RouterPlan;
 use thalweg_node::sub_interfaces;
 use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
@@ -29,7 +30,8 @@ use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
-use crate::sink::{LiveSink, ToHost};
+use crate::packets::{Exchange, Packets};
+use crate::sink::{LiveSink, SinkParts, ToHost};
 use crate::vlan;
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
@@ -69,20 +71,31 @@ pub struct PortStatus {
 /// A router that runs. It stops when it is dropped.
 pub struct LiveRouter {
     stop: Arc<AtomicBool>,
-    wakers: Vec<SourceWaker>,
-    server: Arc<Server>,
+    pub(crate) wakers: Vec<SourceWaker>,
+    pub(crate) server: Arc<Server>,
     threads: Vec<JoinHandle<()>>,
-    packets: Option<JoinHandle<Result<RunReport<Scratch>, ExecError>>>,
+    packets: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
     received: Arc<Received>,
-    outboxes: Arc<[Outbox]>,
+    pub(crate) outboxes: Arc<[Outbox]>,
     names: Vec<String>,
     facts: Vec<PortFacts>,
-    offload: Option<Arc<FlowOffload>>,
+    pub(crate) offload: Option<Arc<FlowOffload>>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
-    nat: Option<Arc<NatStage>>,
-    clock: LiveClock,
+    /// The configuration in force; locked for as long as another takes its place.
+    pub(crate) config: Mutex<Arc<RouterConfig>>,
+    /// The plan in force.
+    pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
+    pub(crate) tables: Arc<dyn Tables>,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) clock: LiveClock,
+    pub(crate) workers: usize,
+    /// What the configuration says: the largest packet of each port, and the class of what the router itself sends.
+    pub(crate) mtus: Vec<Arc<AtomicU32>>,
+    pub(crate) class: Arc<AtomicU8>,
+    /// Whether hosts are told that get no NAT session.
+    pub(crate) tells_refusals: Arc<AtomicBool>,
     _claims: Vec<Claim>,
 }
 
@@ -144,18 +157,29 @@ impl LiveRouter {
         let received = Arc::<Received>::default();
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
-        let feed =
-            Feed::new(source, stop.clone(), received.clone(), opened.offload.clone().map(Sampler::new));
-        let tells = refusal.is_some();
-        let sink = LiveSink::new(
-            opened.outboxes.clone(),
-            server.clone(),
-            ToHost { heard, owed },
-            counters.clone(),
-            clock,
-            tells,
-            opened.offload.clone(),
+        let exchange = Arc::<Exchange>::default();
+        let feed = Feed::new(
+            source,
+            stop.clone(),
+            received.clone(),
+            exchange.clone(),
+            opened.offload.clone().map(Sampler::new),
         );
+        let tells_refusals = Arc::new(AtomicBool::new(refusal.is_some()));
+        let to = SinkParts {
+            outboxes: opened.outboxes.clone(),
+            server: server.clone(),
+            host: ToHost { heard, owed },
+            counters: counters.clone(),
+            exchange: exchange.clone(),
+            clock,
+            tells_refusals: tells_refusals.clone(),
+            offload: opened.offload.clone(),
+        };
+        let sink = LiveSink::new(to);
+        let plan = Arc::new(ArcSwap::from_pointee(plan));
+        let mtus: Vec<_> =
+            config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();
         let mut router = Self {
             stop,
             wakers: Vec::new(),
@@ -170,29 +194,38 @@ impl LiveRouter {
             offload: opened.offload.clone(),
             questions,
             ended,
-            nat,
+            config: Mutex::new(Arc::new(config.clone())),
+            plan,
+            tables,
+            exchange,
             clock,
+            workers: options.model.workers,
+            mtus,
+            class: Arc::new(AtomicU8::new(class)),
+            tells_refusals,
             _claims: std::mem::take(&mut opened.claims),
         };
-        let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
+        let watched = ports.iter().zip(&router.mtus);
+        let watched = watched.map(|((port, config, change), mtu)| watched_port(*port, config, change, mtu));
+        let watched = watched.collect();
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| {
             host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
         if let Some(offload) = opened.offload.clone() {
-            let tables = tables.clone();
+            let tables = router.tables.clone();
             router.spawn("offload", move |stop| {
                 offload.run(&*tables, || stop.load(Ordering::Acquire));
             })?;
         }
-        wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
+        wakers.extend(router.spawn_mirrors(mirror_halves, clock)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
         router.spawn("egress", move |stop| {
             server.run(&outboxes, || clock.now_ns(), || stop.load(Ordering::Acquire));
         })?;
         router.wakers = wakers;
-        router.packets = Some(router.spawn_packets(plan, feed, sink, options)?);
+        router.packets = Some(router.spawn_packets(feed, sink, options)?);
         Ok(router)
     }
 
@@ -211,12 +244,12 @@ impl LiveRouter {
         &mut self,
         halves: MirrorHalves,
         clock: LiveClock,
-        class: u8,
     ) -> Result<Option<SourceWaker>, OpenError> {
         if halves.is_empty() {
             return Ok(None);
         }
         let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
+        let class = self.class.clone();
         let forwarder = Forwarder::new(halves, clock, outboxes, server, self.counters.clone(), class);
         let forwarder = forwarder.map_err(OpenError::System)?;
         let waker = forwarder.waker();
@@ -226,19 +259,19 @@ impl LiveRouter {
 
     fn spawn_packets(
         &self,
-        plan: RouterPlan,
-        mut feed: Feed,
-        mut sink: LiveSink,
+        feed: Feed,
+        sink: LiveSink,
         options: &LiveOptions,
-    ) -> Result<JoinHandle<Result<RunReport<Scratch>, ExecError>>, OpenError> {
-        let (model, ended) = (options.model.clone(), self.ended.clone());
+    ) -> Result<JoinHandle<()>, OpenError> {
+        let (plan, exchange) = (self.plan.clone(), self.exchange.clone());
+        let packets =
+            Packets { plan, feed, sink, model: options.model.clone(), exchange, stop: self.stop.clone() };
+        let ended = self.ended.clone();
         let work = move || {
-            let result = thalweg_exec::run(&plan, &mut feed, &mut sink, &model);
-            if let Err(error) = &result {
+            if let Err(error) = packets.run() {
                 tracing::error!("packets: {error}");
             }
             ended.store(true, Ordering::Release);
-            result
         };
         thread::Builder::new().name("packets".to_owned()).spawn(work).map_err(OpenError::System)
     }
@@ -255,7 +288,7 @@ impl LiveRouter {
 
     /// NAT's sessions, if there is NAT.
     pub fn nat(&self) -> Option<Arc<NatStage>> {
-        self.nat.clone()
+        self.plan.load().nat_stage()
     }
 
     /// The time as packets have it.
@@ -286,12 +319,34 @@ impl LiveRouter {
 
     /// Asks the host thread; `None` if it does not answer in time.
     pub fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Host) -> T + Send + 'static) -> Option<T> {
+        self.order(|host| question(host))
+    }
+
+    /// The configuration in force. Waits while another takes its place.
+    pub fn config(&self) -> Arc<RouterConfig> {
+        self.config_in_force().clone()
+    }
+
+    /// The plan in force, which another may follow at any time.
+    pub fn plan(&self) -> Arc<RouterPlan> {
+        self.plan.load_full()
+    }
+
+    pub(crate) fn config_in_force(&self) -> MutexGuard<'_, Arc<RouterConfig>> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the host thread do something; `None` if it does not come to it in time.
+    pub(crate) fn order<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Host) -> T + Send + 'static,
+    ) -> Option<T> {
         let answer = Arc::new(Mutex::new(None));
         let (done, wait) = bounded(1);
         let slot = answer.clone();
         let asked = self.questions.send_timeout(
             Box::new(move |host| {
-                *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(question(host));
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(question(host));
                 // Whoever asked may have gone.
                 let _ = done.send(());
             }),
@@ -299,7 +354,7 @@ impl LiveRouter {
         );
         asked.ok()?;
         wait.recv_timeout(ANSWER_WAIT).ok()?;
-        answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Stops: no packet is received any more, those on their way are finished.
@@ -321,7 +376,7 @@ impl LiveRouter {
 }
 
 /// What hosts are told that get no NAT session.
-fn refusal(config: &RouterConfig) -> Option<IcmpError> {
+pub(crate) fn refusal(config: &RouterConfig) -> Option<IcmpError> {
     match config.nat.as_ref()?.refusal {
         NatRefusal::HostUnreachable => Some(IcmpError::HostUnreachable),
         NatRefusal::Prohibited => Some(IcmpError::Prohibited),
@@ -415,13 +470,13 @@ fn host(config: &RouterConfig, parts: Parts) -> Host {
     host
 }
 
-fn watched(port: u16, config: &PortConfig, change: &LinkChange) -> Watched {
+fn watched_port(port: u16, config: &PortConfig, change: &LinkChange, mtu: &Arc<AtomicU32>) -> Watched {
     let interface = config.interface.as_ref();
     Watched {
         port,
         interface: interface.map(|interface| interface.name.clone()).unwrap_or_default(),
         mac: interface.is_some_and(|interface| !interface.own_mac).then_some(change.mac),
-        mtu: config.mtu.into(),
+        mtu: mtu.clone(),
     }
 }
 

@@ -70,6 +70,11 @@ pub enum Request {
     NatBlocks(NatSessionFilter),
     /// What NAT has done.
     NatCounters,
+    /// What would become of a packet, stage by stage.
+    TracePacket {
+        /// The packet, as [`crate::trace::PacketSpec`] reads it.
+        packet: String,
+    },
     /// Read the configuration again and apply what differs.
     Reload,
     /// Ask a neighbour for its routes again.

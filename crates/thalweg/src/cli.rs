@@ -5,6 +5,7 @@ mod nat;
 mod qos;
 mod show_nat;
 mod stages;
+mod trace;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
 pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
+pub(crate) use trace::{TraceArgs, TraceThing};
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -68,10 +70,13 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Ask a running router what it knows
     Show(ShowArgs),
+    /// Say what the router would do with a packet, stage by stage, and why
+    Trace(TraceArgs),
     /// Have a running router read its configuration again
     ///
-    /// The file is checked first: if anything is wrong with it, it is said and nothing changes. Otherwise only
-    /// what differs is applied, and sessions whose settings are the same stay up.
+    /// The file is checked first: if anything is wrong with it, or it cannot be applied while the router runs, it is
+    /// said and nothing changes. Otherwise only what differs is applied: sessions of neighbours whose settings are the
+    /// same stay up, NAT's sessions and what waits in queues go on, and no packet is lost. SIGHUP does the same.
     Reload(ReloadArgs),
     /// Refresh, reset, shut down or start a neighbour of a running router
     Neighbor(NeighborArgs),

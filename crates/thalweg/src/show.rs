@@ -104,7 +104,7 @@ pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {
 }
 
 /// Sends a request and hands out the items of the answer.
-fn ask(
+pub(crate) fn ask(
     socket: &Path,
     request: &Request,
     mut item: impl FnMut(Value) -> Result<(), Failure>,
@@ -134,7 +134,7 @@ fn ask(
     Err(Failure::Control("the router ended in the middle of its answer".to_owned()))
 }
 
-fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
     serde_json::from_value(item)
         .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))
 }

@@ -23,6 +23,7 @@
 
 mod blocks;
 mod config;
+mod inherit;
 mod label;
 mod layout;
 mod ports;
@@ -34,11 +35,13 @@ mod stage;
 mod subscribers;
 #[doc(hidden)]
 pub mod testing;
+mod trial;
 
 pub use config::{
     BlockAllocation, Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
     PortSelection, SubscriberConfig,
 };
+pub use inherit::Inherited;
 pub use label::Labeller;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
@@ -47,6 +50,7 @@ pub use session::SessionState;
 pub use shard::{NatCounters, NatShard, SessionInfo};
 pub use stage::{Cursor, NatStage};
 pub use subscribers::BlockInfo;
+pub use trial::Trial;
 
 #[cfg(test)]
 mod tests;

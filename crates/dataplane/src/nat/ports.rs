@@ -7,7 +7,7 @@ use super::layout::Layout;
 use std::ops::Range;
 
 /// Free ports of one shard. `lane_ports / 8` bytes a lane: 128 bytes at 64 shards.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PortPool {
     free: Box<[u64]>,
     counts: Box<[u32]>,

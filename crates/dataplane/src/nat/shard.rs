@@ -28,6 +28,8 @@
 //!
 //! When the clock jumps, everything due is removed in one call: 50 to 150 ns a session.
 
+mod inherit;
+
 use super::config::{Filtering, NatConfig, NatProtocol};
 use super::layout::{End, Layout, endpoint_key};
 use super::ports::PortPool;
@@ -84,6 +86,7 @@ counters! {
     no_mapping: "Packets dropped because nobody owns the public port they came for.";
     filtered: "Packets dropped because the session had not sent to their source.";
     unpaired: "Sessions given another public address than their host's, whose ports were used up.";
+    sessions_displaced: "Sessions that a new configuration had no place for.";
     odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
     subscribers_active: "Inside addresses that have sessions, where each has its limits.";
     blocks_active: "Blocks of ports that subscribers have.";
@@ -113,7 +116,7 @@ pub struct SessionInfo {
 }
 
 /// One shard.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NatShard {
     layout: Arc<Layout>,
     shard: u16,

@@ -38,6 +38,11 @@ impl NatStage {
         Ok(Self { shards: (0..config.shards).map(shard).collect() })
     }
 
+    /// The shards, by number.
+    pub(super) fn shards(&self) -> &[Mutex<NatShard>] {
+        &self.shards
+    }
+
     /// How many shards there are.
     pub fn shard_count(&self) -> usize {
         self.shards.len()
@@ -162,7 +167,7 @@ pub struct Cursor {
 
 /// A poisoned lock means that a thread died with the shard in hand; its state is whole between packets,
 /// and the death is reported where it happened.
-fn lock(shard: &Mutex<NatShard>) -> MutexGuard<'_, NatShard> {
+pub(super) fn lock(shard: &Mutex<NatShard>) -> MutexGuard<'_, NatShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -77,7 +77,7 @@ pub struct BlockInfo {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Subscribers {
     plan: BlockPlan,
     ports_max: u32,

@@ -1,6 +1,7 @@
 //! Tests of the parts together: a router with one inside and one outside port.
 
 mod icmp;
+mod inherit;
 mod rfc;
 mod subscribers;
 mod twin;

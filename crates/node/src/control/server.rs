@@ -42,7 +42,7 @@ pub struct Server {
 /// What a router on live interfaces tells of itself.
 pub trait LiveControl: Send + Sync {
     /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`], [`Request::Queues`] or
-    /// [`Request::NatCounters`].
+    /// [`Request::NatCounters`], or [`Request::TracePacket`].
     fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
 
     /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
@@ -117,6 +117,7 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 | Request::Counters
                 | Request::Arp
                 | Request::Queues
+                | Request::TracePacket { .. }
                 | Request::NatCounters),
             ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
             Ok(request @ (Request::NatSessions(_) | Request::NatBlocks(_))) => match server.live() {

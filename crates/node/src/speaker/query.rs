@@ -86,7 +86,8 @@ impl Speaker {
             | Request::Queues
             | Request::NatSessions(_)
             | Request::NatBlocks(_)
-            | Request::NatCounters => {
+            | Request::NatCounters
+            | Request::TracePacket { .. } => {
                 return Ok(Err("this is not for the speaker".to_owned()));
             }
         }

@@ -3,7 +3,8 @@
 mod nat;
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,8 +12,9 @@ use thalweg_exec::ModelOptions;
 use thalweg_live::{LiveOptions, LiveRouter, Tables};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
-use thalweg_node::forwarding::FibForwarding;
-use thalweg_node::live::LiveTables;
+use thalweg_node::forwarding::{FibForwarding, underlay_of};
+use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
 
 use super::seed_number;
 use crate::Failure;
@@ -23,10 +25,9 @@ const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 
 /// A router that forwards.
 pub(super) struct LiveSide {
-    router: Mutex<LiveRouter>,
+    router: RwLock<LiveRouter>,
+    tables: Arc<FibForwarding>,
     names: Vec<String>,
-    classes: Vec<String>,
-    nat_sessions_max: u64,
 }
 
 /// The tables, by way of who also writes BGP's routes into them.
@@ -55,10 +56,9 @@ impl LiveSide {
             .map_err(|error| Failure::Run(error.to_string()))?;
         tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, "forwarding");
         Ok(Self {
-            router: Mutex::new(router),
+            router: RwLock::new(router),
+            tables: tables.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
-            classes: config.qos.classes.iter().map(|class| class.name.clone()).collect(),
-            nat_sessions_max: config.nat.as_ref().map_or(0, |nat| nat.sessions_max.into()),
         })
     }
 
@@ -67,13 +67,45 @@ impl LiveSide {
         self.lock().has_ended()
     }
 
-    /// Stops forwarding.
+    /// Stops forwarding, once a reload that is under way is over.
     pub(super) fn stop(&self) {
-        self.lock().stop();
+        self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LiveRouter> {
-        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
+    /// changed.
+    pub(super) fn reload(
+        &self,
+        config: &Arc<RouterConfig>,
+        also: impl FnOnce() -> Result<Vec<String>, String>,
+    ) -> Result<Vec<String>, String> {
+        let router = self.lock();
+        let prepared = router.prepare(config.clone()).map_err(|error| error.to_string())?;
+        // Made beforehand: it may be a full table.
+        let underlay = config.bgp.as_ref().map(|_| underlay_of(config));
+        let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
+        if let Some(underlay) = underlay {
+            self.tables.set_underlay(underlay);
+        }
+        Ok(reloaded.changes)
+    }
+
+    /// How many sessions NAT's table holds.
+    fn nat_sessions_max(&self) -> u64 {
+        self.lock().config().nat.as_ref().map_or(0, |nat| nat.sessions_max.into())
+    }
+
+    /// What would become of a packet.
+    fn trace(&self, packet: &str) -> Result<TraceView, String> {
+        let spec = PacketSpec::parse(packet).map_err(|error| error.to_string())?;
+        let router = self.lock();
+        let (config, plan) = (router.config(), router.plan());
+        let around = Around { router: &router, tables: &self.tables };
+        explain(&config, &plan, &around, &spec, router.clock().now_ns()).map_err(|error| error.to_string())
+    }
+
+    fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
+        self.router.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn name(&self, port: u16) -> String {
@@ -146,14 +178,45 @@ impl LiveSide {
         let mut views = Vec::new();
         for (port, name) in (0u16..).zip(&self.names) {
             let of_port = router.with_queue(port, |queue| {
-                let class = |(class, counters): (&String, &thalweg_dataplane::egress::ClassCounters)| {
-                    queue_view(name, class, counters)
-                };
-                self.classes.iter().zip(queue.counters()).map(class).collect::<Vec<_>>()
+                let classes = queue.config().classes.iter().zip(queue.counters());
+                classes.map(|(class, counters)| queue_view(name, &class.name, counters)).collect::<Vec<_>>()
             });
             views.extend(of_port.into_iter().flatten());
         }
         views
+    }
+}
+
+/// What is around the stages of a router that runs.
+struct Around<'r> {
+    router: &'r LiveRouter,
+    tables: &'r FibForwarding,
+}
+
+impl Surroundings for Around<'_> {
+    fn prefix(&self, destination: IpAddr) -> Option<String> {
+        let (_, prefix) = self.tables.with_tables(|tables| tables.fib().lookup(destination));
+        prefix.map(|prefix| prefix.to_string())
+    }
+
+    fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
+        self.tables.with_tables(|tables| tables.next_of(number, flow_hash, destination))
+    }
+
+    fn link(&self, port: u16) -> Option<PortLink> {
+        self.tables.with_tables(|tables| tables.port(port))
+    }
+
+    fn station(&self, port: u16, address: IpAddr) -> Option<Station> {
+        let found = self.router.ask(move |host| {
+            host.neighbours().find(|neighbour| (neighbour.port, neighbour.address) == (port, address))
+        })?;
+        found.map(|neighbour| Station { state: neighbour.state.name().to_owned(), mac: neighbour.mac })
+    }
+
+    fn waiting(&self, port: u16, class: u8) -> Option<u64> {
+        let of_class = |counters: &thalweg_dataplane::egress::ClassCounters| counters.waiting_packets;
+        self.router.with_queue(port, |queue| queue.counters().nth(class.into()).map(of_class))?
     }
 }
 
@@ -166,8 +229,9 @@ impl LiveControl for LiveSide {
             Request::Queues => rows(self.queues()),
             Request::NatCounters => {
                 let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
-                rows([nat::counters(&nat, self.nat_sessions_max)])
+                rows([nat::counters(&nat, self.nat_sessions_max())])
             }
+            Request::TracePacket { packet } => rows([self.trace(packet)?]),
             other => Err(format!("{other:?} is no question about packets")),
         }
     }

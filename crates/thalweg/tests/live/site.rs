@@ -303,6 +303,22 @@ impl Router<'_> {
             .then(|| text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect())
     }
 
+    /// Gives it another configuration and has it read; what it says, or why it refuses.
+    pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
+        fs::write(self.site.file("router.toml"), config).expect("the folder is writable");
+        let arguments = ["reload", "--socket", &self.socket];
+        let output = self.site.output(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// What it would do with a packet.
+    pub(crate) fn trace(&self, packet: &str) -> Value {
+        let arguments = ["trace", "packet", packet, "--socket", &self.socket, "--format", "json"];
+        let text = self.site.said(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
+        serde_json::from_str(&text).expect("JSON")
+    }
+
     /// One object of an answer of one.
     pub(crate) fn one(&self, what: &str) -> Value {
         self.show(&[what]).expect("the router answers").pop().expect("an answer")
