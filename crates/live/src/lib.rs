@@ -22,6 +22,7 @@
 //! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
 //! dropped by name.
 
+mod claim;
 mod counters;
 mod feed;
 mod host;
@@ -30,10 +31,13 @@ mod links;
 mod mirror;
 mod open;
 mod outbox;
+mod outlook;
 mod router;
 mod sink;
+mod vlan;
 
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};
 pub use open::{OpenError, open_port};
+pub use outlook::{PortOutlook, outlook};
 pub use router::{LiveOptions, LiveRouter, PortStatus};

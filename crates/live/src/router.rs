@@ -6,16 +6,20 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Sender, bounded};
 use thalweg_dataplane::egress::EgressQueue;
-use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
+use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{ExecError, ModelOptions, RunReport};
-use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::sub_interfaces;
 use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
 
+use crate::claim::Claim;
 use crate::counters::Counters;
 use crate::feed::{Feed, Received};
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
@@ -24,9 +28,10 @@ use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
-use crate::sink::LiveSink;
+use crate::sink::{LiveSink, ToHost};
+use crate::vlan;
 
-/// Packets for the host thread that may wait: some milliseconds of its work.
+/// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
 
 /// Questions and news of ports that may wait.
@@ -72,6 +77,9 @@ pub struct LiveRouter {
     facts: Vec<PortFacts>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
+    nat: Option<Arc<NatStage>>,
+    clock: LiveClock,
+    _claims: Vec<Claim>,
 }
 
 /// Ports that were opened.
@@ -80,6 +88,7 @@ struct Opened {
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
+    claims: Vec<Claim>,
 }
 
 impl LiveRouter {
@@ -97,15 +106,17 @@ impl LiveRouter {
         let ended = Arc::new(AtomicBool::new(false));
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
-        let (punts, punted) = bounded(PUNTS_MAX);
+        let ((heard, hearing), (owed, owing)) = (bounded(PUNTS_MAX), bounded(PUNTS_MAX));
         let (questions, asked) = bounded(NEWS_MAX);
         let (changes, changed) = bounded(NEWS_MAX);
-        let (injector, injected) = injection().map_err(OpenError::System)?;
+        let (injector, injected) = injection(counters.clone()).map_err(OpenError::System)?;
         let mirrored: Vec<_> =
             ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
             .map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })?;
         let class = config.qos.default_class;
+        let plan = plan(config, &*tables, options)?;
+        let (nat, refusal) = (plan.nat_stage(), refusal(config));
         let host = host(
             config,
             Parts {
@@ -118,6 +129,8 @@ impl LiveRouter {
                 injector,
                 mirrors,
                 outside: config.nat.as_ref().map(|nat| nat.outside),
+                nat: nat.clone(),
+                refusal,
                 counters: counters.clone(),
                 clock,
                 class,
@@ -127,8 +140,15 @@ impl LiveRouter {
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
         let feed = Feed::new(source, stop.clone(), received.clone());
-        let sink = LiveSink::new(opened.outboxes.clone(), server.clone(), punts, counters.clone(), clock);
-        let plan = plan(config, &*tables, options)?;
+        let tells = refusal.is_some();
+        let sink = LiveSink::new(
+            opened.outboxes.clone(),
+            server.clone(),
+            ToHost { heard, owed },
+            counters.clone(),
+            clock,
+            tells,
+        );
         let mut router = Self {
             stop,
             wakers: Vec::new(),
@@ -142,12 +162,15 @@ impl LiveRouter {
             facts: opened.facts.clone(),
             questions,
             ended,
+            nat,
+            clock,
+            _claims: std::mem::take(&mut opened.claims),
         };
         let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| {
-            host.run(&Intake { punts: punted, questions: asked, links: changed }, stop);
+            host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
         wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
@@ -216,14 +239,25 @@ impl LiveRouter {
         &self.counters
     }
 
+    /// NAT's sessions, if there is NAT.
+    pub fn nat(&self) -> Option<Arc<NatStage>> {
+        self.nat.clone()
+    }
+
+    /// The time as packets have it.
+    pub fn clock(&self) -> LiveClock {
+        self.clock
+    }
+
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
-        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
-            name: name.clone(),
-            facts: facts.clone(),
-            received: self.received.of(port),
-            sent: self.outboxes[usize::from(port)].driver(),
-            queued: self.outboxes[usize::from(port)].queued(),
+        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
+            let outbox = &self.outboxes[usize::from(port)];
+            let (received, sent) = match outbox.is_sub_interface() {
+                true => vlan::numbers_of(self.counters.port(port)),
+                false => (self.received.of(port), outbox.driver()),
+            };
+            PortStatus { name: name.clone(), facts: facts.clone(), received, sent, queued: outbox.queued() }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
     }
@@ -269,6 +303,15 @@ impl LiveRouter {
     }
 }
 
+/// What hosts are told that get no NAT session.
+fn refusal(config: &RouterConfig) -> Option<IcmpError> {
+    match config.nat.as_ref()?.refusal {
+        NatRefusal::HostUnreachable => Some(IcmpError::HostUnreachable),
+        NatRefusal::Prohibited => Some(IcmpError::Prohibited),
+        NatRefusal::Silent => None,
+    }
+}
+
 /// How long an answer of the host thread is waited for.
 const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -279,9 +322,14 @@ impl Drop for LiveRouter {
 }
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
-    let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
+    let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
-        let OpenedPort { port, tap } = open_port(port_config)?;
+        if port_config.sub_interface.is_some() {
+            own.push(None);
+            continue;
+        }
+        let OpenedPort { port, tap } = open_port(port_config, vlan::carries_vlans(config, index))?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -291,11 +339,18 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         );
         halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
-        outboxes.push(Outbox::new(index, port.tx, queue, counters.clone()));
-        facts.push(port.facts);
+        let vlans = VlanTable::new(sub_interfaces(config));
+        own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
     }
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps })
+    let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps, claims })
+}
+
+/// Makes the port's interface this router's, if it has one.
+fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
+    let taken = Claim::take(&config.interface.as_ref()?.name);
+    Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
 /// Ports with what was found of them.

@@ -3,9 +3,9 @@
 mod forwarding;
 mod nat;
 mod qos;
+mod show_nat;
 mod stages;
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -18,6 +18,7 @@ use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
+pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
@@ -52,7 +53,8 @@ pub(crate) enum Format {
 pub(crate) enum Command {
     /// Check a configuration and print the router it describes
     ///
-    /// Every mistake is reported with file, line, column and what was expected there. Nothing is started.
+    /// Every mistake is reported with file, line, column and what was expected there. Of each port that has an interface it
+    /// is said how it would be driven here and now, and why not better. Nothing is started.
     Check(CheckArgs),
     /// Send captures and text traces through the router, as fast as it goes
     ///
@@ -221,10 +223,10 @@ pub(crate) enum ShowThing {
     Memory,
     /// Where best routes go (the forwarding table or the kernel), and how well that works
     Forwarding,
-    /// What would become of a packet: a look-up in the forwarding table
+    /// What would become of packets: a look-up in the forwarding table, and where it leads
     Fib {
-        /// The packet's destination
-        destination: IpAddr,
+        /// A packet's destination, or a prefix
+        destination: String,
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
@@ -236,6 +238,8 @@ pub(crate) enum ShowThing {
     Arp,
     /// Queues of ports by class: sent, dropped, marked, how long packets waited
     Queues,
+    /// NAT sessions, a line for each; or blocks of ports, or counters
+    Nat(NatArgs),
 }
 
 #[derive(Debug, Args)]
@@ -307,6 +311,12 @@ pub(crate) enum NeighborCommand {
 pub(crate) struct CheckArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
+    /// Do not look at the interfaces of this machine
+    ///
+    /// Else each is tried as the router would open it. Packets go on meanwhile, but some network cards lose their link for
+    /// a moment when they get an XDP program.
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 #[derive(Debug, Args)]

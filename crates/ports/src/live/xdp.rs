@@ -78,7 +78,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::error::LiveError;
-use super::{Port, PortFacts};
+use super::link::LinkFacts;
+use super::{Port, PortFacts, is_for, number_of};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
@@ -177,7 +178,10 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
         LiveError::BadOption { interface: options.interface.clone(), why: "no XDP mode allowed".into() };
     for &mode in &options.modes {
         match setup.attempt(mode, &mut attached) {
-            Ok((bound, attachment)) => return setup.port(mode, bound, attachment, &better),
+            Ok((bound, attachment)) => {
+                setup.connect(&bound, &attachment.map)?;
+                return setup.port(mode, bound, attachment, &better);
+            }
             Err(error) if is_final(&error) => return Err(error),
             Err(error) => {
                 better.push(format!("{mode}: {}", reason(&error)));
@@ -188,14 +192,25 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     Err(last)
 }
 
-/// Tries every mode on an interface, for as long as that takes, and lets go of it again. Frames that arrive meanwhile
-/// are lost to their receivers; a driver may reset its card.
+/// Tries every mode on an interface, best first, and lets go of it again; no further than an error after which no other
+/// mode would do better. The program is attached without its sockets, so that frames go on to the kernel's stack
+/// meanwhile; a driver may reset its card all the same.
 pub fn probe(interface: &str) -> Vec<(XdpMode, Result<(), LiveError>)> {
-    let attempt = |mode| {
-        let modes = vec![mode];
-        open(&XdpOptions { modes, rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) }).map(|_| ())
+    let options = XdpOptions { rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) };
+    let setup = match Setup::new(&options) {
+        Ok(setup) => setup,
+        Err(error) => return vec![(XdpMode::NativeZeroCopy, Err(error))],
     };
-    XdpMode::ALL.map(|mode| (mode, attempt(mode))).into()
+    let (mut attached, mut found) = (None, Vec::new());
+    for mode in XdpMode::ALL {
+        let result = setup.attempt(mode, &mut attached).map(|(_, attachment)| attached = Some(attachment));
+        let ends = result.as_ref().is_err_and(is_final);
+        found.push((mode, result));
+        if ends {
+            break;
+        }
+    }
+    found
 }
 
 /// Whether no other mode would do better.
@@ -218,7 +233,7 @@ fn reason(error: &LiveError) -> String {
 struct Shared {
     interface: Interface,
     mtu: AtomicU32,
-    /// The interface's address, the first octet highest.
+    /// The interface's address, as [`number_of`] has it.
     mac: AtomicU64,
     frame_octets: u32,
     multi_buffer: bool,
@@ -231,21 +246,16 @@ struct Shared {
 impl Shared {
     /// Learns anew what may change.
     fn refresh(&self) {
-        if let Ok(mtu) = self.interface.mtu() {
-            self.mtu.store(mtu, Ordering::Relaxed);
-        }
-        if let Ok(mac) = self.interface.mac() {
-            self.mac.store(number_of(mac), Ordering::Relaxed);
+        if let Ok(facts) = self.interface.read() {
+            self.mtu.store(facts.mtu, Ordering::Relaxed);
+            self.mac.store(number_of(facts.mac), Ordering::Relaxed);
         }
     }
 
     /// Whether a frame is for this port: sent to its address, or to a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        match frame.first_chunk::<6>() {
-            Some(to) => to[0] & 1 == 1 || number_of(*to) == self.mac.load(Ordering::Relaxed),
-            None => true,
-        }
+        is_for(self.mac.load(Ordering::Relaxed), frame)
     }
 
     fn longest(&self) -> usize {
@@ -261,10 +271,6 @@ impl Shared {
     fn longest_sent(&self) -> usize {
         if self.multi_buffer { self.longest() } else { self.longest().min(self.frame_octets as usize) }
     }
-}
-
-fn number_of(mac: [u8; 6]) -> u64 {
-    mac.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
 }
 
 impl Drop for Shared {
@@ -308,12 +314,8 @@ impl<'a> Setup<'a> {
     fn new(options: &'a XdpOptions) -> Result<Self, LiveError> {
         let name = &options.interface;
         check_options(options).map_err(|why| LiveError::BadOption { interface: name.clone(), why })?;
-        let interface = Interface::find(name).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENODEV) => LiveError::NoSuchInterface { interface: name.clone() },
-            _ => refused(name, "SIOCGIFINDEX", source),
-        })?;
-        let mac = interface.mac().map_err(|source| refused(name, "SIOCGIFHWADDR", source))?;
-        let mtu = interface.mtu().map_err(|source| refused(name, "SIOCGIFMTU", source))?;
+        let interface = Interface::find(name)?;
+        let LinkFacts { mac, mtu, .. } = interface.read()?;
         let queues = interface.queues().0.min(QUEUES_MAX);
         let longest = mtu.saturating_add(HEADER_OCTETS);
         let [small, large] = FRAME_OCTETS;
@@ -339,7 +341,7 @@ impl<'a> Setup<'a> {
                 self.attach(mode.is_native())?
             }
         };
-        match self.bind(mode == XdpMode::NativeZeroCopy, &attachment.map) {
+        match self.bind(mode == XdpMode::NativeZeroCopy) {
             Ok(bound) => Ok((bound, attachment)),
             Err(error) => {
                 *attached = Some(attachment);
@@ -403,15 +405,15 @@ impl<'a> Setup<'a> {
         let remedy = match &link {
             Some(link) => {
                 holder += &format!(", held by BPF link {}", link.id);
-                "stop the program that holds it, or allow taking over"
+                "stop the program that holds it ('bpftool link' says which)"
             }
-            None => "take it off with 'ip link set dev INTERFACE xdp off', or allow taking over",
+            None => "take it off with 'ip link set dev INTERFACE xdp off'",
         };
         Err(LiveError::Occupied { interface: self.options.interface.clone(), holder, remedy })
     }
 
     /// Opens and binds a socket for each queue.
-    fn bind(&self, zero_copy: bool, map: &SocketMap) -> Result<Bound, LiveError> {
+    fn bind(&self, zero_copy: bool) -> Result<Bound, LiveError> {
         let (rx, tx) = (self.options.rx_frames, self.options.tx_frames);
         let frames = self.queues.saturating_mul(rx).saturating_add(tx);
         let (umem, frames) = Umem::create(frames, self.frame_octets).map_err(self.refused("mmap"))?;
@@ -446,10 +448,15 @@ impl<'a> Setup<'a> {
         let transmit = sender.transmit_ring(tx).map_err(self.refused("setsockopt(XDP_TX_RING)"))?;
         let binding = self.binding(0, zero_copy);
         sender.bind(&binding, Some(&first.socket)).map_err(self.refused("bind(AF_XDP)"))?;
-        for (number, queue) in (0..).zip(&queues) {
+        Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
+    }
+
+    /// From now on frames come to the sockets.
+    fn connect(&self, bound: &Bound, map: &SocketMap) -> Result<(), LiveError> {
+        for (number, queue) in (0..).zip(&bound.queues) {
             map.set(number, queue.socket.as_fd()).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
         }
-        Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
+        Ok(())
     }
 
     fn binding(&self, queue: u32, zero_copy: bool) -> Binding {

@@ -1,5 +1,8 @@
 //! Packets: the router on the interfaces of its ports, and what it tells of itself.
 
+mod nat;
+
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -23,6 +26,7 @@ pub(super) struct LiveSide {
     router: Mutex<LiveRouter>,
     names: Vec<String>,
     classes: Vec<String>,
+    nat_sessions_max: u64,
 }
 
 /// The tables, by way of who also writes BGP's routes into them.
@@ -54,6 +58,7 @@ impl LiveSide {
             router: Mutex::new(router),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             classes: config.qos.classes.iter().map(|class| class.name.clone()).collect(),
+            nat_sessions_max: config.nat.as_ref().map_or(0, |nat| nat.sessions_max.into()),
         })
     }
 
@@ -155,7 +160,29 @@ impl LiveControl for LiveSide {
             Request::Counters => rows([self.counters()?]),
             Request::Arp => rows(self.neighbours()?),
             Request::Queues => rows(self.queues()),
+            Request::NatCounters => {
+                let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
+                rows([nat::counters(&nat, self.nat_sessions_max)])
+            }
             other => Err(format!("{other:?} is no question about packets")),
+        }
+    }
+
+    fn stream(
+        &self,
+        request: &Request,
+        item: &mut dyn FnMut(Value) -> io::Result<()>,
+    ) -> io::Result<Result<(), String>> {
+        let (nat, now_ns) = {
+            let router = self.lock();
+            (router.nat(), router.clock().now_ns())
+        };
+        // Not under the lock: whoever asks may be slow.
+        match (request, nat) {
+            (_, None) => Ok(Err(nat::NO_NAT.to_owned())),
+            (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),
+            (Request::NatBlocks(filter), Some(nat)) => nat::blocks(&nat, filter, item),
+            (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
         }
     }
 }

@@ -3,7 +3,16 @@
 
 #![cfg(target_os = "linux")]
 
+mod calls;
+mod check;
+mod drivers;
 mod faults;
+mod hostile;
+mod in_step;
 mod mirror;
+mod nat;
+mod packets;
 mod programs;
 mod site;
+mod vlan;
+mod wire;

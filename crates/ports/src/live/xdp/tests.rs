@@ -166,6 +166,7 @@ fn the_best_mode_there_is_and_why_not_a_better_one() {
         let found = probe("v0");
         assert!(matches!(found[0], (XdpMode::NativeZeroCopy, Err(LiveError::Call { .. }))), "{found:?}");
         assert!(matches!(found[1..], [(_, Ok(())), (_, Ok(()))]), "{found:?}");
+        assert!(matches!(probe("nobody0")[..], [(_, Err(LiveError::NoSuchInterface { .. }))]));
         await_detached();
         let Err(error) = open(&XdpOptions::new("nobody0")) else { panic!("opened") };
         assert!(matches!(error, LiveError::NoSuchInterface { .. }), "{error}");
@@ -226,7 +227,11 @@ fn every_queue_is_received_from() {
 
         // That it was more than one queue, seen from inside.
         let setup = Setup::new(&options).unwrap();
-        let (mut bound, _attachment) = setup.attempt(XdpMode::NativeCopy, &mut None).unwrap();
+        let (mut bound, attachment) = setup.attempt(XdpMode::NativeCopy, &mut None).unwrap();
+        // As long as no socket is in the map, frames go on to the kernel.
+        far.send(&sent[0]);
+        assert!(bound.queues.iter_mut().all(|queue| queue.receive.available(1) == 0));
+        setup.connect(&bound, &attachment.map).unwrap();
         for frame in &sent {
             far.send(frame);
         }
@@ -498,6 +503,43 @@ fn an_interface_may_vanish() {
             both_ways(&far, &mut open(&options(mode)).unwrap(), &[60, 61]);
             ip("link delete v0");
         }
+    });
+}
+
+#[test]
+fn a_port_comes_back_with_its_interface() {
+    in_namespace("live::xdp::tests::a_port_comes_back_with_its_interface", || {
+        let far = cable(1500, "");
+        let open = || open(&options(XdpMode::NativeCopy));
+        let mut port = crate::live::reopen::open_again(Box::new(open)).unwrap();
+        both_ways(&far, &mut port, &[60, 700]);
+        let before = (port.rx[0].counters(), port.tx.counters());
+        port.tx.push(&frame(1, 100)).unwrap();
+        ip("link delete v0");
+        let gone = |port: &mut crate::live::Port| {
+            let mut into = ChunkBuilder::with_capacity(10_000);
+            let received = port.rx[0].receive(0, 1 << 40, 1, &mut into);
+            assert_eq!(received.unwrap_err().raw_os_error(), Some(libc::ENODEV));
+            assert_eq!(port.tx.flush().unwrap_err().raw_os_error(), Some(libc::ENODEV));
+            assert_eq!(port.tx.push(&frame(2, 100)), Err(NotTaken::Down));
+        };
+        gone(&mut port);
+        gone(&mut port);
+        let far = cable(1500, "");
+        let start = Instant::now();
+        // Whichever half asks first, the other one has its own.
+        while port.tx.flush().is_err() && start.elapsed() < Duration::from_secs(5) {}
+        let mut into = ChunkBuilder::with_capacity(10_000);
+        assert_eq!(port.rx[0].receive(0, 2 << 40, 1, &mut into).unwrap(), 0);
+        far.send(&frame(3, 100));
+        assert_eq!(receive(&mut *port.rx[0], 1), [frame(3, 100)]);
+        port.tx.push(&frame(4, 100)).unwrap();
+        port.tx.flush().unwrap();
+        assert_eq!(ours(&far), frame(4, 100));
+        let after = (port.rx[0].counters(), port.tx.counters());
+        assert_eq!((after.0.frames, after.1.frames), (before.0.frames + 1, before.1.frames + 1));
+        assert_eq!((before.1.failed, after.1.failed), (0, 1));
+        ip("link delete v0");
     });
 }
 
