@@ -26,6 +26,7 @@ use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, injection};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
+use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
 use crate::sink::{LiveSink, ToHost};
@@ -61,6 +62,8 @@ pub struct PortStatus {
     pub sent: TxCounters,
     /// Frames that wait in its queues.
     pub queued: u64,
+    /// What the kernel forwarded by itself.
+    pub offloaded: Offloaded,
 }
 
 /// A router that runs. It stops when it is dropped.
@@ -75,6 +78,7 @@ pub struct LiveRouter {
     outboxes: Arc<[Outbox]>,
     names: Vec<String>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
     nat: Option<Arc<NatStage>>,
@@ -87,6 +91,7 @@ struct Opened {
     halves: Vec<(u16, Box<dyn PortRx>)>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
     claims: Vec<Claim>,
 }
@@ -139,7 +144,8 @@ impl LiveRouter {
         let received = Arc::<Received>::default();
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
-        let feed = Feed::new(source, stop.clone(), received.clone());
+        let feed =
+            Feed::new(source, stop.clone(), received.clone(), opened.offload.clone().map(Sampler::new));
         let tells = refusal.is_some();
         let sink = LiveSink::new(
             opened.outboxes.clone(),
@@ -148,6 +154,7 @@ impl LiveRouter {
             counters.clone(),
             clock,
             tells,
+            opened.offload.clone(),
         );
         let mut router = Self {
             stop,
@@ -160,6 +167,7 @@ impl LiveRouter {
             outboxes: opened.outboxes.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts.clone(),
+            offload: opened.offload.clone(),
             questions,
             ended,
             nat,
@@ -172,6 +180,12 @@ impl LiveRouter {
         router.spawn("host", move |stop| {
             host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
+        if let Some(offload) = opened.offload.clone() {
+            let tables = tables.clone();
+            router.spawn("offload", move |stop| {
+                offload.run(&*tables, || stop.load(Ordering::Acquire));
+            })?;
+        }
         wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
         router.spawn("egress", move |stop| {
@@ -251,13 +265,16 @@ impl LiveRouter {
 
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
+        let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
         let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
             let outbox = &self.outboxes[usize::from(port)];
             let (received, sent) = match outbox.is_sub_interface() {
                 true => vlan::numbers_of(self.counters.port(port)),
                 false => (self.received.of(port), outbox.driver()),
             };
-            PortStatus { name: name.clone(), facts: facts.clone(), received, sent, queued: outbox.queued() }
+            let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
+            let (name, facts, queued) = (name.clone(), facts.clone(), outbox.queued());
+            PortStatus { name, facts, received, sent, queued, offloaded }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
     }
@@ -322,6 +339,7 @@ impl Drop for LiveRouter {
 }
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
+    let mut offloads = vec![None; config.ports.len()];
     let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
@@ -329,7 +347,9 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             own.push(None);
             continue;
         }
-        let OpenedPort { port, tap } = open_port(port_config, vlan::carries_vlans(config, index))?;
+        let carries_vlans = vlan::carries_vlans(config, index);
+        let flows = flows_of(config, port_config, carries_vlans);
+        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -337,6 +357,7 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             why_not_better = port.facts.why_not_better,
             "open"
         );
+        offloads[usize::from(index)] = flows;
         halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
         let vlans = VlanTable::new(sub_interfaces(config));
@@ -344,7 +365,8 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         taps.extend(tap);
     }
     let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps, claims })
+    let offload = FlowOffload::new(config, offloads, &facts);
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
 }
 
 /// Makes the port's interface this router's, if it has one.

@@ -14,6 +14,7 @@ use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
 
 use crate::counters::Counters;
+use crate::offload::FlowOffload;
 use crate::outbox::{Outbox, Server};
 use crate::vlan;
 
@@ -121,6 +122,7 @@ pub(crate) struct LiveSink {
     dropped: Vec<u64>,
     /// Hosts are told that they get no session, within limits.
     refusals: Option<TokenBucket>,
+    offload: Option<Arc<FlowOffload>>,
 }
 
 impl LiveSink {
@@ -132,9 +134,19 @@ impl LiveSink {
         counters: Arc<Counters>,
         clock: LiveClock,
         tells_refusals: bool,
+        offload: Option<Arc<FlowOffload>>,
     ) -> Self {
         let refusals = tells_refusals.then(TokenBucket::default);
-        Self { outboxes, server, host, counters, clock, dropped: vec![0; DropReason::CODES], refusals }
+        Self {
+            outboxes,
+            server,
+            host,
+            counters,
+            clock,
+            dropped: vec![0; DropReason::CODES],
+            refusals,
+            offload,
+        }
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
@@ -175,6 +187,9 @@ impl LiveSink {
 impl Sink<Chunk> for LiveSink {
     fn accept(&mut self, chunk: Chunk) {
         self.send(&chunk);
+        if let Some(offload) = &self.offload {
+            offload.install(&chunk);
+        }
         let mut any_dead = false;
         let now_ns = self.clock.now_ns();
         let mut run: Option<(u16, u64, u64)> = None;

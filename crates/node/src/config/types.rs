@@ -117,6 +117,8 @@ pub struct InterfaceConfig {
     pub mirror: Option<String>,
     /// Tell hosts on the link that a router is here (RFC 4861).
     pub router_advertisements: bool,
+    /// Let the kernel forward packets of flows that have been decided on.
+    pub offload: bool,
 }
 
 /// How an interface is driven.

@@ -211,6 +211,11 @@ impl LiveTables {
         }
     }
 
+    /// Grows with every change of what becomes of packets.
+    pub fn changes(&self) -> u64 {
+        self.tables.changes()
+    }
+
     /// What is known of a port.
     pub fn port(&self, port: u16) -> Option<PortLink> {
         self.lock().ports.get(usize::from(port)).copied()

@@ -11,6 +11,7 @@ mod hostile;
 mod in_step;
 mod mirror;
 mod nat;
+mod offload;
 mod packets;
 mod programs;
 mod site;
