@@ -8,6 +8,8 @@ use thalweg_base::Chunk;
 use thalweg_exec::Source;
 use thalweg_ports::live::{LiveSource, RxCounters};
 
+use crate::offload::Sampler;
+
 /// How long the source waits before it looks whether it is still wanted.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -42,12 +44,18 @@ pub(crate) struct Feed {
     stop: Arc<AtomicBool>,
     received: Arc<Received>,
     chunks: u32,
+    sampler: Option<Sampler>,
 }
 
 impl Feed {
     /// A feed that ends when `stop` is set.
-    pub(crate) fn new(source: LiveSource, stop: Arc<AtomicBool>, received: Arc<Received>) -> Self {
-        Self { source, stop, received, chunks: 0 }
+    pub(crate) fn new(
+        source: LiveSource,
+        stop: Arc<AtomicBool>,
+        received: Arc<Received>,
+        sampler: Option<Sampler>,
+    ) -> Self {
+        Self { source, stop, received, chunks: 0, sampler }
     }
 
     fn publish(&mut self) {
@@ -77,6 +85,9 @@ impl Source<Chunk> for Feed {
             self.tell_changes();
             match next {
                 Ok(Some(chunk)) => {
+                    if let Some(sampler) = &mut self.sampler {
+                        sampler.look_at(&chunk);
+                    }
                     self.chunks += 1;
                     if self.chunks >= CHUNKS_BETWEEN {
                         self.publish();

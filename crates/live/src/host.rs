@@ -27,6 +27,7 @@ use thalweg_base::{DropReason, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{
     NeighbourConfig, NeighbourCounters, NeighbourOutput, NeighbourTable, NeighbourView, PortIdentity,
 };
@@ -37,7 +38,7 @@ use crate::counters::Counters;
 use crate::inject::Injector;
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Outbox, Server};
-use crate::sink::Punt;
+use crate::sink::{Punt, is_refusal};
 use frames::{Kind, kind_of};
 
 /// Packets worked on before timers have their turn.
@@ -48,6 +49,9 @@ const SLEEP: Duration = Duration::from_millis(100);
 
 /// How often gateways of routes are looked at: they are resolved before a packet wants them.
 const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
+
+/// How often NAT sessions that are over are looked for: as often as one can be.
+const SESSIONS_EVERY_NS: u64 = 1_000_000_000;
 
 /// Who writes the forwarding tables, as the host asks for it.
 pub trait Tables: Send + Sync {
@@ -112,6 +116,10 @@ pub(crate) struct Parts {
     pub(crate) mirrors: Mirrors,
     /// NAT's outside port.
     pub(crate) outside: Option<u16>,
+    /// NAT's sessions.
+    pub(crate) nat: Option<Arc<NatStage>>,
+    /// What hosts are told that get no session.
+    pub(crate) refusal: Option<IcmpError>,
     /// The books.
     pub(crate) counters: Arc<Counters>,
     /// The time.
@@ -146,10 +154,13 @@ pub struct Host {
     injector: Injector,
     mirrors: Mirrors,
     outside: Option<u16>,
+    nat: Option<Arc<NatStage>>,
+    refusal: Option<IcmpError>,
     counters: Arc<Counters>,
     clock: LiveClock,
     class: u8,
     gateways_at_ns: u64,
+    sessions_at_ns: u64,
     wanted: Vec<(u16, IpAddr)>,
 }
 
@@ -167,10 +178,13 @@ impl Host {
             injector: parts.injector,
             mirrors: parts.mirrors,
             outside: parts.outside,
+            nat: parts.nat,
+            refusal: parts.refusal,
             counters: parts.counters,
             clock: parts.clock,
             class: parts.class,
             gateways_at_ns: 0,
+            sessions_at_ns: 0,
             wanted: Vec::new(),
         };
         host.look_at_gateways(now_ns);
@@ -202,6 +216,7 @@ impl Host {
             if now_ns >= self.gateways_at_ns {
                 self.look_at_gateways(now_ns);
             }
+            self.end_sessions(now_ns);
             self.work_off(now_ns);
             for question in intake.questions.try_iter() {
                 question(&self);
@@ -263,11 +278,23 @@ impl Host {
             Delivery::NoMirror => {
                 // Nothing is said where the sender is not who it says, or is not to know.
                 let is_silent = punt.reason == DropReason::AclDenied && !punt.flags.has(PacketFlags::REJECT);
-                if !is_silent && let Some(error) = IcmpError::for_drop(punt.reason, 0) {
+                let error = match is_refusal(punt.reason) {
+                    true => self.refusal,
+                    false => IcmpError::for_drop(punt.reason, 0),
+                };
+                if !is_silent && let Some(error) = error {
                     self.say(&punt, error, now_ns);
                 }
                 self.drop(&punt, punt.reason);
             }
+        }
+    }
+
+    /// Lets NAT sessions end in shards that see no packets: the next packet there has not to wait for all of them.
+    fn end_sessions(&mut self, now_ns: u64) {
+        if let Some(nat) = self.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
+            self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
+            nat.advance(now_ns);
         }
     }
 
@@ -424,6 +451,7 @@ impl Host {
 
     /// Does what the table of neighbours wants.
     fn work_off(&mut self, now_ns: u64) {
+        let mut news = Vec::new();
         while let Some(output) = self.neighbours.poll_output() {
             match output {
                 NeighbourOutput::Send { port, frame } => {
@@ -432,13 +460,9 @@ impl Host {
                 }
                 NeighbourOutput::Resolved { port, address, mac }
                 | NeighbourOutput::Changed { port, address, mac } => {
-                    self.tables.with(&mut |tables| {
-                        tables.resolved(port, address, mac);
-                    });
+                    news.push(((port, address), Some(mac)));
                 }
-                NeighbourOutput::Lost { port, address } => {
-                    self.tables.with(&mut |tables| tables.lost(port, address));
-                }
+                NeighbourOutput::Lost { port, address } => news.push(((port, address), None)),
                 NeighbourOutput::Forward { port, mac, packet: Waiting(punt), .. } => {
                     self.forward(port, mac, punt, now_ns);
                 }
@@ -449,6 +473,11 @@ impl Host {
                     self.drop(&punt, DropReason::NeighbourUnresolved);
                 }
             }
+        }
+        if !news.is_empty() {
+            self.tables.with(&mut |tables| {
+                tables.set_neighbours(&news);
+            });
         }
     }
 

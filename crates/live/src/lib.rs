@@ -18,6 +18,7 @@
 //! | `host` | neighbours, ICMP, what is for the router; writes the forwarding tables |
 //! | `mirror` | what the system sends by mirrors |
 //! | `links` | hears of interfaces that change |
+//! | `offload` | turns the clock of flows that the kernel forwards, if there are any |
 //!
 //! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
 //! dropped by name.
@@ -29,14 +30,17 @@ mod host;
 mod inject;
 mod links;
 mod mirror;
+mod offload;
 mod open;
 mod outbox;
 mod outlook;
 mod router;
 mod sink;
+mod vlan;
 
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};
+pub use offload::Offloaded;
 pub use open::{OpenError, open_port};
 pub use outlook::{PortOutlook, outlook};
 pub use router::{LiveOptions, LiveRouter, PortStatus};

@@ -6,12 +6,15 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Sender, bounded};
 use thalweg_dataplane::egress::EgressQueue;
-use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
+use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::{ExecError, ModelOptions, RunReport};
-use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::sub_interfaces;
 use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
@@ -23,9 +26,11 @@ use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, injection};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
+use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
 use crate::sink::{LiveSink, ToHost};
+use crate::vlan;
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
@@ -57,6 +62,8 @@ pub struct PortStatus {
     pub sent: TxCounters,
     /// Frames that wait in its queues.
     pub queued: u64,
+    /// What the kernel forwarded by itself.
+    pub offloaded: Offloaded,
 }
 
 /// A router that runs. It stops when it is dropped.
@@ -71,8 +78,11 @@ pub struct LiveRouter {
     outboxes: Arc<[Outbox]>,
     names: Vec<String>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
+    nat: Option<Arc<NatStage>>,
+    clock: LiveClock,
     _claims: Vec<Claim>,
 }
 
@@ -81,6 +91,7 @@ struct Opened {
     halves: Vec<(u16, Box<dyn PortRx>)>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
     claims: Vec<Claim>,
 }
@@ -109,6 +120,8 @@ impl LiveRouter {
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
             .map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })?;
         let class = config.qos.default_class;
+        let plan = plan(config, &*tables, options)?;
+        let (nat, refusal) = (plan.nat_stage(), refusal(config));
         let host = host(
             config,
             Parts {
@@ -121,6 +134,8 @@ impl LiveRouter {
                 injector,
                 mirrors,
                 outside: config.nat.as_ref().map(|nat| nat.outside),
+                nat: nat.clone(),
+                refusal,
                 counters: counters.clone(),
                 clock,
                 class,
@@ -129,15 +144,18 @@ impl LiveRouter {
         let received = Arc::<Received>::default();
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
-        let feed = Feed::new(source, stop.clone(), received.clone());
+        let feed =
+            Feed::new(source, stop.clone(), received.clone(), opened.offload.clone().map(Sampler::new));
+        let tells = refusal.is_some();
         let sink = LiveSink::new(
             opened.outboxes.clone(),
             server.clone(),
             ToHost { heard, owed },
             counters.clone(),
             clock,
+            tells,
+            opened.offload.clone(),
         );
-        let plan = plan(config, &*tables, options)?;
         let mut router = Self {
             stop,
             wakers: Vec::new(),
@@ -149,8 +167,11 @@ impl LiveRouter {
             outboxes: opened.outboxes.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts.clone(),
+            offload: opened.offload.clone(),
             questions,
             ended,
+            nat,
+            clock,
             _claims: std::mem::take(&mut opened.claims),
         };
         let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
@@ -159,6 +180,12 @@ impl LiveRouter {
         router.spawn("host", move |stop| {
             host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
+        if let Some(offload) = opened.offload.clone() {
+            let tables = tables.clone();
+            router.spawn("offload", move |stop| {
+                offload.run(&*tables, || stop.load(Ordering::Acquire));
+            })?;
+        }
         wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
         router.spawn("egress", move |stop| {
@@ -226,14 +253,28 @@ impl LiveRouter {
         &self.counters
     }
 
+    /// NAT's sessions, if there is NAT.
+    pub fn nat(&self) -> Option<Arc<NatStage>> {
+        self.nat.clone()
+    }
+
+    /// The time as packets have it.
+    pub fn clock(&self) -> LiveClock {
+        self.clock
+    }
+
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
-        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
-            name: name.clone(),
-            facts: facts.clone(),
-            received: self.received.of(port),
-            sent: self.outboxes[usize::from(port)].driver(),
-            queued: self.outboxes[usize::from(port)].queued(),
+        let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
+        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
+            let outbox = &self.outboxes[usize::from(port)];
+            let (received, sent) = match outbox.is_sub_interface() {
+                true => vlan::numbers_of(self.counters.port(port)),
+                false => (self.received.of(port), outbox.driver()),
+            };
+            let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
+            let (name, facts, queued) = (name.clone(), facts.clone(), outbox.queued());
+            PortStatus { name, facts, received, sent, queued, offloaded }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
     }
@@ -279,6 +320,15 @@ impl LiveRouter {
     }
 }
 
+/// What hosts are told that get no NAT session.
+fn refusal(config: &RouterConfig) -> Option<IcmpError> {
+    match config.nat.as_ref()?.refusal {
+        NatRefusal::HostUnreachable => Some(IcmpError::HostUnreachable),
+        NatRefusal::Prohibited => Some(IcmpError::Prohibited),
+        NatRefusal::Silent => None,
+    }
+}
+
 /// How long an answer of the host thread is waited for.
 const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -289,10 +339,17 @@ impl Drop for LiveRouter {
 }
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
-    let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut offloads = vec![None; config.ports.len()];
+    let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
-        let OpenedPort { port, tap } = open_port(port_config)?;
+        if port_config.sub_interface.is_some() {
+            own.push(None);
+            continue;
+        }
+        let carries_vlans = vlan::carries_vlans(config, index);
+        let flows = flows_of(config, port_config, carries_vlans);
+        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -300,13 +357,16 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             why_not_better = port.facts.why_not_better,
             "open"
         );
+        offloads[usize::from(index)] = flows;
         halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
-        outboxes.push(Outbox::new(index, port.tx, queue, counters.clone()));
-        facts.push(port.facts);
+        let vlans = VlanTable::new(sub_interfaces(config));
+        own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
     }
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps, claims })
+    let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
+    let offload = FlowOffload::new(config, offloads, &facts);
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
 }
 
 /// Makes the port's interface this router's, if it has one.

@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError};
 use thalweg_base::{Chunk, DropReason, LinkType, NO_PORT, Packet, PacketFlags};
+use thalweg_dataplane::rate_limit::{Rate, TokenBucket};
 use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
 
 use crate::counters::Counters;
+use crate::offload::FlowOffload;
 use crate::outbox::{Outbox, Server};
+use crate::vlan;
 
 /// A packet that left the fast path and concerns the router itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub(crate) struct Punt {
     pub(crate) flags: PacketFlags,
     /// Where its IP header begins in `frame`, if it is IP.
     pub(crate) l3_offset: u16,
-    /// The frame as it is now: NAT has rewritten it where `flags` say so.
+    /// The frame as it is now, without VLAN tags: NAT has rewritten it where `flags` say so.
     pub(crate) frame: Vec<u8>,
 }
 
@@ -48,8 +51,8 @@ impl Punt {
             flow_hash: packet.flow_hash,
             class: packet.class,
             flags: packet.flags,
-            l3_offset: packet.l3_offset,
-            frame: frame.to_vec(),
+            l3_offset: vlan::offset_without_tags(packet.l3_offset),
+            frame: vlan::without_tags(frame, packet.l3_offset),
         }
     }
 
@@ -99,6 +102,16 @@ impl ToHost {
     }
 }
 
+/// How many packets that get no NAT session the host is told of: it writes no more errors than that anyway, and when
+/// sessions have run out there are many such packets.
+const REFUSALS: Rate = Rate::per_second(1000, 100);
+
+/// Whether NAT had no session for a new flow.
+pub(crate) fn is_refusal(reason: DropReason) -> bool {
+    use DropReason as R;
+    matches!(reason, R::NatTableFull | R::NatPortsExhausted | R::NatPortLimit)
+}
+
 /// Takes finished chunks.
 pub(crate) struct LiveSink {
     outboxes: Arc<[Outbox]>,
@@ -107,6 +120,9 @@ pub(crate) struct LiveSink {
     counters: Arc<Counters>,
     clock: LiveClock,
     dropped: Vec<u64>,
+    /// Hosts are told that they get no session, within limits.
+    refusals: Option<TokenBucket>,
+    offload: Option<Arc<FlowOffload>>,
 }
 
 impl LiveSink {
@@ -117,8 +133,20 @@ impl LiveSink {
         host: ToHost,
         counters: Arc<Counters>,
         clock: LiveClock,
+        tells_refusals: bool,
+        offload: Option<Arc<FlowOffload>>,
     ) -> Self {
-        Self { outboxes, server, host, counters, clock, dropped: vec![0; DropReason::CODES] }
+        let refusals = tells_refusals.then(TokenBucket::default);
+        Self {
+            outboxes,
+            server,
+            host,
+            counters,
+            clock,
+            dropped: vec![0; DropReason::CODES],
+            refusals,
+            offload,
+        }
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
@@ -159,7 +187,11 @@ impl LiveSink {
 impl Sink<Chunk> for LiveSink {
     fn accept(&mut self, chunk: Chunk) {
         self.send(&chunk);
+        if let Some(offload) = &self.offload {
+            offload.install(&chunk);
+        }
         let mut any_dead = false;
+        let now_ns = self.clock.now_ns();
         let mut run: Option<(u16, u64, u64)> = None;
         for (i, packet) in chunk.packets().iter().enumerate() {
             let octets = packet.captured_len() as u64;
@@ -173,9 +205,14 @@ impl Sink<Chunk> for LiveSink {
             };
             let Some(mut reason) = packet.drop_reason() else { continue };
             any_dead = true;
-            if let Some(way) = self.host.way(reason) {
+            let is_told = is_refusal(reason)
+                && self.refusals.as_mut().is_some_and(|bucket| bucket.take(REFUSALS, now_ns));
+            let way = if is_told { Some(&self.host.owed) } else { self.host.way(reason) };
+            if let Some(way) = way {
                 match way.try_send(Punt::new(reason, packet, chunk.frame(i))) {
                     Ok(()) => continue,
+                    // NAT's own reason says more.
+                    Err(_) if is_told => {}
                     Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                         reason = DropReason::HostQueueFull;
                     }

@@ -111,7 +111,7 @@ impl Filters {
 }
 
 /// Port, parent and VLAN of every sub-interface.
-fn sub_interfaces(config: &RouterConfig) -> impl Iterator<Item = (u16, u16, u16)> {
+pub fn sub_interfaces(config: &RouterConfig) -> impl Iterator<Item = (u16, u16, u16)> {
     let ports = (0u16..).zip(&config.ports);
     ports.filter_map(|(index, port)| port.sub_interface.map(|s| (index, s.parent, s.vlan)))
 }
@@ -288,6 +288,7 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
         inbound_refresh: nat.inbound_refresh,
         timeouts: nat.timeouts,
         forwards,
+        subscribers: nat.subscribers.clone(),
         ..nat::NatConfig::default()
     };
     let refused = |e: nat::NatConfigError| BuildError::Nat(e.to_string());

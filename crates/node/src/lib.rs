@@ -24,4 +24,4 @@ pub mod plan;
 pub mod seed;
 pub mod speaker;
 
-pub use build::{BuildError, Routes, egress_tags};
+pub use build::{BuildError, Routes, egress_tags, sub_interfaces};

@@ -207,6 +207,11 @@ impl RouterPlan {
         Some(nat.stage.counters())
     }
 
+    /// NAT's sessions, if configured: for whoever lists them and lets those that are over end while no packet comes.
+    pub fn nat_stage(&self) -> Option<Arc<NatStage>> {
+        self.nat.as_ref().map(|nat| Arc::clone(&nat.stage))
+    }
+
     /// The books of all workers together.
     pub fn merged_account<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> Account {
         let mut all = Account::new(self.ports, self.classes);

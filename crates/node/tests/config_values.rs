@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use thalweg_node::config::{
-    Filtering, ForwardProtocol, Meter, NatTimeouts, NextHop, NextHopCheck, PortRange, PortSelection,
-    RedAction, RouteTarget, RouterConfig, Service,
+    BlockAllocation, Driver, Filtering, ForwardProtocol, Meter, NatRefusal, NatTimeouts, NextHop,
+    NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig, Service, SubscriberConfig,
 };
 
 const PORTS: &str = r#"
@@ -150,6 +150,34 @@ fn nat_defaults_and_forwards() {
 }
 
 #[test]
+fn nat_subscribers() {
+    let with = |more: &str| {
+        let text = format!("[nat]\noutside = \"wan\"\ninside = \"lan\"\n{more}");
+        accepted(&text, Path::new("")).nat.expect("nat")
+    };
+    let plain = with("");
+    assert_eq!((plain.subscribers, plain.refusal), (None, NatRefusal::HostUnreachable));
+    let dynamic = with("refusal = \"silent\"\n[nat.subscribers]\n");
+    assert_eq!(
+        (dynamic.subscribers, dynamic.refusal),
+        (Some(SubscriberConfig::default()), NatRefusal::Silent)
+    );
+    assert_eq!(dynamic.shards, 8, "126 blocks: eight and more for each shard");
+    let deterministic = with(
+        "[nat.subscribers]\nblocks = \"deterministic\"\ninside = [\"192.168.1.0/26\", \"10.0.0.4/31\"]\nblock_size = 256\n",
+    );
+    let networks = ["192.168.1.0/26", "10.0.0.4/31"].map(|net| net.parse().expect("a prefix")).to_vec();
+    let expected = SubscriberConfig {
+        allocation: BlockAllocation::Deterministic(networks),
+        block_size: 256,
+        ports_max: 256,
+        sessions_max: 768,
+        hold_s: 120,
+    };
+    assert_eq!((deterministic.subscribers, deterministic.shards), (Some(expected), 64));
+}
+
+#[test]
 fn classes_keep_their_order_and_default_is_always_there() {
     let config = accepted("", Path::new(""));
     assert_eq!(config.qos.classes.len(), 1);
@@ -239,4 +267,36 @@ fn next_hops_are_checked_where_routes_are_used() {
     ] {
         assert_eq!(check(keys), expected, "{keys}");
     }
+}
+
+#[test]
+fn a_sub_interface_is_on_its_parents_interface() {
+    let text = r#"
+        [ports.trunk]
+        interface = "eth0"
+        driver = "af_packet"
+        mirror = "host0"
+        router_advertisements = true
+        [ports.office]
+        parent = "trunk"
+        vlan = 10
+        mirror = true
+        [ports.plain]
+        parent = "trunk"
+        vlan = 20
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    let interface = |name: &str| {
+        let port = config.ports.iter().find(|port| port.name == name).expect("the port");
+        let interface = port.interface.as_ref().expect("an interface");
+        (
+            interface.name.as_str(),
+            interface.driver,
+            interface.mirror.as_deref(),
+            interface.router_advertisements,
+        )
+    };
+    assert_eq!(interface("trunk"), ("eth0", Driver::AfPacket, Some("host0"), true));
+    assert_eq!(interface("office"), ("eth0", Driver::AfPacket, Some("tw-office"), false));
+    assert_eq!(interface("plain"), ("eth0", Driver::AfPacket, None, false));
 }

@@ -11,8 +11,9 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_node::config::{
-    Class, DSCP_NAMES, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig, Policer, PortIndex,
-    PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+    BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig,
+    NatRefusal, Policer, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+    SubscriberConfig,
 };
 use thalweg_wire::application;
 
@@ -170,12 +171,38 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
             ),
         ),
     ];
+    facts.push(("refusal", refusal(nat.refusal).to_owned()));
+    facts.extend(nat.subscribers.iter().flat_map(subscriber_facts));
     for forward in &nat.forwards {
         let protocol = protocol(forward.protocol);
         facts
             .push(("forward", format!("{protocol} {} {} -> {}", forward.address, forward.ports, forward.to)));
     }
     facts
+}
+
+fn subscriber_facts(subscribers: &SubscriberConfig) -> Vec<(&'static str, String)> {
+    let size = subscribers.block_size;
+    let blocks = match &subscribers.allocation {
+        BlockAllocation::Dynamic => format!("of {size} ports, dynamic, held {} s", subscribers.hold_s),
+        BlockAllocation::Deterministic(networks) => {
+            format!("of {size} ports, in the order of {}", join(networks.iter()))
+        }
+    };
+    let limits = format!(
+        "{} ports of each protocol, {} sessions",
+        count(subscribers.ports_max.into()),
+        count(subscribers.sessions_max.into())
+    );
+    vec![("blocks of ports", blocks), ("each inside address", limits)]
+}
+
+fn refusal(refusal: NatRefusal) -> &'static str {
+    match refusal {
+        NatRefusal::HostUnreachable => "host-unreachable",
+        NatRefusal::Prohibited => "prohibited",
+        NatRefusal::Silent => "silent",
+    }
 }
 
 fn selection(selection: PortSelection) -> &'static str {
@@ -390,5 +417,24 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
             "tcp_transitory_s": nat.timeouts.tcp_transitory_s, "icmp_s": nat.timeouts.icmp_s,
         },
         "forwards": forwards,
+        "refusal": refusal(nat.refusal),
+        "subscribers": nat.subscribers.as_ref().map(subscribers_json),
+    })
+}
+
+fn subscribers_json(subscribers: &SubscriberConfig) -> Value {
+    let inside = match &subscribers.allocation {
+        BlockAllocation::Dynamic => None,
+        BlockAllocation::Deterministic(networks) => {
+            Some(networks.iter().map(ToString::to_string).collect::<Vec<_>>())
+        }
+    };
+    json!({
+        "blocks": if inside.is_some() { "deterministic" } else { "dynamic" },
+        "inside": inside,
+        "block_size": subscribers.block_size,
+        "ports_max": subscribers.ports_max,
+        "sessions_max": subscribers.sessions_max,
+        "hold_s": subscribers.hold_s,
     })
 }

@@ -1,8 +1,11 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
 mod forwarding;
+mod nat;
+mod qos;
+mod show_nat;
+mod stages;
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -13,6 +16,10 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
+pub(crate) use qos::{LabQosArgs, QosSubjectArg};
+pub(crate) use show_nat::NatArgs;
+pub(crate) use stages::LabStagesArgs;
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -216,10 +223,10 @@ pub(crate) enum ShowThing {
     Memory,
     /// Where best routes go (the forwarding table or the kernel), and how well that works
     Forwarding,
-    /// What would become of a packet: a look-up in the forwarding table
+    /// What would become of packets: a look-up in the forwarding table, and where it leads
     Fib {
-        /// The packet's destination
-        destination: IpAddr,
+        /// A packet's destination, or a prefix
+        destination: String,
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
@@ -231,6 +238,8 @@ pub(crate) enum ShowThing {
     Arp,
     /// Queues of ports by class: sent, dropped, marked, how long packets waited
     Queues,
+    /// NAT sessions, a line for each; or blocks of ports, or counters
+    Nat(NatArgs),
 }
 
 #[derive(Debug, Args)]
@@ -511,6 +520,12 @@ pub(crate) enum Experiment {
     Bgp(LabBgpArgs),
     /// Measure routers between two testers in network namespaces, as RFC 2544 says: needs root
     Forwarding(Box<LabForwardingArgs>),
+    /// Cycles per packet by stage, in memory: what is left of a router without its interfaces
+    Stages(LabStagesArgs),
+    /// Measure address translation in memory and live, as RFC 9693 says: needs root but for memory
+    Nat(Box<LabNatArgs>),
+    /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
+    Qos(LabQosArgs),
 }
 
 #[derive(Debug, Args)]

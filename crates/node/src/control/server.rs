@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{Line, Request};
+use thalweg_base::IpPrefix;
+
+use super::{ArpView, Line, Request};
 use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
 
@@ -39,8 +41,17 @@ pub struct Server {
 
 /// What a router on live interfaces tells of itself.
 pub trait LiveControl: Send + Sync {
-    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`] or [`Request::Queues`].
+    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`], [`Request::Queues`] or
+    /// [`Request::NatCounters`].
     fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
+
+    /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
+    /// be millions. The outer error is that of `item`.
+    fn stream(
+        &self,
+        request: &Request,
+        item: &mut dyn FnMut(serde_json::Value) -> io::Result<()>,
+    ) -> io::Result<Result<(), String>>;
 }
 
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
@@ -101,9 +112,22 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 items = 1;
                 vec![to_json(&view)]
             }),
-            Ok(request @ (Request::Ports | Request::Counters | Request::Arp | Request::Queues)) => {
-                server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len())
-            }
+            Ok(
+                request @ (Request::Ports
+                | Request::Counters
+                | Request::Arp
+                | Request::Queues
+                | Request::NatCounters),
+            ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
+            Ok(request @ (Request::NatSessions(_) | Request::NatBlocks(_))) => match server.live() {
+                Ok(live) => live
+                    .stream(&request, &mut |item| {
+                        items += 1;
+                        write_line(&mut writer, &Line::Item(item))
+                    })?
+                    .map(|()| Vec::new()),
+                Err(none) => Err(none),
+            },
             Ok(request) => {
                 let Some(speaker) = &server.speaker else {
                     write_line(&mut writer, &Line::Error("this router does not speak BGP".to_owned()))?;
@@ -146,9 +170,26 @@ impl Server {
     }
 
     fn look_up(&self, destination: &str) -> Result<FibView, String> {
-        let address = destination.parse::<IpAddr>().map_err(|error| format!("{destination}: {error}"))?;
-        self.forwarding()?.lookup(address)
+        let host =
+            destination.parse::<IpAddr>().ok().map(|address| format!("{address}/{}", bits_of(address)));
+        let prefix = host.as_deref().unwrap_or(destination).parse::<IpPrefix>();
+        let prefix = prefix.map_err(|_| format!("{destination}: expected an address or a prefix"))?;
+        let mut view = self.forwarding()?.lookup(prefix)?;
+        let neighbours = self.live.as_ref().map(|live| live.answer(&Request::Arp));
+        for row in neighbours.into_iter().flatten().flatten() {
+            let Ok(neighbour) = serde_json::from_value::<ArpView>(row) else { continue };
+            for way in view.ways.iter_mut().filter(|way| way.port == neighbour.port) {
+                if way.neighbor.is_some_and(|address| address.to_string() == neighbour.address) {
+                    way.state = Some(neighbour.state.clone());
+                }
+            }
+        }
+        Ok(view)
     }
+}
+
+fn bits_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// Views are plain data: they always have a JSON form.

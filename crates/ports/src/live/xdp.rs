@@ -60,8 +60,10 @@
 //! packets of tunnels that end at a veth's other end keep unfinished checksums; frames whose VLAN tag the driver has
 //! taken off (`ethtool -K IF rxvlan off` where a card does so).
 
+mod assembler;
 mod bpf;
 mod interface;
+pub mod offload;
 mod program;
 mod receive;
 mod rings;
@@ -83,6 +85,7 @@ use super::{Port, PortFacts, is_for, number_of};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
+use offload::Offload;
 pub use program::{ADDRESSES_MAX, LeaveToKernel};
 use receive::{Queue, Receiver};
 use rings::{CompletionRing, TransmitRing};
@@ -124,7 +127,7 @@ impl fmt::Display for XdpMode {
 pub const QUEUES_MAX: u32 = 256;
 
 /// What to open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct XdpOptions {
     /// The interface's name.
     pub interface: String,
@@ -138,6 +141,8 @@ pub struct XdpOptions {
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
     pub take_over: bool,
+    /// Lets the kernel forward packets of flows that it is told: generic mode only.
+    pub offload: Option<Arc<Offload>>,
 }
 
 impl XdpOptions {
@@ -150,6 +155,7 @@ impl XdpOptions {
             rx_frames: 2048,
             tx_frames: 2048,
             take_over: false,
+            offload: None,
         }
     }
 }
@@ -177,6 +183,10 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     let mut last =
         LiveError::BadOption { interface: options.interface.clone(), why: "no XDP mode allowed".into() };
     for &mode in &options.modes {
+        if mode.is_native() && options.offload.is_some() {
+            better.push(format!("{mode}: flows are offloaded in generic mode only"));
+            continue;
+        }
         match setup.attempt(mode, &mut attached) {
             Ok((bound, attachment)) => {
                 setup.connect(&bound, &attachment.map)?;
@@ -240,7 +250,7 @@ struct Shared {
     is_generic: bool,
     has_unfinished_checksums: bool,
     restore_gro: bool,
-    _attachment: Attachment,
+    attachment: Attachment,
 }
 
 impl Shared {
@@ -248,7 +258,11 @@ impl Shared {
     fn refresh(&self) {
         if let Ok(facts) = self.interface.read() {
             self.mtu.store(facts.mtu, Ordering::Relaxed);
-            self.mac.store(number_of(facts.mac), Ordering::Relaxed);
+            let (mac, before) = (facts.mac, self.mac.swap(number_of(facts.mac), Ordering::Relaxed));
+            if let Some(offload) = self.attachment.offload.as_ref().filter(|_| before != number_of(mac)) {
+                // Until it is told again, frames to the new address go up: slower, not wrong.
+                let _ = offload.set_mac(mac);
+            }
         }
     }
 
@@ -285,6 +299,7 @@ impl Drop for Shared {
 #[derive(Debug)]
 struct Attachment {
     map: SocketMap,
+    offload: Option<Arc<Offload>>,
     is_native: bool,
     _link: Link,
 }
@@ -352,12 +367,17 @@ impl<'a> Setup<'a> {
 
     fn attach(&self, is_native: bool) -> Result<Attachment, LiveError> {
         let map = SocketMap::create(self.queues).map_err(self.refused("bpf(MAP_CREATE)"))?;
-        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel);
+        let offload = self.options.offload.clone();
+        if let Some(offload) = &offload {
+            offload.set_mac(self.mac).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
+        }
+        let maps = offload.as_ref().map(|offload| offload.maps());
+        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel, maps.as_ref());
         let program = Program::load(&slots, self.multi_buffer).map_err(self.refused("bpf(PROG_LOAD)"))?;
         let mut tries = 0;
         loop {
             match program.attach(self.interface.index, is_native) {
-                Ok(link) => return Ok(Attachment { map, is_native, _link: link }),
+                Ok(link) => return Ok(Attachment { map, offload, is_native, _link: link }),
                 // There is one already, in this place or in the other.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                     tries += 1;
@@ -480,7 +500,10 @@ impl<'a> Setup<'a> {
             index: self.interface.index,
             mac: self.mac,
             mtu: self.mtu,
-            mode: format!("af_xdp {mode}{queues}"),
+            mode: format!(
+                "af_xdp {mode}{queues}{}",
+                if attachment.offload.is_some() { ", offload" } else { "" }
+            ),
             why_not_better: (!better.is_empty()).then(|| better.join("; ")),
         };
         let is_generic = !mode.is_native();
@@ -495,7 +518,7 @@ impl<'a> Setup<'a> {
             has_unfinished_checksums: self.interface.has_unfinished_checksums(),
             restore_gro,
             interface: self.interface,
-            _attachment: attachment,
+            attachment,
         });
         let Bound { umem, queues, sender, transmit, completion, tx_frames } = bound;
         let tx = Sender::new(sender, transmit, completion, Arc::clone(&umem), tx_frames, Arc::clone(&shared));

@@ -1,5 +1,8 @@
 //! Packets: the router on the interfaces of its ports, and what it tells of itself.
 
+mod nat;
+
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -23,6 +26,7 @@ pub(super) struct LiveSide {
     router: Mutex<LiveRouter>,
     names: Vec<String>,
     classes: Vec<String>,
+    nat_sessions_max: u64,
 }
 
 /// The tables, by way of who also writes BGP's routes into them.
@@ -54,6 +58,7 @@ impl LiveSide {
             router: Mutex::new(router),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             classes: config.qos.classes.iter().map(|class| class.name.clone()).collect(),
+            nat_sessions_max: config.nat.as_ref().map_or(0, |nat| nat.sessions_max.into()),
         })
     }
 
@@ -84,14 +89,15 @@ impl LiveSide {
             why_not_better: port.facts.why_not_better,
             mac: mac_text(port.facts.mac),
             mtu: port.facts.mtu,
-            received: port.received.frames,
-            received_octets: port.received.octets,
+            received: port.received.frames + port.offloaded.received.0,
+            received_octets: port.received.octets + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
-            sent: port.sent.frames,
-            sent_octets: port.sent.octets,
+            sent: port.sent.frames + port.offloaded.sent.0,
+            sent_octets: port.sent.octets + port.offloaded.sent.1,
             failed: port.sent.failed,
             queued: port.queued,
+            offloaded: port.offloaded.received.0,
         };
         ports.into_iter().map(view).collect()
     }
@@ -101,16 +107,19 @@ impl LiveSide {
         let numbers = router.ask(|host| host.numbers()).ok_or("the host thread does not answer")?;
         let counters = router.counters();
         let sum = |of: fn(&thalweg_live::PortCounters) -> &thalweg_live::Traffic| {
-            counters.ports.iter().map(|port| of(port).get().0).sum()
+            counters.ports.iter().map(|port| of(port).get().0).sum::<u64>()
         };
         let by_name = |counts: Vec<(thalweg_base::DropReason, u64)>| {
             counts.into_iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
         };
+        let ports = router.ports();
+        let offloaded: u64 = ports.iter().map(|port| port.offloaded.received.0).sum();
         Ok(CountersView {
-            received: sum(|port| &port.received),
+            received: sum(|port| &port.received) + offloaded,
             own: counters.port(thalweg_base::NO_PORT).received.get().0,
-            sent: sum(|port| &port.sent),
-            queued: router.ports().iter().map(|port| port.queued).sum(),
+            offloaded,
+            sent: sum(|port| &port.sent) + offloaded,
+            queued: ports.iter().map(|port| port.queued).sum(),
             to_host: by_name(counters.to_host()),
             dropped: by_name(counters.dropped()),
             waiting_for_neighbour: numbers.waiting,
@@ -155,7 +164,29 @@ impl LiveControl for LiveSide {
             Request::Counters => rows([self.counters()?]),
             Request::Arp => rows(self.neighbours()?),
             Request::Queues => rows(self.queues()),
+            Request::NatCounters => {
+                let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
+                rows([nat::counters(&nat, self.nat_sessions_max)])
+            }
             other => Err(format!("{other:?} is no question about packets")),
+        }
+    }
+
+    fn stream(
+        &self,
+        request: &Request,
+        item: &mut dyn FnMut(Value) -> io::Result<()>,
+    ) -> io::Result<Result<(), String>> {
+        let (nat, now_ns) = {
+            let router = self.lock();
+            (router.nat(), router.clock().now_ns())
+        };
+        // Not under the lock: whoever asks may be slow.
+        match (request, nat) {
+            (_, None) => Ok(Err(nat::NO_NAT.to_owned())),
+            (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),
+            (Request::NatBlocks(filter), Some(nat)) => nat::blocks(&nat, filter, item),
+            (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
         }
     }
 }
@@ -174,6 +205,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         waiting: counters.waiting_packets,
         sojourn_p50_us: micros(0.5),
         sojourn_p99_us: micros(0.99),
+        sojourn_p999_us: micros(0.999),
     }
 }
 
