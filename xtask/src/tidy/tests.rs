@@ -126,6 +126,8 @@ fn function_pointers_and_declarations_are_not_functions() {
 #[test]
 fn the_wall_clock_is_read_where_a_date_is_wanted() {
     let root = tree();
+    write(&root, "ARCHITECTURE.md", "`crates/base`, `crates/bgp` and `crates/ports`");
+    write(&root, "crates/ports/Cargo.toml", &manifest("ports", "may-use = []", ""));
     let text = "//! Not SystemTime.\nfn now() -> SystemTime { SystemTime::now() }\n";
     write(&root, "crates/ports/src/live/clock.rs", text);
     finds(&root, &[]);
