@@ -91,6 +91,23 @@ impl From<Adjacency> for Rewrite {
     }
 }
 
+impl Rewrite {
+    fn adjacency(&self) -> Adjacency {
+        let [a, b, c, d, e, f, source_mac @ ..] = self.macs;
+        match DropReason::from_code(self.drop_code) {
+            None => Adjacency::Forward {
+                port: self.port,
+                destination_mac: [a, b, c, d, e, f],
+                source_mac,
+                mtu_bytes: self.mtu_bytes,
+            },
+            Some(DropReason::NeighbourUnresolved) => Adjacency::Glean { port: self.port },
+            Some(DropReason::Local) => Adjacency::Local { port: self.port },
+            Some(reason) => Adjacency::Drop(reason),
+        }
+    }
+}
+
 /// A next-hop group: `count` adjacencies from `first`.
 #[derive(Clone, Copy, Debug)]
 struct Group {
@@ -108,6 +125,17 @@ struct Leads {
     is_default: bool,
 }
 
+impl Leads {
+    fn of(paths: &[Adjacency]) -> Self {
+        let mut ports = paths.iter().filter_map(|path| path.port());
+        let port = ports.next().unwrap_or(NO_PORT);
+        Self { port, more: ports.any(|other| other != port), is_default: false }
+    }
+}
+
+/// Adjacencies that no group uses any more, beyond half of all, before they are removed.
+const UNUSED_MAX: usize = 256;
+
 /// All next-hop groups. Id 0 is "no route".
 #[derive(Clone, Debug)]
 pub struct NextHops {
@@ -115,11 +143,13 @@ pub struct NextHops {
     rewrites: Vec<Rewrite>,
     /// By group. Apart from `groups`, which forwarding reads and this is not needed for.
     leads: Vec<Leads>,
+    /// Adjacencies between those of groups that have fewer or lie elsewhere now.
+    unused: usize,
 }
 
 impl Default for NextHops {
     fn default() -> Self {
-        let mut hops = Self { groups: Vec::new(), rewrites: Vec::new(), leads: Vec::new() };
+        let mut hops = Self { groups: Vec::new(), rewrites: Vec::new(), leads: Vec::new(), unused: 0 };
         hops.push(&[Adjacency::Drop(DropReason::NoRoute)]);
         hops
     }
@@ -150,10 +180,47 @@ impl NextHops {
         Some(id)
     }
 
+    /// Says anew what paths a group has; it remains that of a default route if it was. `false` if there is no such
+    /// group or no path.
+    pub fn set(&mut self, id: u16, paths: &[Adjacency]) -> bool {
+        let at = usize::from(id);
+        if at == 0 || at >= self.groups.len() || paths.is_empty() {
+            return false;
+        }
+        self.leads[at] = Leads { is_default: self.leads[at].is_default, ..Leads::of(paths) };
+        let Group { first, count } = self.groups[at];
+        let new = paths.iter().map(|path| Rewrite::from(*path));
+        if paths.len() <= count as usize {
+            self.groups[at].count = paths.len() as u32;
+            self.unused += count as usize - paths.len();
+            for (slot, rewrite) in self.rewrites[first as usize..].iter_mut().zip(new) {
+                *slot = rewrite;
+            }
+        } else {
+            self.groups[at] = Group { first: self.rewrites.len() as u32, count: paths.len() as u32 };
+            self.unused += count as usize;
+            self.rewrites.extend(new);
+        }
+        if self.unused > self.rewrites.len() / 2 + UNUSED_MAX {
+            self.close_gaps();
+        }
+        true
+    }
+
+    /// Moves adjacencies together that are in use.
+    fn close_gaps(&mut self) {
+        let mut together = Vec::with_capacity(self.rewrites.len() - self.unused);
+        for group in &mut self.groups {
+            let from = group.first as usize;
+            group.first = together.len() as u32;
+            together.extend_from_slice(&self.rewrites[from..from + group.count as usize]);
+        }
+        self.rewrites = together;
+        self.unused = 0;
+    }
+
     fn push(&mut self, paths: &[Adjacency]) -> u16 {
-        let mut ports = paths.iter().filter_map(|path| path.port());
-        let port = ports.next().unwrap_or(NO_PORT);
-        self.leads.push(Leads { port, more: ports.any(|other| other != port), is_default: false });
+        self.leads.push(Leads::of(paths));
         let group = Group { first: self.rewrites.len() as u32, count: paths.len() as u32 };
         self.rewrites.extend(paths.iter().map(|&a| Rewrite::from(a)));
         self.groups.push(group);
@@ -190,6 +257,12 @@ impl NextHops {
     pub fn leads_out(&self, id: u16, through_default: bool) -> bool {
         let leads = self.leads[usize::from(id)];
         leads.port != NO_PORT && (through_default || !leads.is_default)
+    }
+
+    /// The group's paths; those of "no route" if there is no such group.
+    pub fn paths(&self, id: u16) -> impl Iterator<Item = Adjacency> + '_ {
+        let Group { first, count } = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
+        self.rewrites[first as usize..(first + count) as usize].iter().map(|rewrite| rewrite.adjacency())
     }
 
     #[inline(always)]

@@ -8,6 +8,7 @@ use thalweg_base::Chunk;
 use thalweg_exec::Source;
 use thalweg_ports::live::{LiveSource, RxCounters};
 
+use crate::offload::Sampler;
 use crate::packets::Exchange;
 
 /// How long the source waits before it looks whether it is still wanted.
@@ -48,6 +49,7 @@ pub(crate) struct Feed {
     /// Chunks given since the model began: to each model its input begins with number 0.
     sequence: u64,
     has_ended: bool,
+    sampler: Option<Sampler>,
 }
 
 impl Feed {
@@ -57,8 +59,9 @@ impl Feed {
         stop: Arc<AtomicBool>,
         received: Arc<Received>,
         exchange: Arc<Exchange>,
+        sampler: Option<Sampler>,
     ) -> Self {
-        Self { source, stop, received, exchange, chunks: 0, sequence: 0, has_ended: false }
+        Self { source, stop, received, exchange, chunks: 0, sequence: 0, has_ended: false, sampler }
     }
 
     /// Says that this is all, until it is asked again.
@@ -100,6 +103,9 @@ impl Source<Chunk> for Feed {
                     chunk.sequence = self.sequence;
                     self.sequence += 1;
                     self.exchange.gives(chunk.packets().len());
+                    if let Some(sampler) = &mut self.sampler {
+                        sampler.look_at(&chunk);
+                    }
                     self.chunks += 1;
                     if self.chunks >= CHUNKS_BETWEEN {
                         self.publish();

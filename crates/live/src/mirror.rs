@@ -36,6 +36,17 @@ struct Mirror {
     refused: u64,
 }
 
+/// What became of a frame for the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The system has it.
+    Taken,
+    /// Its mirror takes no more, or is gone.
+    Refused,
+    /// The port has no mirror.
+    NoMirror,
+}
+
 /// All mirrors, as the host thread has them.
 #[derive(Default)]
 pub(crate) struct Mirrors {
@@ -71,13 +82,16 @@ impl Mirrors {
         Ok((mirrors, halves))
     }
 
-    /// Gives the port's mirror a frame; whether there is one.
-    pub(crate) fn deliver(&mut self, port: u16, frame: &[u8]) -> bool {
-        let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else { return false };
+    /// Gives the port's mirror a frame.
+    pub(crate) fn deliver(&mut self, port: u16, frame: &[u8]) -> Delivery {
+        let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else {
+            return Delivery::NoMirror;
+        };
         if mirror.tx.push(frame).is_err() || mirror.tx.flush().is_err() {
             mirror.refused += 1;
+            return Delivery::Refused;
         }
-        true
+        Delivery::Taken
     }
 
     /// Makes a mirror like its port.
@@ -151,8 +165,7 @@ impl Forwarder {
                     for (i, packet) in chunk.packets().iter().enumerate() {
                         let Some(outbox) = self.outboxes.get(usize::from(packet.port_in)) else { continue };
                         let frame = chunk.frame(i);
-                        let own = self.counters.port(thalweg_base::NO_PORT);
-                        own.received.add(1, frame.len() as u64);
+                        self.counters.add_own(frame.len() as u64);
                         let mut open = outbox.open();
                         open.send(self.class.load(Ordering::Relaxed), frame, now_ns);
                         open.close(now_ns, &self.server);

@@ -7,6 +7,8 @@
 //! A driver that is full is asked to send what it has and then tried again, [`TRIES`] times. A frame that still finds
 //! no room is dropped as `transmit-failed` where there is no queue; where there is one, it is kept and the rest of the
 //! queue waits behind it. Nobody waits for a driver.
+//!
+//! VLAN sub-interfaces have the way out of their parent, queue and all; their frames get a tag before they wait there.
 
 mod reload;
 
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 use thalweg_base::DropReason;
 use thalweg_dataplane::egress::{EgressQueue, Next, mark_frame_ce};
+use thalweg_dataplane::vlan::{EgressTag, TAG_BYTES, VlanTable};
 use thalweg_ports::live::{NotTaken, PortTx, TxCounters};
 
 use crate::counters::Counters;
@@ -36,9 +39,14 @@ type Frame = Vec<u8>;
 
 /// A port's way out.
 pub(crate) struct Outbox {
+    /// Whose driver it is.
     port: u16,
+    /// Of a sub-interface of that port: how its frames leave.
+    tag: Option<EgressTag>,
+    /// Whose frames are whose, by their tags.
+    vlans: Arc<VlanTable>,
     counters: Arc<Counters>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -69,10 +77,23 @@ impl Outbox {
         port: u16,
         tx: Box<dyn PortTx>,
         queue: Option<EgressQueue<Vec<u8>>>,
+        vlans: VlanTable,
         counters: Arc<Counters>,
     ) -> Self {
         let state = State { tx, queue, is_leaving: false, held: None, spare: Vec::new(), is_down: false };
-        Self { port, counters, state: Mutex::new(state) }
+        let (state, vlans) = (Arc::new(Mutex::new(state)), Arc::new(vlans));
+        Self { port, tag: None, vlans, counters, state }
+    }
+
+    /// The way out of a sub-interface of this port: the same, with a tag.
+    pub(crate) fn sub_interface(&self, tag: EgressTag) -> Self {
+        let (vlans, counters) = (self.vlans.clone(), self.counters.clone());
+        Self { port: self.port, tag: Some(tag), vlans, counters, state: self.state.clone() }
+    }
+
+    /// Whether it is another port's way out. It has neither queue nor driver to show then.
+    pub(crate) fn is_sub_interface(&self) -> bool {
+        self.tag.is_some()
     }
 
     /// Takes the port for a while.
@@ -82,6 +103,9 @@ impl Outbox {
 
     /// Hands the driver what may go; what is left.
     pub(crate) fn serve(&self, now_ns: u64) -> Rest {
+        if self.is_sub_interface() {
+            return Rest::Empty;
+        }
         let mut state = self.lock();
         let rest = self.take_out(&mut state, now_ns);
         state.leave_if_empty();
@@ -91,13 +115,16 @@ impl Outbox {
 
     /// Frames that wait in the queue.
     pub(crate) fn queued(&self) -> u64 {
+        if self.is_sub_interface() {
+            return 0;
+        }
         let state = self.lock();
         state.queue.as_ref().map_or(0, |queue| queue.waiting()) + u64::from(state.held.is_some())
     }
 
     /// Does something with the queue, if there is one.
     pub(crate) fn with_queue<T>(&self, act: impl FnOnce(&mut EgressQueue<Vec<u8>>) -> T) -> Option<T> {
-        self.lock().queue.as_mut().map(act)
+        if self.is_sub_interface() { None } else { self.lock().queue.as_mut().map(act) }
     }
 
     /// What the driver has counted.
@@ -153,7 +180,7 @@ impl Outbox {
         for _ in 0..TRIES {
             match tx.push(frame) {
                 Ok(()) => {
-                    self.counters.port(self.port).sent.add(1, frame.len() as u64);
+                    self.counters.port(self.sender_of(frame)).sent.add(1, frame.len() as u64);
                     return Offer::Taken;
                 }
                 Err(NotTaken::Full) => {
@@ -167,6 +194,18 @@ impl Outbox {
             }
         }
         Offer::Full
+    }
+
+    /// The port or sub-interface that a frame leaves by.
+    fn sender_of(&self, frame: &[u8]) -> u16 {
+        match frame.get(12..16) {
+            Some([0x81, 0x00, tag @ ..]) => {
+                // A program at a mirror may have put in any tag.
+                let vlan = u16::from_be_bytes([tag[0], tag[1]]);
+                self.vlans.port_behind(self.port, vlan).unwrap_or(self.port)
+            }
+            _ => self.port,
+        }
     }
 
     fn flush(&self, state: &mut State) {
@@ -200,11 +239,27 @@ impl Opened<'_> {
     /// Sends an Ethernet frame, or puts it into the queue of its class, or drops and counts it.
     pub(crate) fn send(&mut self, class: u8, frame: &[u8], now_ns: u64) {
         let State { tx, queue, spare, .. } = &mut *self.state;
-        let Some(queue) = queue else { return self.outbox.hand_over(&mut **tx, frame) };
+        if let (None, None) = (&queue, self.outbox.tag) {
+            return self.outbox.hand_over(&mut **tx, frame);
+        }
         let mut waiting = spare.pop().unwrap_or_default();
         waiting.clear();
-        waiting.extend_from_slice(frame);
-        match queue.enqueue(class, waiting, frame.len() as u32, now_ns) {
+        match self.outbox.tag {
+            None => waiting.extend_from_slice(frame),
+            Some(tag) => {
+                waiting.resize(frame.len() + TAG_BYTES, 0);
+                if tag.write(frame, &mut waiting).is_none() {
+                    self.outbox.counters.add_dropped(DropReason::TransmitFailed, 1);
+                    return keep(spare, waiting);
+                }
+            }
+        }
+        let Some(queue) = queue else {
+            self.outbox.hand_over(&mut **tx, &waiting);
+            return keep(spare, waiting);
+        };
+        let length = waiting.len() as u32;
+        match queue.enqueue(class, waiting, length, now_ns) {
             Ok(()) => self.wakes = true,
             Err((frame, reason)) => {
                 self.outbox.counters.add_dropped(reason, 1);

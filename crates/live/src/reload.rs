@@ -30,6 +30,7 @@ use thalweg_node::live::{LiveTables, PortLink, RouteChange, RouteCounts, RouteDi
 use thalweg_node::plan::{Successor, TakenOver};
 
 use crate::host::HostChange;
+use crate::offload::Rules;
 use crate::packets::{NotSwapped, Swapped};
 use crate::router::{LiveRouter, refusal};
 
@@ -220,6 +221,7 @@ impl LiveRouter {
             .collect();
         let (outboxes, clock) = (self.outboxes.clone(), self.clock);
         let (class, own) = (config.qos.default_class, self.class.clone());
+        let rules = self.offload.clone().map(|offload| (offload, Rules::of(config)));
         let taken = Arc::<Mutex<TakenOver>>::default();
         let told = taken.clone();
         let turn = move |before: &thalweg_node::plan::RouterPlan| {
@@ -228,6 +230,9 @@ impl LiveRouter {
                 outbox.set_queue(queue, now_ns);
             }
             own.store(class, Ordering::Relaxed);
+            if let Some((offload, rules)) = rules {
+                offload.set_rules(rules);
+            }
             let (plan, taken) = successor.take_over(before);
             *told.lock().unwrap_or_else(PoisonError::into_inner) = taken;
             plan
@@ -272,6 +277,9 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
     if names(before) != names(after) {
         return restart("[ports] (which there are, or their order)".to_owned());
     }
+    if before.kernel != after.kernel {
+        return restart("[kernel]".to_owned());
+    }
     for (old, new) in before.ports.iter().zip(&after.ports) {
         if let Some(key) = key_of_restart(old, new) {
             return restart(format!("`{key}` of [ports.{}]", new.name));
@@ -285,11 +293,13 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let driver = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.driver);
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
     let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
+    let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
     [
         ("interface", interface(old) != interface(new)),
         ("driver", driver(old) != driver(new)),
         ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
         ("mirror", mirror(old) != mirror(new)),
+        ("offload", offload(old) != offload(new)),
         ("vlan", old.sub_interface != new.sub_interface),
     ]
     .into_iter()

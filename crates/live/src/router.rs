@@ -10,26 +10,31 @@ use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
 use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
+use thalweg_dataplane::vlan::VlanTable;
 use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
+use thalweg_node::sub_interfaces;
 use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
 
+use crate::claim::Claim;
 use crate::counters::Counters;
 use crate::feed::{Feed, Received};
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, injection};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
+use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
 use crate::packets::{Exchange, Packets};
-use crate::sink::LiveSink;
+use crate::sink::{LiveSink, ToHost};
+use crate::vlan;
 
-/// Packets for the host thread that may wait: some milliseconds of its work.
+/// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
 
 /// Questions and news of ports that may wait.
@@ -59,6 +64,8 @@ pub struct PortStatus {
     pub sent: TxCounters,
     /// Frames that wait in its queues.
     pub queued: u64,
+    /// What the kernel forwarded by itself.
+    pub offloaded: Offloaded,
 }
 
 /// A router that runs. It stops when it is dropped.
@@ -73,6 +80,7 @@ pub struct LiveRouter {
     pub(crate) outboxes: Arc<[Outbox]>,
     names: Vec<String>,
     facts: Vec<PortFacts>,
+    pub(crate) offload: Option<Arc<FlowOffload>>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
     /// The configuration in force; locked for as long as another takes its place.
@@ -88,6 +96,7 @@ pub struct LiveRouter {
     pub(crate) class: Arc<AtomicU8>,
     /// Whether hosts are told that get no NAT session.
     pub(crate) tells_refusals: Arc<AtomicBool>,
+    _claims: Vec<Claim>,
 }
 
 /// Ports that were opened.
@@ -95,7 +104,9 @@ struct Opened {
     halves: Vec<(u16, Box<dyn PortRx>)>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
+    claims: Vec<Claim>,
 }
 
 impl LiveRouter {
@@ -113,10 +124,10 @@ impl LiveRouter {
         let ended = Arc::new(AtomicBool::new(false));
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
-        let (punts, punted) = bounded(PUNTS_MAX);
+        let ((heard, hearing), (owed, owing)) = (bounded(PUNTS_MAX), bounded(PUNTS_MAX));
         let (questions, asked) = bounded(NEWS_MAX);
         let (changes, changed) = bounded(NEWS_MAX);
-        let (injector, injected) = injection().map_err(OpenError::System)?;
+        let (injector, injected) = injection(counters.clone()).map_err(OpenError::System)?;
         let mirrored: Vec<_> =
             ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
@@ -147,11 +158,18 @@ impl LiveRouter {
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
         let exchange = Arc::<Exchange>::default();
-        let feed = Feed::new(source, stop.clone(), received.clone(), exchange.clone());
+        let sampler = opened.offload.clone().map(Sampler::new);
+        let feed = Feed::new(source, stop.clone(), received.clone(), exchange.clone(), sampler);
         let tells_refusals = Arc::new(AtomicBool::new(refusal.is_some()));
-        let ways = (opened.outboxes.clone(), server.clone());
-        let sink =
-            LiveSink::new(ways, punts, counters.clone(), exchange.clone(), clock, tells_refusals.clone());
+        let sink = LiveSink::new(
+            (opened.outboxes.clone(), server.clone()),
+            ToHost { heard, owed },
+            counters.clone(),
+            exchange.clone(),
+            clock,
+            tells_refusals.clone(),
+            opened.offload.clone(),
+        );
         let plan = Arc::new(ArcSwap::from_pointee(plan));
         let mtus: Vec<_> =
             config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();
@@ -166,6 +184,7 @@ impl LiveRouter {
             outboxes: opened.outboxes.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts.clone(),
+            offload: opened.offload.clone(),
             questions,
             ended,
             config: Mutex::new(Arc::new(config.clone())),
@@ -177,6 +196,7 @@ impl LiveRouter {
             mtus,
             class: Arc::new(AtomicU8::new(class)),
             tells_refusals,
+            _claims: std::mem::take(&mut opened.claims),
         };
         let watched = ports.iter().zip(&router.mtus);
         let watched = watched.map(|((port, config, change), mtu)| watched_port(*port, config, change, mtu));
@@ -184,8 +204,14 @@ impl LiveRouter {
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| {
-            host.run(&Intake { punts: punted, questions: asked, links: changed }, stop);
+            host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
+        if let Some(offload) = opened.offload.clone() {
+            let tables = router.tables.clone();
+            router.spawn("offload", move |stop| {
+                offload.run(&*tables, || stop.load(Ordering::Acquire));
+            })?;
+        }
         wakers.extend(router.spawn_mirrors(mirror_halves, clock)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
         router.spawn("egress", move |stop| {
@@ -265,12 +291,16 @@ impl LiveRouter {
 
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
-        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| PortStatus {
-            name: name.clone(),
-            facts: facts.clone(),
-            received: self.received.of(port),
-            sent: self.outboxes[usize::from(port)].driver(),
-            queued: self.outboxes[usize::from(port)].queued(),
+        let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
+        let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
+            let outbox = &self.outboxes[usize::from(port)];
+            let (received, sent) = match outbox.is_sub_interface() {
+                true => vlan::numbers_of(self.counters.port(port)),
+                false => (self.received.of(port), outbox.driver()),
+            };
+            let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
+            let (name, facts, queued) = (name.clone(), facts.clone(), outbox.queued());
+            PortStatus { name, facts, received, sent, queued, offloaded }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
     }
@@ -357,9 +387,17 @@ impl Drop for LiveRouter {
 }
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
-    let (mut halves, mut outboxes, mut facts, mut taps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut offloads = vec![None; config.ports.len()];
+    let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
+    let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
-        let OpenedPort { port, tap } = open_port(port_config)?;
+        if port_config.sub_interface.is_some() {
+            own.push(None);
+            continue;
+        }
+        let carries_vlans = vlan::carries_vlans(config, index);
+        let flows = flows_of(config, port_config, carries_vlans);
+        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -367,13 +405,22 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             why_not_better = port.facts.why_not_better,
             "open"
         );
+        offloads[usize::from(index)] = flows;
         halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
-        outboxes.push(Outbox::new(index, port.tx, queue, counters.clone()));
-        facts.push(port.facts);
+        let vlans = VlanTable::new(sub_interfaces(config));
+        own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
     }
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps })
+    let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
+    let offload = FlowOffload::new(config, offloads, &facts);
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
+}
+
+/// Makes the port's interface this router's, if it has one.
+fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
+    let taken = Claim::take(&config.interface.as_ref()?.name);
+    Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
 /// Ports with what was found of them.

@@ -65,7 +65,8 @@ fn batches(shift: u32) -> Vec<Changes> {
 }
 
 fn measure(name: &str, installer: &mut dyn RouteInstaller) {
-    let mut outlet = Outlet::new(OutletConfig::default(), Underlay::everything_on(0));
+    let config = OutletConfig { first_hop: BaseRoutes::default().first_hop(), ..OutletConfig::default() };
+    let mut outlet = Outlet::new(config, Underlay::everything_on(0));
     let mut withdrawn = batches(1);
     for change in withdrawn.iter_mut().flat_map(|batch| &mut batch.v4) {
         change.new = None;

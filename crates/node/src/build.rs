@@ -122,7 +122,7 @@ impl Filters {
 }
 
 /// Port, parent and VLAN of every sub-interface.
-fn sub_interfaces(config: &RouterConfig) -> impl Iterator<Item = (u16, u16, u16)> {
+pub fn sub_interfaces(config: &RouterConfig) -> impl Iterator<Item = (u16, u16, u16)> {
     let ports = (0u16..).zip(&config.ports);
     ports.filter_map(|(index, port)| port.sub_interface.map(|s| (index, s.parent, s.vlan)))
 }

@@ -53,7 +53,7 @@ use thalweg_bgp::attrs::flag;
 use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::route::{Change, Changes, Chosen, RouteAddress};
 
-pub use dataplane::{AdjacencyOf, BaseRoutes, FibTables};
+pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables};
 pub use hops::{DEPTH_MAX, HopNumber, Unresolved, Way};
 pub use resolve::{Underlay, UnderlayRoute, UnderlayTarget};
 

@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use thalweg_base::Prefix;
+use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, SharedChanges, shard_of};
@@ -29,7 +29,7 @@ use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, SharedChanges, s
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use fib::{FibForwarding, FibView, underlay_of};
+pub use fib::{FibForwarding, FibView, FibWay, underlay_of};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.
@@ -43,8 +43,8 @@ pub trait Forwarding: Send + Sync {
     /// Counters and the like.
     fn status(&self) -> ForwardingView;
 
-    /// What would become of a packet to the address.
-    fn lookup(&self, destination: std::net::IpAddr) -> Result<FibView, String>;
+    /// What would become of packets: a whole prefix's, where no longer one says otherwise, or an address's.
+    fn lookup(&self, destination: IpPrefix) -> Result<FibView, String>;
 }
 
 /// Where best routes go, and how well that works.
@@ -80,6 +80,42 @@ pub struct ForwardingView {
     pub kernel: Option<KernelView>,
     /// Octets of the forwarding tables, where they are ours.
     pub table_bytes: Option<u64>,
+    /// How they are kept in step with the kernel's, where they are.
+    #[serde(default)]
+    pub in_step: Option<InStepView>,
+}
+
+/// How the forwarding table and the kernel's are kept in step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InStepView {
+    /// Others' routes in the kernel's main table.
+    pub kernel_routes: u64,
+    /// Of these, those that lead to ports and are in the forwarding table, or behind its own of the same prefix.
+    pub imported: u64,
+    /// Of these, those that routes of the configuration or neighbours stand before.
+    pub imported_behind: u64,
+    /// Times a route found no room.
+    pub without_room: u64,
+    /// News of routes heard.
+    pub news: u64,
+    /// Times the kernel had to be read anew because news were lost.
+    pub overruns: u64,
+    /// Times all routes were read.
+    pub reads: u64,
+    /// Imported routes that a look for drift found to be different from what the news had said.
+    pub import_drift: u64,
+    /// The router's routes that are in the kernel.
+    pub exported: u64,
+    /// Routes that have no mirror to go by, and are not there.
+    pub without_mirror: u64,
+    /// Routes in the kernel that a look for drift found missing, extra or changed, and mended.
+    pub export_drift: u64,
+    /// Looks for drift.
+    pub scans: u64,
+    /// What the last one found of exported routes.
+    pub last_scan: Option<String>,
+    /// The latest errors and refusals, newest last.
+    pub failures: Vec<String>,
 }
 
 /// What became of routes in the kernel.
@@ -305,6 +341,7 @@ pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> Forwardi
             .collect(),
         kernel: None,
         table_bytes: None,
+        in_step: None,
     }
 }
 

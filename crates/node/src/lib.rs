@@ -26,4 +26,4 @@ pub mod seed;
 pub mod speaker;
 pub mod trace;
 
-pub use build::{BuildError, Routes, egress_tags};
+pub use build::{BuildError, Routes, egress_tags, sub_interfaces};

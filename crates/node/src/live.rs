@@ -4,6 +4,8 @@
 //! ports come and go, routes come from neighbours or from another configuration. All of them go through
 //! [`LiveTables`], which has one owner; the packet path reads what it publishes.
 
+mod others;
 mod tables;
 
+pub use others::OtherWay;
 pub use tables::{LiveTables, NEIGHBOURS_MAX, PortLink, RouteChange, RouteCounts, RouteDifference};

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use thalweg_node::config::{
-    BlockAllocation, Filtering, ForwardProtocol, Meter, NatRefusal, NatTimeouts, NextHop, NextHopCheck,
-    PortRange, PortSelection, RedAction, RouteTarget, RouterConfig, Service, SubscriberConfig,
+    BlockAllocation, Driver, Filtering, ForwardProtocol, Meter, NatRefusal, NatTimeouts, NextHop,
+    NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig, Service, SubscriberConfig,
 };
 
 const PORTS: &str = r#"
@@ -267,4 +267,36 @@ fn next_hops_are_checked_where_routes_are_used() {
     ] {
         assert_eq!(check(keys), expected, "{keys}");
     }
+}
+
+#[test]
+fn a_sub_interface_is_on_its_parents_interface() {
+    let text = r#"
+        [ports.trunk]
+        interface = "eth0"
+        driver = "af_packet"
+        mirror = "host0"
+        router_advertisements = true
+        [ports.office]
+        parent = "trunk"
+        vlan = 10
+        mirror = true
+        [ports.plain]
+        parent = "trunk"
+        vlan = 20
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    let interface = |name: &str| {
+        let port = config.ports.iter().find(|port| port.name == name).expect("the port");
+        let interface = port.interface.as_ref().expect("an interface");
+        (
+            interface.name.as_str(),
+            interface.driver,
+            interface.mirror.as_deref(),
+            interface.router_advertisements,
+        )
+    };
+    assert_eq!(interface("trunk"), ("eth0", Driver::AfPacket, Some("host0"), true));
+    assert_eq!(interface("office"), ("eth0", Driver::AfPacket, Some("tw-office"), false));
+    assert_eq!(interface("plain"), ("eth0", Driver::AfPacket, None, false));
 }

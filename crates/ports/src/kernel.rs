@@ -6,6 +6,7 @@
 //!                remove_all       what a predecessor left
 //! NetworkView    read             links, addresses, neighbours, others' routes: what next hops resolve to
 //! Monitor        poll_event       changes of all these, as they happen
+//! FollowedRoutes hear, read_all   others' routes, kept up to date
 //! ```
 //!
 //! # Whose routes are whose
@@ -32,6 +33,7 @@
 
 mod address;
 mod error;
+mod followed;
 mod installer;
 mod message;
 mod monitor;
@@ -44,6 +46,7 @@ mod xdp;
 
 pub use address::{add_address, remove_address};
 pub use error::{KernelError, Refusal, RouteFailure};
+pub use followed::{FollowedRoutes, Heard};
 pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,
 };

@@ -3,6 +3,7 @@
 mod acl;
 mod bgp;
 mod egress;
+mod interfaces;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -16,6 +17,7 @@ use thalweg_node::config::{
 };
 use thalweg_wire::application;
 
+use self::interfaces::Interfaces;
 use crate::cli::{CheckArgs, Format};
 use crate::tables::{bit_rate, byte_size, count, table};
 use crate::{Failure, load_config, print};
@@ -25,6 +27,7 @@ const ROUTES_SHOWN_MAX: usize = 40;
 
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     let config = load_config(&args.config)?;
+    let interfaces = if args.offline { Interfaces::unknown(&config) } else { Interfaces::look(&config) };
     match format {
         Format::Human => {
             let name = args.config.display();
@@ -33,14 +36,14 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
                 1 => ", 1 warning".to_owned(),
                 n => format!(", {n} warnings"),
             };
-            print(&format!("{name}: a valid configuration{warnings}\n\n{}", render(&config)))
+            print(&format!("{name}: a valid configuration{warnings}\n\n{}", render(&config, &interfaces)))
         }
-        Format::Json => print(&format!("{:#}\n", to_json(&config))),
+        Format::Json => print(&format!("{:#}\n", to_json(&config, &interfaces))),
     }
 }
 
 /// The plan as tables.
-fn render(config: &RouterConfig) -> String {
+fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     let mut text = String::new();
     if let Some(bgp) = &config.bgp {
         bgp::render(&mut text, bgp);
@@ -50,6 +53,7 @@ fn render(config: &RouterConfig) -> String {
         }
     }
     ports(&mut text, config);
+    interfaces.render(&mut text, config);
     acl::render_ports(&mut text, config);
     neighbours(&mut text, config);
     routes(&mut text, config);
@@ -326,13 +330,14 @@ fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
 }
 
 /// The plan as one JSON object. A large route table is counted, not listed.
-fn to_json(config: &RouterConfig) -> Value {
+fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
     let ports: Vec<Value> = config
         .ports
         .iter()
-        .map(|port| {
+        .enumerate()
+        .map(|(index, port)| {
             json!({
-                "name": port.name, "trace_name": port.trace_name, "mac": mac(port.mac), "mtu": port.mtu,
+                "name": port.name, "interface": interfaces.json_of(config, index), "trace_name": port.trace_name, "mac": mac(port.mac), "mtu": port.mtu,
                 "addresses": port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "default_mac": port.default_mac.map(mac),
                 "parent": port.sub_interface.map(|s| port_name(config, s.parent)),

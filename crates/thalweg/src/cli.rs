@@ -7,7 +7,6 @@ mod show_nat;
 mod stages;
 mod trace;
 
-use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -56,7 +55,8 @@ pub(crate) enum Format {
 pub(crate) enum Command {
     /// Check a configuration and print the router it describes
     ///
-    /// Every mistake is reported with file, line, column and what was expected there. Nothing is started.
+    /// Every mistake is reported with file, line, column and what was expected there. Of each port that has an interface it
+    /// is said how it would be driven here and now, and why not better. Nothing is started.
     Check(CheckArgs),
     /// Send captures and text traces through the router, as fast as it goes
     ///
@@ -228,10 +228,10 @@ pub(crate) enum ShowThing {
     Memory,
     /// Where best routes go (the forwarding table or the kernel), and how well that works
     Forwarding,
-    /// What would become of a packet: a look-up in the forwarding table
+    /// What would become of packets: a look-up in the forwarding table, and where it leads
     Fib {
-        /// The packet's destination
-        destination: IpAddr,
+        /// A packet's destination, or a prefix
+        destination: String,
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
@@ -316,6 +316,12 @@ pub(crate) enum NeighborCommand {
 pub(crate) struct CheckArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
+    /// Do not look at the interfaces of this machine
+    ///
+    /// Else each is tried as the router would open it. Packets go on meanwhile, but some network cards lose their link for
+    /// a moment when they get an XDP program.
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@
 //! At the end, threads stop in this order: routing, then what reads from it, so that the last changes of state are in
 //! the files and routes are taken out of the kernel last.
 
+mod in_step;
 mod kernel;
 mod live;
 mod mrt;
@@ -39,6 +40,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{LogFormat, RunArgs, SOCKET_DEFAULT};
 use crate::{Failure, load_config};
+use in_step::InStep;
 use kernel::KernelThread;
 use live::LiveSide;
 use mrt::UpdateTap;
@@ -68,6 +70,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Some(tables) if is_live => Some(Arc::new(LiveSide::start(&config, tables, args)?)),
         _ => None,
     };
+    helpers.keep_in_step(&config).map_err(|error| Failure::Run(error.to_string()))?;
     let result = match bgp {
         Some(bgp) => route(args, &bgp, &mut helpers, &live, &socket, &stop),
         None => forward(args, &helpers, &live, &socket, &stop),
@@ -253,6 +256,15 @@ impl Helpers {
             thread::Builder::new().name("seed".to_owned()).spawn(move || seed::seed(&path, &speaker))?;
         }
         Ok(())
+    }
+
+    /// Keeps forwarding and the kernel in step, if that is wanted: from when mirrors are there.
+    fn keep_in_step(&mut self, config: &RouterConfig) -> Result<(), Box<dyn std::error::Error>> {
+        let Some(tables) = self.fib.clone().filter(|_| config.kernel.import || config.kernel.export) else {
+            return Ok(());
+        };
+        let (in_step, stop) = (InStep::new(tables, config)?, self.stop.clone());
+        Ok(self.spawn("in-step", move || in_step.run(&stop))?)
     }
 
     fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use thalweg_node::control::{
-    FibView, ForwardingView, KernelView, Line, MemoryView, NeighborView, Request, RibView, RouteFilter,
-    RouteView, UpdateGroupView,
+    FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, Request, RibView,
+    RouteFilter, RouteView, UpdateGroupView,
 };
 
 use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
         ShowThing::UpdateGroups => Request::UpdateGroups,
         ShowThing::Memory => Request::Memory,
         ShowThing::Forwarding => Request::Forwarding,
-        ShowThing::Fib { destination } => Request::Fib { destination: destination.to_string() },
+        ShowThing::Fib { destination } => Request::Fib { destination: destination.clone() },
         ShowThing::Functions => Request::Functions,
         ShowThing::Ports => Request::Ports,
         ShowThing::Counters => Request::Counters,
@@ -307,6 +307,10 @@ fn forwarding(view: &ForwardingView) -> String {
         rows.extend(kernel_rows(kernel));
         failures = &kernel.failures;
     }
+    if let Some(in_step) = &view.in_step {
+        rows.extend(in_step_rows(in_step));
+        failures = &in_step.failures;
+    }
     text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
     let unresolved = view.unresolved.iter().map(|each| format!("unresolved: {each}\n"));
     text.extend(unresolved.chain(failures.iter().map(|each| format!("failed: {each}\n"))));
@@ -328,5 +332,34 @@ fn fib(view: &FibView) -> String {
     let to = view.neighbor.map_or_else(String::new, |neighbor| format!(" to {neighbor}"));
     let port = view.port.as_ref().map_or_else(String::new, |port| format!(" on {port}"));
     let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}"));
-    format!("{}: {}{to}{port}{by}\n", view.destination, view.action)
+    let source = view.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
+    let mut text = format!("{}: {}{to}{port}{by}{source}\n", view.destination, view.action);
+    for way in view.ways.iter().filter(|way| !way.port.is_empty()) {
+        let neighbor =
+            way.neighbor.map_or_else(|| "whoever has the address".to_owned(), |each| each.to_string());
+        let mac = way.mac.as_deref().unwrap_or("not resolved");
+        let state = way.state.as_ref().map_or_else(String::new, |state| format!(", {state}"));
+        text += &match view.action.as_str() {
+            "local" => format!("  on port {}\n", way.port),
+            _ => format!("  by port {} to {neighbor}, {mac}{state}\n", way.port),
+        };
+    }
+    text
+}
+
+/// How the forwarding table and the kernel's are kept in step.
+fn in_step_rows(view: &InStepView) -> Vec<(&'static str, String)> {
+    vec![
+        ("Others' routes in the kernel", count(view.kernel_routes)),
+        ("Imported, behind our own", format!("{}, {}", count(view.imported), count(view.imported_behind))),
+        ("Changes without room", count(view.without_room)),
+        ("News of routes, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        (
+            "Routes in the kernel, not for want of a mirror",
+            format!("{}, {}", count(view.exported), count(view.without_mirror)),
+        ),
+        ("Looks for drift", count(view.scans)),
+        ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
+        ("Last look", view.last_scan.clone().unwrap_or_default()),
+    ]
 }

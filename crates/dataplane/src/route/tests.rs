@@ -147,3 +147,45 @@ fn the_table_of_next_hops_is_bounded() {
     assert_eq!(added, NextHops::GROUPS_MAX);
     assert_eq!(hops.len(), NextHops::GROUPS_MAX + 1);
 }
+
+/// A group that is set anew has the new paths, whatever happened to the others: as a list of lists would have.
+#[test]
+fn groups_that_are_set_anew_agree_with_a_plain_list() {
+    let mut hops = NextHops::new();
+    let mut plain = vec![vec![Adjacency::Drop(DropReason::NoRoute)]];
+    for group in 0..20u16 {
+        let paths = vec![Adjacency::Glean { port: group }; usize::from(group % 3) + 1];
+        let id = if group == 7 { hops.add_default(&paths) } else { hops.add(&paths) };
+        assert_eq!(id, Some(group + 1));
+        plain.push(paths);
+    }
+    let mut random = 12345u32;
+    let mut next = |below: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 16) % below
+    };
+    for _ in 0..5000 {
+        let (id, count) = (next(22) as u16, next(7));
+        let paths: Vec<_> = (0..count)
+            .map(|_| match next(4) {
+                0 => Adjacency::Drop(DropReason::Blackhole),
+                1 => Adjacency::Local { port: 3 },
+                2 => Adjacency::Glean { port: next(9) as u16 },
+                _ => to(next(9) as u16),
+            })
+            .collect();
+        let is_taken = (1..=20).contains(&id) && count > 0;
+        assert_eq!(hops.set(id, &paths), is_taken);
+        if is_taken {
+            plain[usize::from(id)] = paths;
+        }
+        for (id, paths) in (0..).zip(&plain) {
+            assert!(hops.paths(id).eq(paths.iter().copied()), "{id}");
+            let ports = || paths.iter().filter_map(|path| path.port());
+            assert_eq!(hops.leads_out(id, true), ports().next().is_some());
+            assert_eq!(hops.leads_out(id, false), ports().next().is_some() && id != 8);
+            assert!((0..9).all(|port| hops.leads_out_of(id, port) == ports().any(|each| each == port)));
+        }
+        assert!(hops.rewrites.len() <= 2 * 7 * 21 + 2 * UNUSED_MAX, "what is not used any more goes");
+    }
+}

@@ -70,9 +70,13 @@ fn config(rate_bps: Option<u64>) -> EgressConfig {
     }
 }
 
+/// Port 0 has VLANs 10 (port 1) and 20 (port 2).
+const VLANS: [(u16, u16, u16); 2] = [(1, 0, 10), (2, 0, 20)];
+
 fn outbox(driver: &Driver, queue: Option<EgressConfig>) -> (Outbox, Arc<Counters>) {
-    let counters = Arc::new(Counters::new(1));
-    let outbox = Outbox::new(0, Box::new(driver.clone()), queue.map(EgressQueue::new), counters.clone());
+    let counters = Arc::new(Counters::new(3));
+    let queue = queue.map(EgressQueue::new);
+    let outbox = Outbox::new(0, Box::new(driver.clone()), queue, VlanTable::new(VLANS), counters.clone());
     (outbox, counters)
 }
 
@@ -187,4 +191,33 @@ fn a_frame_that_is_held_alone_is_sent_without_a_queue() {
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(1, 100));
     assert_eq!(outbox.queued(), 0);
     assert!(outbox.with_queue(|_| ()).is_none());
+}
+
+/// Sub-interfaces leave by their parent, tagged and counted as their own, with a queue and without.
+#[test]
+fn sub_interfaces_share_their_parents_way_out() {
+    for queue in [None, Some(config(None))] {
+        let driver = Driver::default();
+        driver.with(|taken| taken.room = 64);
+        let (parent, counters) = outbox(&driver, queue);
+        let sub = |vlan| parent.sub_interface(EgressTag { parent: 0, tci: vlan });
+        let subs = [sub(10), sub(20)];
+        let frame = [&[7; 12], &[0x08, 0x00][..], &[1; 50]].concat();
+        let mut expected = Vec::new();
+        for (from, vlan) in
+            [(&parent, None), (&subs[0], Some(10)), (&subs[1], Some(20)), (&subs[0], Some(10))]
+        {
+            send(from, std::slice::from_ref(&frame), 0);
+            let tag = vlan.map_or(vec![], |vlan| vec![0x81, 0, 0, vlan]);
+            expected.push([&frame[..12], &tag, &frame[12..]].concat());
+        }
+        // Something too short to have a header, which would have to be tagged.
+        send(&subs[1], &[vec![1; 11]], 0);
+        driver.with(|taken| assert_eq!(taken.frames, expected));
+        let sent: Vec<_> = counters.ports.iter().map(|port| port.sent.get()).collect();
+        assert_eq!(sent[..3], [(1, 64), (2, 136), (1, 68)]);
+        assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 1)]);
+        assert!(subs.iter().all(|sub| sub.is_sub_interface() && sub.queued() == 0));
+        assert!(subs.iter().all(|sub| sub.serve(0) == Rest::Empty && sub.with_queue(|_| ()).is_none()));
+    }
 }

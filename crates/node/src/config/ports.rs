@@ -13,6 +13,7 @@
 //! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
 //!                                     # true: `tw-` and the port's name; default: none
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
+//! offload = false                     # let the kernel forward flows that have been decided on
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
 //! acl_out = "to-internet"             # the access list for what leaves; default: none
 //! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default", "off"
@@ -21,6 +22,7 @@
 //! parent = "wan"                      # the port whose wire it is; `mac` and `mtu` default to that port's
 //! vlan = 100                          # 1 to 4094
 //! addresses = ["198.51.100.2/30"]
+//! mirror = true                       # this and `router_advertisements` as above, where the parent has an interface
 //!
 //! [[neighbours]]
 //! port = "wan"                        # required
@@ -234,9 +236,30 @@ impl Ports {
                 continue;
             }
             seen.push((sub_interface, vlan.span.clone()));
-            let PortConfig { mac, mtu: most, .. } = self.configs[usize::from(parent)];
+            let PortConfig { mac, mtu: most, interface, .. } = self.configs[usize::from(parent)].clone();
             let config = &mut self.configs[usize::from(*port)];
             config.sub_interface = Some(sub_interface);
+            let wants = config.interface.take();
+            match &interface {
+                Some(_) if *has_mac && config.mac != mac => {
+                    let message = format!("port {} has another MAC address than its parent", config.name);
+                    let expected = format!("no `mac` here: {} has an interface, which has one", name.value);
+                    reader.error(ErrorKind::Conflict, &vlan.span, message, expected);
+                }
+                Some(parent) => {
+                    config.interface = wants.map(|wants| InterfaceConfig {
+                        mirror: wants.mirror,
+                        router_advertisements: wants.router_advertisements,
+                        ..parent.clone()
+                    });
+                }
+                None if wants.is_some_and(|wants| wants.mirror.is_some() || wants.router_advertisements) => {
+                    let message = format!("port {} has no interface to be seen or heard on", config.name);
+                    let expected = format!("a key `interface` in [ports.{}]", name.value);
+                    reader.error(ErrorKind::MissingKey, &name.span, message, expected);
+                }
+                None => {}
+            }
             if !has_mac {
                 config.mac = mac;
             }
@@ -405,8 +428,24 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let driver = section.take("driver");
     let mirror = section.take("mirror");
     let advertise = section.take("router_advertisements");
+    let offload = section.take("offload");
+    if section.has("parent") {
+        for key in [&item, &driver, &offload].into_iter().flatten() {
+            let message = format!("`{}` is the parent's affair", key.key);
+            reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
+        }
+        return Some(InterfaceConfig {
+            // The parent's, once it is known.
+            name: String::new(),
+            driver: Driver::default(),
+            own_mac: true,
+            mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
+            offload: false,
+            router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
+        });
+    }
     let Some(item) = item else {
-        for key in [driver, mirror, advertise].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -414,12 +453,26 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     };
     let name = reader.parse(&item, interface_name)?.value;
     let driver = driver.and_then(|item| reader.word(&item, &Driver::NAMES)).unwrap_or_default();
-    let mirror = mirror.and_then(|item| match item.value {
-        toml::de::DeValue::Boolean(wanted) => wanted.then(|| mirror_name(port)),
-        _ => reader.parse(&item, interface_name).map(|at| at.value),
-    });
+    let mirror = mirror.and_then(|item| mirror_of(reader, &item, port));
     let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
-    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements })
+    let offload = offload.and_then(|item| {
+        let wanted = reader.boolean(&item)?;
+        if wanted && matches!(driver, Driver::AfPacket | Driver::Tap) {
+            let message = format!("flows are offloaded by XDP, and the driver is {}", driver.name());
+            reader.error(ErrorKind::BadValue, &item.span, message, "driver `af_xdp` or `auto`");
+        }
+        Some(wanted)
+    });
+    let offload = offload.unwrap_or(false);
+    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements, offload })
+}
+
+/// The name of the mirror that is wanted, if one is.
+fn mirror_of(reader: &mut Reader, item: &Item<'_>, port: &str) -> Option<String> {
+    match item.value {
+        toml::de::DeValue::Boolean(wanted) => wanted.then(|| mirror_name(port)),
+        _ => reader.parse(item, interface_name).map(|at| at.value),
+    }
 }
 
 /// The mirror's name where only the port's is known, as long as the system allows.

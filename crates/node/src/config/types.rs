@@ -43,6 +43,8 @@ pub struct RouterConfig {
     pub validate: ValidateConfig,
     /// BGP, where configured.
     pub bgp: Option<BgpConfig>,
+    /// Whether forwarding and the kernel are kept in step.
+    pub kernel: KernelSync,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
 }
@@ -74,6 +76,25 @@ pub struct PortConfig {
     pub urpf: ReversePathMode,
 }
 
+/// How the forwarding table and the kernel's are kept in step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelSync {
+    /// Others' routes that lead to ports are taken into the forwarding table.
+    pub import: bool,
+    /// The router's routes are put into the kernel's table.
+    pub export: bool,
+    /// The metric of those.
+    pub metric: u32,
+    /// Seconds between two looks for drift.
+    pub repair_s: u32,
+}
+
+impl Default for KernelSync {
+    fn default() -> Self {
+        Self { import: false, export: false, metric: 116, repair_s: 60 }
+    }
+}
+
 /// A port on another's wire, told apart by a VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubInterface {
@@ -96,6 +117,8 @@ pub struct InterfaceConfig {
     pub mirror: Option<String>,
     /// Tell hosts on the link that a router is here (RFC 4861).
     pub router_advertisements: bool,
+    /// Let the kernel forward packets of flows that have been decided on.
+    pub offload: bool,
 }
 
 /// How an interface is driven.

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{Line, Request};
+use thalweg_base::IpPrefix;
+
+use super::{ArpView, Line, Request};
 use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
 
@@ -169,9 +171,26 @@ impl Server {
     }
 
     fn look_up(&self, destination: &str) -> Result<FibView, String> {
-        let address = destination.parse::<IpAddr>().map_err(|error| format!("{destination}: {error}"))?;
-        self.forwarding()?.lookup(address)
+        let host =
+            destination.parse::<IpAddr>().ok().map(|address| format!("{address}/{}", bits_of(address)));
+        let prefix = host.as_deref().unwrap_or(destination).parse::<IpPrefix>();
+        let prefix = prefix.map_err(|_| format!("{destination}: expected an address or a prefix"))?;
+        let mut view = self.forwarding()?.lookup(prefix)?;
+        let neighbours = self.live.as_ref().map(|live| live.answer(&Request::Arp));
+        for row in neighbours.into_iter().flatten().flatten() {
+            let Ok(neighbour) = serde_json::from_value::<ArpView>(row) else { continue };
+            for way in view.ways.iter_mut().filter(|way| way.port == neighbour.port) {
+                if way.neighbor.is_some_and(|address| address.to_string() == neighbour.address) {
+                    way.state = Some(neighbour.state.clone());
+                }
+            }
+        }
+        Ok(view)
     }
+}
+
+fn bits_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// Views are plain data: they always have a JSON form.

@@ -31,9 +31,14 @@ pub struct BaseRoutes {
 impl BaseRoutes {
     /// The first number that an outlet may give to its hops.
     pub fn first_hop(&self) -> HopNumber {
-        (self.groups.len() + usize::from(self.reserved) + 1).min(usize::from(HopNumber::MAX)) as HopNumber
+        let before = self.groups.len() + usize::from(self.reserved) + DEFAULTS;
+        (before + 1).min(usize::from(HopNumber::MAX)) as HopNumber
     }
 }
+
+/// Numbers kept for default routes, one for each family. A default route has a number of its own, whatever it leads to:
+/// a reverse path check that disregards default routes knows them by it.
+pub const DEFAULTS: usize = 2;
 
 /// Turns a neighbour on a link into what the data plane writes before a packet.
 pub type AdjacencyOf = Box<dyn Fn(Way) -> Adjacency + Send>;
@@ -42,13 +47,21 @@ pub type AdjacencyOf = Box<dyn Fn(Way) -> Adjacency + Send>;
 pub struct FibTables {
     v4: Family<Fib4Writer, u32>,
     v6: Family<Fib6Writer, u128>,
+    /// The last two stand for what the default routes lead to.
     base_groups: Vec<Vec<Adjacency>>,
+    /// The numbers that the default routes would have if they were none, by family.
+    defaults: [Option<NextHopId>; DEFAULTS],
     adjacency_of: AdjacencyOf,
     /// By hop number, from the first after the base groups.
     ways: Vec<Option<Way>>,
+    /// The numbers that lead a way.
+    numbers: HashMap<Way, Vec<HopNumber>>,
+    /// What the numbers mean; readers have a copy of it.
+    hops: NextHops,
     next_hops: SharedNextHops,
     stale: bool,
     refused: u64,
+    changes: u64,
 }
 
 struct Family<W, A> {
@@ -56,36 +69,95 @@ struct Family<W, A> {
     base: HashMap<Prefix<A>, NextHopId>,
     /// What the outlet wanted where a base route is in front of it: no more than there are base routes.
     hidden: HashMap<Prefix<A>, HopNumber>,
+    /// The number that the default route has in the table.
+    default_number: NextHopId,
+    /// Where it leads: the base route, else the outlet's.
+    default_base: Option<NextHopId>,
+    default_outlet: Option<HopNumber>,
 }
 
 impl FibTables {
     /// Tables with the base routes. An outlet that writes them begins its hop numbers with
     /// [`BaseRoutes::first_hop`].
     pub fn new(base: BaseRoutes, adjacency_of: AdjacencyOf) -> Result<Self, LpmError> {
-        let v4 = Family {
-            writer: Fib4Writer::from_routes(base.v4.iter().copied())?,
-            base: base.v4.into_iter().collect(),
-            hidden: HashMap::new(),
-        };
-        let v6 = Family {
-            writer: Fib6Writer::from_routes(base.v6.iter().copied())?,
-            base: base.v6.into_iter().collect(),
-            hidden: HashMap::new(),
-        };
         let mut base_groups = base.groups;
-        base_groups.resize(base_groups.len() + usize::from(base.reserved), Vec::new());
+        base_groups.resize(base_groups.len() + usize::from(base.reserved) + DEFAULTS, Vec::new());
+        let [default4, default6] = [1, 0].map(|from_end| (base_groups.len() - from_end) as NextHopId);
         let mut tables = Self {
-            v4,
-            v6,
+            v4: Family::new(base.v4, default4, Fib4Writer::from_routes)?,
+            v6: Family::new(base.v6, default6, Fib6Writer::from_routes)?,
+            hops: NextHops::new(),
             base_groups,
+            defaults: [None; DEFAULTS],
             adjacency_of,
             ways: Vec::new(),
+            numbers: HashMap::new(),
             next_hops: SharedNextHops::default(),
             stale: true,
             refused: 0,
+            changes: 0,
         };
+        for number in 1..=tables.base_groups.len() as NextHopId {
+            let nothing = [Adjacency::Drop(DropReason::NoRoute)];
+            match number >= default4 {
+                true => tables.hops.add_default(&nothing),
+                false => tables.hops.add(&nothing),
+            };
+            tables.tell(number);
+        }
+        tables.point_defaults();
         tables.finish();
         Ok(tables)
+    }
+
+    /// A number without the distinction of default routes.
+    pub fn plain(&self, number: HopNumber) -> HopNumber {
+        let defaults = [self.v4.default_number, self.v6.default_number];
+        let of = defaults.iter().position(|default| *default == number);
+        of.map_or(number, |family| self.defaults[family].unwrap_or(0))
+    }
+
+    /// Lets the numbers of default routes stand for what these lead to now.
+    fn point_defaults(&mut self) {
+        let now = [self.v4.default_hop(), self.v6.default_hop()];
+        let before = std::mem::replace(&mut self.defaults, now);
+        for (family, number) in [self.v4.default_number, self.v6.default_number].into_iter().enumerate() {
+            if before[family] != now[family] {
+                let paths = now[family].map_or(Vec::new(), |of| self.paths(of));
+                self.hops.set(number, or_nothing(&paths));
+                self.stale = true;
+            }
+        }
+    }
+
+    /// What a number means, by base group or way.
+    fn paths(&self, number: NextHopId) -> Vec<Adjacency> {
+        match usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get(index)) {
+            Some(group) => group.clone(),
+            None => vec![match self.way(number) {
+                Some(Way::Discard) => Adjacency::Drop(DropReason::Blackhole),
+                Some(neighbor) => (self.adjacency_of)(neighbor),
+                None => Adjacency::Drop(DropReason::NoRoute),
+            }],
+        }
+    }
+
+    /// Writes down what a number means now, and a default route that leads there.
+    fn tell(&mut self, number: NextHopId) {
+        let paths = self.paths(number);
+        while self.hops.len() <= usize::from(number) {
+            if self.hops.add(&[Adjacency::Drop(DropReason::NoRoute)]).is_none() {
+                return;
+            }
+        }
+        self.hops.set(number, or_nothing(&paths));
+        let defaults = [self.v4.default_number, self.v6.default_number];
+        for (of, default) in self.defaults.iter().zip(defaults) {
+            if *of == Some(number) {
+                self.hops.set(default, or_nothing(&paths));
+            }
+        }
+        self.stale = true;
     }
 
     /// The IPv4 table, for readers.
@@ -108,13 +180,21 @@ impl FibTables {
         let slot = usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get_mut(index));
         if let Some(group) = slot {
             *group = paths;
-            self.stale = true;
+            self.tell(number);
         }
     }
 
     /// Puts a base route in, or takes it out: what the outlet has for the prefix is in force again then. Whether the
     /// table had room.
     pub fn set_base_route(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        self.changes += 1;
+        if prefix.length() == 0 {
+            match prefix {
+                IpPrefix::V4(_) => self.v4.default_base = number,
+                IpPrefix::V6(_) => self.v6.default_base = number,
+            }
+            self.point_defaults();
+        }
         self.publish_hops();
         let done = match prefix {
             IpPrefix::V4(prefix) => self.v4.set_base(prefix, number),
@@ -122,6 +202,14 @@ impl FibTables {
         };
         self.refused += u64::from(!done);
         done
+    }
+
+    /// The number of a base route; `None` if the prefix has none.
+    pub fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+        match prefix {
+            IpPrefix::V4(prefix) => self.v4.base_route(prefix),
+            IpPrefix::V6(prefix) => self.v6.base_route(prefix),
+        }
     }
 
     /// Where an outlet's number leads; `None` for other numbers.
@@ -135,10 +223,24 @@ impl FibTables {
         self.ways.iter().flatten().copied()
     }
 
-    /// Asks again how packets leave that go these ways.
+    /// Grows with every change of what becomes of packets.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Asks again how packets leave that go the outlet's ways.
     pub fn renew(&mut self) {
-        self.stale = true;
+        for number in (self.base_groups.len() + 1..).take(self.ways.len()) {
+            self.tell(number as HopNumber);
+        }
         self.publish_hops();
+    }
+
+    /// The same of one way; not published before the next prefix or [`Self::finish`](RouteInstaller::finish).
+    pub fn renew_way(&mut self, way: Way) {
+        for number in self.numbers.get(&way).cloned().unwrap_or_default() {
+            self.tell(number);
+        }
     }
 
     /// Routes the tables hold, base routes included, by family.
@@ -156,14 +258,32 @@ impl FibTables {
             IpAddr::V4(address) => {
                 let address = u32::from(address);
                 let prefix = longest(self.v4.writer.routes(), address);
-                (self.fib4().lookup(address), prefix.map(IpPrefix::from))
+                (self.plain(self.fib4().lookup(address)), prefix.map(IpPrefix::from))
             }
             IpAddr::V6(address) => {
                 let address = u128::from(address);
                 let prefix = longest(self.v6.writer.routes(), address);
-                (self.fib6().lookup(address), prefix.map(IpPrefix::from))
+                (self.plain(self.fib6().lookup(address)), prefix.map(IpPrefix::from))
             }
         }
+    }
+
+    /// The longest prefix that covers all of another, and its number.
+    pub fn covering(&self, prefix: IpPrefix) -> Option<(HopNumber, IpPrefix)> {
+        fn longest<A: Address>(routes: &BinaryTrie<A>, prefix: Prefix<A>) -> Option<(NextHopId, Prefix<A>)> {
+            let shorter =
+                (0..=prefix.length()).rev().filter_map(|length| Prefix::new(prefix.address(), length).ok());
+            shorter.into_iter().find_map(|prefix| Some((routes.get(prefix)?, prefix)))
+        }
+        let (number, prefix) = match prefix {
+            IpPrefix::V4(prefix) => {
+                longest(self.v4.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
+            }
+            IpPrefix::V6(prefix) => {
+                longest(self.v6.writer.routes(), prefix).map(|(n, p)| (n, IpPrefix::from(p)))?
+            }
+        };
+        Some((self.plain(number), prefix))
     }
 
     /// Changes that the tables had no room for.
@@ -187,10 +307,40 @@ impl<T: Table> Family<Writer<T>, T::Address>
 where
     T::Address: Address,
 {
+    fn new(
+        mut routes: Vec<(Prefix<T::Address>, NextHopId)>,
+        default_number: NextHopId,
+        writer: impl FnOnce(Vec<(Prefix<T::Address>, NextHopId)>) -> Result<Writer<T>, LpmError>,
+    ) -> Result<Self, LpmError> {
+        let mut default_base = None;
+        for (_, number) in routes.iter_mut().filter(|(prefix, _)| prefix.length() == 0) {
+            default_base = Some(std::mem::replace(number, default_number));
+        }
+        let base = routes.iter().copied().filter(|(prefix, _)| prefix.length() > 0).collect();
+        let (hidden, writer) = (HashMap::new(), writer(routes)?);
+        Ok(Self { writer, base, hidden, default_number, default_base, default_outlet: None })
+    }
+
+    /// The number that the default route would have if it were none.
+    fn default_hop(&self) -> Option<NextHopId> {
+        self.default_base.or(self.default_outlet)
+    }
+
+    /// Notes where a default route among these leads.
+    fn aim_default(&mut self, items: &[Install<T::Address>]) {
+        if let Some(item) = items.iter().rfind(|item| item.prefix.length() == 0) {
+            self.default_outlet = item.hop;
+        }
+    }
+
     /// Installs items and says how many the table refused.
     fn install(&mut self, items: &[Install<T::Address>]) -> u64 {
         let mut refused = 0;
         for item in items {
+            if item.prefix.length() == 0 {
+                refused += u64::from(!self.set_default(item.prefix));
+                continue;
+            }
             if !self.base.is_empty() && self.base.contains_key(&item.prefix) {
                 match item.hop {
                     Some(hop) => self.hidden.insert(item.prefix, hop),
@@ -203,7 +353,20 @@ where
         refused
     }
 
+    fn base_route(&self, prefix: Prefix<T::Address>) -> Option<NextHopId> {
+        if prefix.length() == 0 { self.default_base } else { self.base.get(&prefix).copied() }
+    }
+
+    /// Puts the default route in or takes it out, as is noted.
+    fn set_default(&mut self, everything: Prefix<T::Address>) -> bool {
+        let number = self.default_hop().map(|_| self.default_number);
+        self.set(everything, number)
+    }
+
     fn set_base(&mut self, prefix: Prefix<T::Address>, number: Option<NextHopId>) -> bool {
+        if prefix.length() == 0 {
+            return self.set_default(prefix);
+        }
         let outlets = self.writer.routes().get(prefix);
         match number {
             Some(number) => {
@@ -241,16 +404,30 @@ impl RouteInstaller for FibTables {
         if self.ways.len() <= index {
             self.ways.resize(index + 1, None);
         }
-        self.ways[index] = Some(way);
-        self.stale = true;
+        if let Some(before) = self.ways[index].replace(way)
+            && let Some(numbers) = self.numbers.get_mut(&before)
+        {
+            numbers.retain(|number| *number != hop);
+            if numbers.is_empty() {
+                self.numbers.remove(&before);
+            }
+        }
+        self.numbers.entry(way).or_default().push(hop);
+        self.tell(hop);
     }
 
     fn install_v4(&mut self, items: &[Install<u32>]) {
+        self.changes += 1;
+        self.v4.aim_default(items);
+        self.point_defaults();
         self.publish_hops();
         self.refused += self.v4.install(items);
     }
 
     fn install_v6(&mut self, items: &[Install<u128>]) {
+        self.changes += 1;
+        self.v6.aim_default(items);
+        self.point_defaults();
         self.publish_hops();
         self.refused += self.v6.install(items);
     }
@@ -266,19 +443,12 @@ impl FibTables {
         if !std::mem::take(&mut self.stale) {
             return;
         }
-        let mut hops = NextHops::new();
-        for group in &self.base_groups {
-            if hops.add(group).is_none() {
-                hops.add(&[Adjacency::Drop(DropReason::NoRoute)]);
-            }
-        }
-        for way in &self.ways {
-            hops.add(&[match way {
-                Some(Way::Discard) => Adjacency::Drop(DropReason::Blackhole),
-                Some(neighbor) => (self.adjacency_of)(*neighbor),
-                None => Adjacency::Drop(DropReason::NoRoute),
-            }]);
-        }
-        self.next_hops.publish(hops);
+        self.changes += 1;
+        self.next_hops.publish(self.hops.clone());
     }
+}
+
+/// Paths, or none at all: a group has at least one.
+fn or_nothing(paths: &[Adjacency]) -> &[Adjacency] {
+    if paths.is_empty() { &[Adjacency::Drop(DropReason::NoRoute)] } else { paths }
 }

@@ -226,6 +226,11 @@ struct World {
     fib: (Outlet, FibTables),
 }
 
+/// Of an outlet whose numbers follow those of base routes.
+fn config_behind(base: &BaseRoutes) -> OutletConfig {
+    OutletConfig { first_hop: base.first_hop(), ..OutletConfig::default() }
+}
+
 impl World {
     fn new() -> Self {
         let outlet = || Outlet::new(OutletConfig::default(), Underlay::default());
@@ -254,7 +259,10 @@ impl World {
             chosen: BTreeMap::new(),
             model: Model { best: BTreeMap::new(), underlay: Vec::new() },
             outlets: vec![(outlet(), recorder(false)), (outlet(), recorder(true))],
-            fib: (outlet(), FibTables::new(BaseRoutes::default(), Box::new(adjacency)).unwrap()),
+            fib: (
+                Outlet::new(config_behind(&BaseRoutes::default()), Underlay::default()),
+                FibTables::new(BaseRoutes::default(), Box::new(adjacency)).unwrap(),
+            ),
         }
     }
 
@@ -505,16 +513,16 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
         groups: vec![vec![forward(1), forward(2)]],
         reserved: 0,
     };
-    let config = OutletConfig { first_hop: base.first_hop(), ..OutletConfig::default() };
-    assert_eq!(config.first_hop, 2);
+    let config = config_behind(&base);
+    assert_eq!(config.first_hop, 4);
     let mut tables = FibTables::new(base, Box::new(move |_| forward(7))).unwrap();
     let mut outlet = Outlet::new(config, Underlay::everything_on(0));
     let mut changes =
         announce(&attributes, [0x1400_0000, 0x1400_0100].into_iter(), [10, 0, 0, 1].into(), PeerId(3));
     let announced = changes.v4[0].new.clone();
     outlet.handle_changes(&changes, &mut tables);
-    assert_eq!((tables.fib4().lookup(0x1400_0001), tables.fib4().lookup(0x1400_0101)), (1, 2));
-    assert_eq!((tables.next_hops().load().len(), tables.routes(), tables.refused()), (3, [2, 0], 0));
+    assert_eq!((tables.fib4().lookup(0x1400_0001), tables.fib4().lookup(0x1400_0101)), (1, 4));
+    assert_eq!((tables.next_hops().load().len(), tables.routes(), tables.refused()), (5, [2, 0], 0));
     for change in &mut changes.v4 {
         change.new = None;
     }
@@ -529,5 +537,5 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
         assert!(tables.set_base_route("20.0.0.0/24".parse().unwrap(), number));
         tables.fib4().lookup(0x1400_0001)
     };
-    assert_eq!((base(&mut tables, None), base(&mut tables, Some(1)), base(&mut tables, None)), (2, 1, 2));
+    assert_eq!((base(&mut tables, None), base(&mut tables, Some(1)), base(&mut tables, None)), (4, 1, 4));
 }

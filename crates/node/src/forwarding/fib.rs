@@ -1,16 +1,17 @@
 //! Best routes into the data plane's tables.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
 
-use super::{Forwarding, ForwardingView, Inbox, Task, rescan, view_of};
+use super::{Forwarding, ForwardingView, InStepView, Inbox, Task, rescan, view_of};
 use crate::BuildError;
 use crate::config::{RouteTarget, RouterConfig};
-use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayTarget, Way};
+use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live::LiveTables;
 use crate::speaker::Speaker;
 
@@ -35,6 +36,25 @@ pub struct FibView {
     pub neighbor: Option<IpAddr>,
     /// The port it would leave by, where the configuration has ports.
     pub port: Option<String>,
+    /// Where the route comes from: `connected`, `configured`, `kernel` or `bgp`.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// All ways that the route has: a flow takes one of them.
+    #[serde(default)]
+    pub ways: Vec<FibWay>,
+}
+
+/// One way of a route.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FibWay {
+    /// The port.
+    pub port: String,
+    /// The neighbour on it.
+    pub neighbor: Option<IpAddr>,
+    /// The neighbour's MAC address, if it is known.
+    pub mac: Option<String>,
+    /// `reachable`, `stale` and so on, where the router knows neighbours.
+    pub state: Option<String>,
 }
 
 /// The data plane's tables and the outlet that keeps them.
@@ -43,6 +63,11 @@ pub struct FibForwarding {
     state: Mutex<State>,
     /// Names of ports, by link.
     ports: Vec<String>,
+    /// Goes up with every change of what the router itself knows.
+    generation: AtomicU64,
+    /// The configured routes, for whoever tells the kernel or adds its routes to them.
+    configured: Vec<(IpPrefix, UnderlayTarget)>,
+    in_step: Mutex<Option<InStepView>>,
 }
 
 struct State {
@@ -57,7 +82,53 @@ impl FibForwarding {
         let outlet_config = OutletConfig { first_hop: tables.first_hop(), ..OutletConfig::default() };
         let outlet = Outlet::new(outlet_config, underlay_of(config));
         let ports = config.ports.iter().map(|port| port.name.clone()).collect();
-        Ok(Self { inbox, state: Mutex::new(State { outlet, tables }), ports })
+        let configured = match config.kernel.import || config.kernel.export {
+            true => routes_of(config).collect(),
+            false => Vec::new(),
+        };
+        let (generation, in_step) = (AtomicU64::new(1), Mutex::default());
+        Ok(Self {
+            inbox,
+            state: Mutex::new(State { outlet, tables }),
+            ports,
+            generation,
+            configured,
+            in_step,
+        })
+    }
+
+    /// Another number than before says that [`Self::desired`] may be different.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The router's own routes, configured and of BGP, and where each leads: what the kernel should have. BGP's come
+    /// first, so that of two with a prefix the later counts. Routes to the router itself are left out.
+    pub fn desired(&self) -> Vec<(IpPrefix, UnderlayTarget)> {
+        let of_bgp = |(prefix, way)| match way {
+            Way::Neighbor { address, link } => {
+                (prefix, UnderlayTarget::Gateway { address, link: Some(link) })
+            }
+            Way::Discard => (prefix, UnderlayTarget::Discard),
+        };
+        let mut all: Vec<_> = self.lock().outlet.desired().map(of_bgp).collect();
+        all.extend(self.configured.iter().filter(|(_, target)| *target != UnderlayTarget::Local));
+        all
+    }
+
+    /// Resolves BGP's next hops by the configured routes and these of others.
+    pub fn set_others_underlay(&self, others: impl Iterator<Item = (IpPrefix, UnderlayTarget)>) {
+        let route = |metric| move |(prefix, target)| UnderlayRoute { prefix, target, metric };
+        let configured = self.configured.iter().copied().map(route(0));
+        let underlay = Underlay::with_metrics(others.map(route(1)).chain(configured));
+        let State { outlet, tables } = &mut *self.lock();
+        outlet.set_underlay(underlay, tables);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Says how keeping in step with the kernel goes.
+    pub fn set_in_step(&self, view: InStepView) {
+        *self.in_step.lock().unwrap_or_else(PoisonError::into_inner) = Some(view);
     }
 
     /// Works the inbox off until it is closed: the body of a thread.
@@ -67,10 +138,12 @@ impl FibForwarding {
                 Task::Changes(changes) => {
                     let State { outlet, tables } = &mut *self.lock();
                     outlet.handle_changes(&changes, tables);
+                    self.generation.fetch_add(1, Ordering::AcqRel);
                 }
                 Task::Rescan(shard) => {
                     let State { outlet, tables } = &mut *self.lock();
                     rescan(speaker, shard, outlet, tables);
+                    self.generation.fetch_add(1, Ordering::AcqRel);
                 }
                 Task::Idle => {}
                 Task::Closed => return,
@@ -98,29 +171,44 @@ impl Forwarding for FibForwarding {
     fn status(&self) -> ForwardingView {
         let state = self.lock();
         let view = view_of("fib", &state.outlet, self.inbox.counters());
-        ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), ..view }
+        let in_step = self.in_step.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ForwardingView { table_bytes: Some(state.tables.fib().memory_bytes() as u64), in_step, ..view }
     }
 
-    fn lookup(&self, destination: IpAddr) -> Result<FibView, String> {
+    fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
         let state = self.lock();
-        let (hop, prefix) = state.tables.fib().lookup(destination);
-        let way = state.outlet.way(hop);
-        let (action, neighbor, link) = match way {
-            Some(Way::Neighbor { address, link }) => ("forward", Some(address), Some(link)),
-            Some(Way::Discard) => ("discard", None, None),
-            None => match state.tables.next_of(hop.into(), 0, destination) {
-                Some((port, address)) => ("forward", Some(address), Some(port.into())),
-                None if prefix.is_some() => (state.tables.ending_of(hop), None, None),
-                None => ("no route", None, None),
-            },
+        let tables = &state.tables;
+        let host = Some(destination.address())
+            .filter(|address| usize::from(destination.length()) == if address.is_ipv4() { 32 } else { 128 });
+        // What packets meet is asked of the table that they go through.
+        let (hop, prefix) = match host {
+            Some(address) => tables.fib().lookup(address),
+            None => tables.fib().covering(destination).map_or((0, None), |(hop, prefix)| (hop, Some(prefix))),
+        };
+        let ways: Vec<_> = tables.ways_of(hop, host);
+        let action = match (tables.fib().way(hop), &prefix) {
+            (Some(Way::Neighbor { .. }), _) => "forward",
+            (Some(Way::Discard), _) => "discard",
+            (None, Some(_)) => tables.ending_of(hop),
+            (None, None) => "no route",
+        };
+        let first = ways.first().filter(|_| action == "forward").copied();
+        let name = |port: u16| self.ports.get(usize::from(port)).cloned();
+        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<[u8; 6]>)| FibWay {
+            port: name(port).unwrap_or_default(),
+            neighbor,
+            mac: mac.map(|mac| mac.map(|octet| format!("{octet:02x}")).join(":")),
+            state: None,
         };
         Ok(FibView {
-            destination: destination.to_string(),
+            destination: host.map_or(destination.to_string(), |address| address.to_string()),
             prefix: prefix.map(|prefix| prefix.to_string()),
             action: action.to_owned(),
             hop,
-            neighbor,
-            port: link.and_then(|link| self.ports.get(link as usize)).cloned(),
+            neighbor: first.and_then(|(_, neighbor, _)| neighbor),
+            port: first.and_then(|(port, ..)| name(port)),
+            source: prefix.map(|_| tables.source_of(hop).to_owned()),
+            ways: ways.into_iter().map(way).collect(),
         })
     }
 }
@@ -131,6 +219,11 @@ pub fn underlay_of(config: &RouterConfig) -> Underlay {
     if config.ports.is_empty() {
         return Underlay::everything_on(NO_LINK);
     }
+    Underlay::new(routes_of(config))
+}
+
+/// The routes of a configuration; of several ways the first, because a BGP next hop has one.
+fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
     let v4 = config.routing.v4.iter().filter_map(|(net, target)| {
         let prefix = Prefix::new(u32::from(net.network()), net.prefix_len()).ok()?;
         Some((IpPrefix::from(prefix), *target))
@@ -139,9 +232,8 @@ pub fn underlay_of(config: &RouterConfig) -> Underlay {
         let prefix = Prefix::new(u128::from(net.network()), net.prefix_len()).ok()?;
         Some((IpPrefix::from(prefix), *target))
     });
-    let target = |index: u32| match config.routing.targets.get(index as usize)? {
+    let target = move |index: u32| match config.routing.targets.get(index as usize)? {
         RouteTarget::Local(_) => Some(UnderlayTarget::Local),
-        // Of several ways the first: a BGP next hop has one.
         RouteTarget::Forward(ways) => ways.first().map(|way| match way.gateway {
             Some(address) => UnderlayTarget::Gateway { address, link: Some(way.port.into()) },
             None => UnderlayTarget::Connected { link: way.port.into() },
@@ -149,5 +241,5 @@ pub fn underlay_of(config: &RouterConfig) -> Underlay {
         RouteTarget::Blackhole => Some(UnderlayTarget::Discard),
         RouteTarget::Unreachable => Some(UnderlayTarget::Unreachable),
     };
-    Underlay::new(v4.chain(v6).filter_map(|(prefix, index)| Some((prefix, target(index)?))))
+    v4.chain(v6).filter_map(move |(prefix, index)| Some((prefix, target(index)?)))
 }

@@ -27,9 +27,10 @@ use thalweg_base::{DropReason, IpPrefix, Prefix};
 use thalweg_dataplane::lpm::{NEXT_HOP_MAX, NextHopId};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 
+use super::others::Others;
 use crate::BuildError;
 use crate::config::{MacAddress, RouteTarget, RouterConfig};
-use crate::fib::{BaseRoutes, FibTables, HopNumber, Install, RouteInstaller, Way};
+use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
 
 pub use reload::{RouteChange, RouteCounts, RouteDifference};
 
@@ -54,7 +55,7 @@ pub struct PortLink {
 
 /// One way of a configured route or of a neighbour's host route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Path {
+pub(super) enum Path {
     /// To a neighbour.
     Neighbour { port: u16, address: IpAddr },
     /// To whoever has the destination's address.
@@ -83,10 +84,14 @@ pub struct LiveTables {
     targets: Vec<NextHopId>,
     /// The number of addresses that are no host's.
     nobody: NextHopId,
+    /// Groups with a path to a neighbour, but for the neighbour's own.
+    users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
     /// Configured routes to a single address, and those of stations that have one.
     configured_hosts: HashMap<IpAddr, NextHopId>,
     station_hosts: HashMap<IpAddr, NextHopId>,
+    /// Routes of other programs.
+    pub(super) others: Others,
     free: Vec<NextHopId>,
     last: NextHopId,
 }
@@ -138,10 +143,12 @@ impl LiveTables {
             stations,
             targets: (1..nobody).collect(),
             nobody,
+            users: users_of(&groups),
             groups,
             hosts: HashMap::new(),
             configured_hosts,
             station_hosts: HashMap::new(),
+            others: Others::default(),
             free: Vec::new(),
             last,
         };
@@ -153,7 +160,7 @@ impl LiveTables {
 
     /// The first number that an outlet may give away.
     pub fn first_hop(&self) -> HopNumber {
-        self.last + 1
+        self.last + DEFAULTS as HopNumber + 1
     }
 
     /// The routing stage that reads these tables.
@@ -173,36 +180,59 @@ impl LiveTables {
     /// A neighbour's MAC address is known, or is another one. `false` if there are too many neighbours: its packets
     /// then leave the fast path as before.
     pub fn resolved(&mut self, port: u16, address: IpAddr, mac: MacAddress) -> bool {
-        if self.lock().macs.insert((port, address), mac) == Some(mac) {
-            return true;
-        }
-        if self.hosts.contains_key(&(port, address)) {
-            self.renew_groups();
-            return true;
-        }
-        let is_full = self.hosts.len() >= usize::from(NEIGHBOURS_MAX);
-        let Some(number) = (!is_full).then(|| self.number()).flatten() else {
-            self.renew_groups();
-            return false;
-        };
-        self.set_group(number, vec![Path::Neighbour { port, address }]);
-        self.renew_groups();
-        self.hosts.insert((port, address), number);
-        self.station_hosts.insert(address, number);
-        self.settle(address)
+        self.set_neighbours(&[((port, address), Some(mac))]) == 0
     }
 
     /// A neighbour does not answer any more.
     pub fn lost(&mut self, port: u16, address: IpAddr) {
-        self.lock().macs.remove(&(port, address));
-        if let Some(number) = self.hosts.remove(&(port, address)) {
-            if self.station_hosts.get(&address) == Some(&number) {
-                self.station_hosts.remove(&address);
-                self.settle(address);
+        self.set_neighbours(&[((port, address), None)]);
+    }
+
+    /// What was learned of neighbours, in order: their MAC addresses, or that they are lost. All of it is published at
+    /// once, which costs as much as for one. How many found no room (see [`Self::resolved`]).
+    pub fn set_neighbours(&mut self, news: &[((u16, IpAddr), Option<MacAddress>)]) -> usize {
+        let (mut routes, mut freed, mut without_room) = (Vec::new(), Vec::new(), 0);
+        for &(neighbour, mac) in news {
+            let (port, address) = neighbour;
+            let before = match mac {
+                Some(mac) => self.lock().macs.insert(neighbour, mac),
+                None => self.lock().macs.remove(&neighbour),
+            };
+            match (mac, self.hosts.get(&neighbour).copied()) {
+                (Some(_), Some(number)) => self.renew_group(number),
+                (Some(_), None) => match self.number_of_station() {
+                    Some(number) => {
+                        self.set_group(number, vec![Path::Neighbour { port, address }]);
+                        self.hosts.insert(neighbour, number);
+                        self.station_hosts.insert(address, number);
+                        routes.push(address);
+                    }
+                    None => without_room += 1,
+                },
+                (None, Some(number)) => {
+                    self.hosts.remove(&neighbour);
+                    if self.station_hosts.get(&address) == Some(&number) {
+                        self.station_hosts.remove(&address);
+                        routes.push(address);
+                    }
+                    // Not given away before its prefix is gone.
+                    freed.push(number);
+                }
+                (None, None) => {}
             }
-            self.free.push(number);
+            if before != mac {
+                for number in self.users.get(&neighbour).cloned().unwrap_or_default() {
+                    self.renew_group(number);
+                }
+                self.tables.renew_way(Way::Neighbor { address, link: port.into() });
+            }
         }
-        self.renew_groups();
+        for address in routes {
+            without_room += usize::from(!self.settle(address));
+        }
+        self.tables.finish();
+        self.free.extend(freed);
+        without_room
     }
 
     /// A port changed.
@@ -213,6 +243,11 @@ impl LiveTables {
         }
     }
 
+    /// Grows with every change of what becomes of packets.
+    pub fn changes(&self) -> u64 {
+        self.tables.changes()
+    }
+
     /// What is known of a port.
     pub fn port(&self, port: u16) -> Option<PortLink> {
         self.lock().ports.get(usize::from(port)).copied()
@@ -220,7 +255,7 @@ impl LiveTables {
 
     /// Which neighbour a packet waits for that met this number.
     pub fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
-        let number = u16::try_from(number).ok()?;
+        let number = self.tables.plain(u16::try_from(number).ok()?);
         if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
             return Some((u16::try_from(link).ok()?, address));
         }
@@ -229,6 +264,51 @@ impl LiveTables {
             Path::Neighbour { port, address } => Some((*port, *address)),
             Path::Glean { port } => Some((*port, destination)),
             Path::Local { .. } | Path::Drop(_) => None,
+        }
+    }
+
+    /// Where packets may go that meet this number: port, neighbour (none where it is the destination itself, which is
+    /// not said), and the neighbour's MAC address if it is known.
+    pub fn ways_of(
+        &self,
+        number: HopNumber,
+        destination: Option<IpAddr>,
+    ) -> Vec<(u16, Option<IpAddr>, Option<MacAddress>)> {
+        let way = |port: u16, address: Option<IpAddr>| {
+            let mac = address.and_then(|address| self.lock().macs.get(&(port, address)).copied());
+            (port, address, mac)
+        };
+        if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
+            return u16::try_from(link).map(|port| way(port, Some(address))).into_iter().collect();
+        }
+        let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
+        let path = |path: &Path| match path {
+            Path::Neighbour { port, address } => Some(way(*port, Some(*address))),
+            Path::Glean { port } => Some(way(*port, destination)),
+            Path::Local { port } => Some((*port, None, None)),
+            Path::Drop(_) => None,
+        };
+        group.into_iter().flatten().filter_map(path).collect()
+    }
+
+    /// Where a number's route comes from: `connected` (networks, the router's own addresses, neighbours), `configured`,
+    /// `kernel` or `bgp`.
+    pub fn source_of(&self, number: HopNumber) -> &'static str {
+        if self.tables.way(number).is_some() {
+            return "bgp";
+        }
+        if self.others.has(number) {
+            return "kernel";
+        }
+        let index = number.checked_sub(1).map(usize::from);
+        match index.and_then(|index| self.groups.get(index)?.first()) {
+            Some(Path::Glean { .. } | Path::Local { .. }) => "connected",
+            Some(Path::Neighbour { port, address })
+                if self.hosts.get(&(*port, *address)) == Some(&number) =>
+            {
+                "connected"
+            }
+            _ => "configured",
         }
     }
 
@@ -245,10 +325,7 @@ impl LiveTables {
 
     /// Gateways of routes, which are worth being resolved before a packet wants them.
     pub fn gateways(&self) -> Vec<(u16, IpAddr)> {
-        let configured = self.groups.iter().flatten().filter_map(|path| match path {
-            Path::Neighbour { port, address } => Some((*port, *address)),
-            Path::Glean { .. } | Path::Local { .. } | Path::Drop(_) => None,
-        });
+        let configured = self.users.keys().copied();
         let learned = self.tables.ways().filter_map(|way| match way {
             Way::Neighbor { address, link } => Some((u16::try_from(link).ok()?, address)),
             Way::Discard => None,
@@ -257,6 +334,11 @@ impl LiveTables {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// A number for a neighbour, if there are not too many of them.
+    fn number_of_station(&mut self) -> Option<NextHopId> {
+        if self.hosts.len() < usize::from(NEIGHBOURS_MAX) { self.number() } else { None }
     }
 
     fn number(&mut self) -> Option<NextHopId> {
@@ -270,6 +352,54 @@ impl LiveTables {
             self.groups.resize(index + 1, Vec::new());
         }
         self.groups[index] = paths;
+        self.renew_group(number);
+    }
+
+    /// Looks up again what a number means.
+    fn renew_group(&mut self, number: NextHopId) {
+        let Some(paths) = self.groups.get(usize::from(number) - 1) else { return };
+        let group = lock(&self.stations).group(paths);
+        self.tables.set_base_group(number, group);
+    }
+
+    /// A number for a route of others.
+    pub(super) fn take_number(&mut self, paths: Vec<Path>) -> Option<NextHopId> {
+        let number = self.number()?;
+        for path in &paths {
+            if let Path::Neighbour { port, address } = path {
+                self.users.entry((*port, *address)).or_default().push(number);
+            }
+        }
+        self.set_group(number, paths);
+        Some(number)
+    }
+
+    /// Gives back a number that nothing leads to any more.
+    pub(super) fn give_back(&mut self, number: NextHopId) {
+        let index = usize::from(number) - 1;
+        for path in self.groups.get_mut(index).map(std::mem::take).unwrap_or_default() {
+            if let Path::Neighbour { port, address } = path
+                && let Some(numbers) = self.users.get_mut(&(port, address))
+            {
+                numbers.retain(|each| *each != number);
+                if numbers.is_empty() {
+                    self.users.remove(&(port, address));
+                }
+            }
+        }
+        self.free.push(number);
+    }
+
+    pub(super) fn base_route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+        self.tables.base_route(prefix)
+    }
+
+    pub(super) fn set_base(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        self.tables.set_base_route(prefix, number)
+    }
+
+    pub(super) fn publish(&mut self) {
+        self.tables.finish();
     }
 
     /// Looks up again what every number means.
@@ -386,6 +516,19 @@ fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = Prefix<u32>> 
     })
 }
 
+/// Which groups have a path to a neighbour.
+fn users_of(groups: &[Vec<Path>]) -> HashMap<(u16, IpAddr), Vec<NextHopId>> {
+    let mut users: HashMap<_, Vec<NextHopId>> = HashMap::new();
+    for (number, paths) in (1..).zip(groups) {
+        for path in paths {
+            if let Path::Neighbour { port, address } = path {
+                users.entry((*port, *address)).or_default().push(number);
+            }
+        }
+    }
+    users
+}
+
 /// A host route's prefix.
 fn host(address: IpAddr) -> IpPrefix {
     match address {
@@ -398,3 +541,6 @@ fn host(address: IpAddr) -> IpPrefix {
 fn lock(stations: &Mutex<Stations>) -> MutexGuard<'_, Stations> {
     stations.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,10 +9,10 @@
 //! again, waits until neighbours had the restart time to do so.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use thalweg_base::IpPrefix;
 use thalweg_node::config::{BgpConfig, NextHopCheck};
 use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{
@@ -46,8 +46,9 @@ impl Forwarding for KernelForwarding {
         self.lock().clone()
     }
 
-    fn lookup(&self, destination: IpAddr) -> Result<FibView, String> {
-        Err(format!("best routes are in the kernel: ask it, with `ip route get {destination}`"))
+    fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
+        let address = destination.address();
+        Err(format!("best routes are in the kernel: ask it, with `ip route get {address}`"))
     }
 }
 

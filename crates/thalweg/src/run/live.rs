@@ -121,14 +121,15 @@ impl LiveSide {
             why_not_better: port.facts.why_not_better,
             mac: mac_text(port.facts.mac),
             mtu: port.facts.mtu,
-            received: port.received.frames,
-            received_octets: port.received.octets,
+            received: port.received.frames + port.offloaded.received.0,
+            received_octets: port.received.octets + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
-            sent: port.sent.frames,
-            sent_octets: port.sent.octets,
+            sent: port.sent.frames + port.offloaded.sent.0,
+            sent_octets: port.sent.octets + port.offloaded.sent.1,
             failed: port.sent.failed,
             queued: port.queued,
+            offloaded: port.offloaded.received.0,
         };
         ports.into_iter().map(view).collect()
     }
@@ -138,16 +139,19 @@ impl LiveSide {
         let numbers = router.ask(|host| host.numbers()).ok_or("the host thread does not answer")?;
         let counters = router.counters();
         let sum = |of: fn(&thalweg_live::PortCounters) -> &thalweg_live::Traffic| {
-            counters.ports.iter().map(|port| of(port).get().0).sum()
+            counters.ports.iter().map(|port| of(port).get().0).sum::<u64>()
         };
         let by_name = |counts: Vec<(thalweg_base::DropReason, u64)>| {
             counts.into_iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
         };
+        let ports = router.ports();
+        let offloaded: u64 = ports.iter().map(|port| port.offloaded.received.0).sum();
         Ok(CountersView {
-            received: sum(|port| &port.received),
+            received: sum(|port| &port.received) + offloaded,
             own: counters.port(thalweg_base::NO_PORT).received.get().0,
-            sent: sum(|port| &port.sent),
-            queued: router.ports().iter().map(|port| port.queued).sum(),
+            offloaded,
+            sent: sum(|port| &port.sent) + offloaded,
+            queued: ports.iter().map(|port| port.queued).sum(),
             to_host: by_name(counters.to_host()),
             dropped: by_name(counters.dropped()),
             waiting_for_neighbour: numbers.waiting,

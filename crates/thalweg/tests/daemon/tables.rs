@@ -141,7 +141,7 @@ fn a_seeded_table_is_decided_on_and_installed() {
     assert_eq!((&view["prefix"], &view["neighbor"]), (&"20.1.0.0/16".into(), &"198.18.0.20".into()));
     assert_eq!(
         router.text("show", &["fib", "20.2.0.1"]),
-        "20.2.0.1: forward to 198.18.0.10, by 20.0.0.0/8\n"
+        "20.2.0.1: forward to 198.18.0.10, by 20.0.0.0/8 (bgp)\n"
     );
     assert!(router.text("show", &["fib", "2001:db8:1::5"]).contains("forward to 2001:db8::10"));
     assert_eq!(router.one(&["fib", "192.0.2.1"])["action"], "no route");

@@ -1,5 +1,7 @@
 //! What two daemons must do together, whoever they are.
 
+use std::net::IpAddr;
+
 use crate::net::{End, Net, until};
 use crate::router::{Family, Make, Router, Routes, Spec, networks};
 

@@ -162,10 +162,7 @@ impl LiveTables {
             let kept = same.and_then(|same| self.targets.get(same as usize).copied());
             let number = match kept {
                 Some(number) => Some(number),
-                None => self.number().inspect(|number| {
-                    self.set_group(*number, paths_of(target));
-                    fresh.push(*number);
-                }),
+                None => self.take_number(paths_of(target)).inspect(|number| fresh.push(*number)),
             };
             let Some(number) = number else {
                 self.release(&fresh);
@@ -173,7 +170,7 @@ impl LiveTables {
             };
             after.push(number);
         }
-        self.renew_groups();
+        self.publish();
         Ok(RouteChange { difference, before: self.targets.clone(), after, done: 0 })
     }
 
@@ -183,7 +180,7 @@ impl LiveTables {
         let end = change.difference.len().min(change.done + limit);
         while change.done < end {
             let (prefix, _, after) = change.difference.item(change.done);
-            if !self.set_configured(prefix, self.number_of(&change.after, after)) {
+            if !self.set_configured(prefix, self.number_of_target(&change.after, after)) {
                 return Err(BuildError::Routes(format!("the table has no room for {prefix}")));
             }
             change.done += 1;
@@ -197,7 +194,7 @@ impl LiveTables {
         for place in places.rev() {
             let (prefix, before, _) = change.difference.item(place);
             // What was there had room.
-            self.set_configured(prefix, self.number_of(&change.before, before));
+            self.set_configured(prefix, self.number_of_target(&change.before, before));
             change.done = place;
         }
         if change.done == 0 {
@@ -212,7 +209,7 @@ impl LiveTables {
         self.targets = change.after;
     }
 
-    fn number_of(&self, numbers: &[NextHopId], target: Option<TargetIndex>) -> Option<NextHopId> {
+    fn number_of_target(&self, numbers: &[NextHopId], target: Option<TargetIndex>) -> Option<NextHopId> {
         match target? {
             NOBODY => Some(self.nobody),
             target => numbers.get(target as usize).copied(),
@@ -223,7 +220,7 @@ impl LiveTables {
     fn set_configured(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         let address = prefix.address();
         if prefix != host(address) {
-            return self.tables.set_base_route(prefix, number);
+            return self.put(prefix, number);
         }
         match number {
             Some(number) => self.configured_hosts.insert(address, number),
@@ -235,10 +232,8 @@ impl LiveTables {
     /// Gives numbers back.
     fn release(&mut self, numbers: &[NextHopId]) {
         for number in numbers {
-            self.set_group(*number, Vec::new());
+            self.give_back(*number);
         }
-        self.free.extend(numbers);
-        self.renew_groups();
     }
 
     /// Puts the route in force that a single address has: the configured one, or else that of the station that has the
@@ -247,7 +242,23 @@ impl LiveTables {
         let configured = self.configured_hosts.get(&address).copied();
         let station = self.station_hosts.get(&address).copied();
         let number = configured.filter(|number| *number != self.nobody).or(station).or(configured);
-        self.tables.set_base_route(host(address), number)
+        self.put(host(address), number)
+    }
+
+    /// Puts a route of the router's own in force, or takes it out: those of others stand behind it.
+    fn put(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        let before = self.base_route(prefix);
+        let others = before.filter(|before| self.others.has(*before));
+        let number = match (number, others) {
+            (Some(number), Some(others)) => {
+                self.others.step_back(prefix, others);
+                Some(number)
+            }
+            (None, Some(_)) => return true,
+            (None, None) if before.is_some() => self.others.step_forward(prefix),
+            (number, _) => number,
+        };
+        self.set_base(prefix, number)
     }
 }
 

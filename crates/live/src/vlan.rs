@@ -1,0 +1,87 @@
+//! VLAN sub-interfaces: ports without an interface of their own.
+//!
+//! Stages know them already: the first names the port by the tag, and none sees a tag after that. What is left is to
+//! join them to their parent's way out, and to take tags off what the host thread is given: to it, and to mirrors, a
+//! sub-interface is a port like any other.
+
+use thalweg_node::config::RouterConfig;
+use thalweg_node::egress_tags;
+use thalweg_ports::live::{PortFacts, RxCounters, TxCounters};
+
+use crate::counters::PortCounters;
+use crate::open::OpenError;
+use crate::outbox::Outbox;
+
+/// Octets of an Ethernet header without tags, and of its addresses.
+const ETHERNET: u16 = 14;
+const ADDRESSES: usize = 12;
+
+/// Whether other ports are sub-interfaces of this one.
+pub(crate) fn carries_vlans(config: &RouterConfig, port: u16) -> bool {
+    config.ports.iter().any(|other| other.sub_interface.is_some_and(|sub| sub.parent == port))
+}
+
+/// Fills in the ports that have no way out of their own: those of `own` that are `None`.
+pub(crate) fn with_sub_interfaces(
+    config: &RouterConfig,
+    own: Vec<Option<(Outbox, PortFacts)>>,
+) -> Result<(Vec<Outbox>, Vec<PortFacts>), OpenError> {
+    let tags = egress_tags(config);
+    let mut subs = Vec::new();
+    for ((index, port), _) in (0u16..).zip(&config.ports).zip(&own).filter(|(_, own)| own.is_none()) {
+        let tag = tags.get(index);
+        let parent = tag.and_then(|tag| own.get(usize::from(tag.parent))?.as_ref());
+        let (Some(tag), Some((outbox, facts))) = (tag, parent) else {
+            return Err(OpenError::NoInterface { port: port.name.clone() });
+        };
+        if config.qos.egress.iter().any(|egress| egress.port == index) {
+            let parent = config.ports[usize::from(tag.parent)].name.clone();
+            return Err(OpenError::ShapedSubInterface { port: port.name.clone(), parent });
+        }
+        let mode = format!("{}, VLAN {}", facts.mode, tag.tci);
+        subs.push((outbox.sub_interface(tag), PortFacts { mode, why_not_better: None, ..facts.clone() }));
+    }
+    let mut subs = subs.into_iter();
+    Ok(own.into_iter().filter_map(|own| own.or_else(|| subs.next())).unzip())
+}
+
+/// What a sub-interface received and sent. Its parent's driver counts that too, and what was not taken.
+pub(crate) fn numbers_of(counters: &PortCounters) -> (RxCounters, TxCounters) {
+    let ((received, received_octets), (sent, sent_octets)) = (counters.received.get(), counters.sent.get());
+    let received = RxCounters { frames: received, octets: received_octets, ..RxCounters::default() };
+    (received, TxCounters { frames: sent, octets: sent_octets, failed: 0 })
+}
+
+/// Where the network header begins once the tags in front of it are gone.
+pub(crate) fn offset_without_tags(l3_offset: u16) -> u16 {
+    l3_offset.min(ETHERNET)
+}
+
+/// A frame whose network header begins at `l3_offset`, without the tags in front of that.
+pub(crate) fn without_tags(frame: &[u8], l3_offset: u16) -> Vec<u8> {
+    match (frame.get(..ADDRESSES), frame.get(usize::from(l3_offset).saturating_sub(2)..)) {
+        (Some(addresses), Some(rest)) if l3_offset > ETHERNET => [addresses, rest].concat(),
+        _ => frame.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_taken_off() {
+        let frame = |tags: &[u8]| [&[7; 12], tags, &[0x08, 0x06], &[1; 28]].concat();
+        let plain = frame(&[]);
+        for tags in [&[][..], &[0x81, 0, 0, 10], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 10]] {
+            let l3_offset = 14 + tags.len() as u16;
+            assert_eq!(without_tags(&frame(tags), l3_offset), plain);
+            assert_eq!(offset_without_tags(l3_offset), 14);
+        }
+        // A packet of the router's own has no link layer; nothing is known of a frame that is too short.
+        for (frame, l3_offset) in [(&[0x45, 0][..], 0), (&[1; 10], 18)] {
+            assert_eq!(without_tags(frame, l3_offset), frame);
+        }
+        assert_eq!(offset_without_tags(0), 0);
+    }
+}

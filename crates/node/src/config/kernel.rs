@@ -1,0 +1,67 @@
+//! `[kernel]`: whether the forwarding table and the kernel's are kept in step.
+//!
+//! ```toml
+//! [kernel]
+//! routes = "off"          # "import": others' routes by mirrors and ports; "export": ours for the system; "both"
+//! metric = 116            # of routes that go into the kernel
+//! repair_s = 60           # between two looks for drift
+//! ```
+
+use super::bgp_types::Install;
+use super::diagnostic::ErrorKind;
+use super::ports::Ports;
+use super::reader::{Reader, Section};
+use super::types::KernelSync;
+
+const METRIC_MAX: u64 = u32::MAX as u64;
+const REPAIR_MAX_S: u64 = 86_400;
+
+/// Reads the section. `install` is where BGP's routes go, if there is BGP.
+pub(super) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    install: Option<Install>,
+) -> KernelSync {
+    let mut sync = KernelSync::default();
+    let Some(item) = root.take("kernel") else { return sync };
+    let Some(mut section) = reader.section(&item, "[kernel]".to_owned()) else { return sync };
+    const WAYS: [(&str, (bool, bool)); 4] = [
+        ("off", (false, false)),
+        ("import", (true, false)),
+        ("export", (false, true)),
+        ("both", (true, true)),
+    ];
+    let routes = section.take("routes");
+    if let Some(routes) = &routes {
+        (sync.import, sync.export) = reader.word(routes, &WAYS).unwrap_or_default();
+    }
+    let numbers = [
+        ("metric", &mut sync.metric, 1..=METRIC_MAX, ""),
+        ("repair_s", &mut sync.repair_s, 1..=REPAIR_MAX_S, "seconds"),
+    ];
+    for (key, value, range, unit) in numbers {
+        if let Some(item) = section.take(key) {
+            *value = reader.integer(&item, range, unit).map_or(*value, |number| number as u32);
+        }
+    }
+    section.finish(reader);
+    let Some(routes) = routes.filter(|_| sync.import || sync.export) else { return sync };
+    let is_seen = |port: &super::types::PortConfig| {
+        port.interface.as_ref().is_some_and(|interface| !sync.export || interface.mirror.is_some())
+    };
+    if !ports.configs.iter().any(is_seen) {
+        let message = "the kernel has no interface that stands for a port";
+        reader.error(ErrorKind::MissingKey, &routes.span, message, "a port with `interface` and `mirror`");
+    }
+    if install == Some(Install::Kernel) {
+        let message = "BGP's routes go into the kernel already";
+        reader.error(
+            ErrorKind::Conflict,
+            &routes.span,
+            message,
+            "install = \"fib\" in [bgp], or no [kernel]",
+        );
+    }
+    sync
+}

@@ -1,0 +1,142 @@
+//! Routes of others: those that programs of the system put into the kernel's table.
+//!
+//! They stand behind configured routes and resolved neighbours of the same prefix, and before BGP's. Routes with the same
+//! ways share a number; it is given back with the last of them. A route that something else stands before is kept aside
+//! and comes into force when that goes.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use thalweg_base::{DropReason, IpPrefix};
+use thalweg_dataplane::lpm::NextHopId;
+
+use super::tables::{LiveTables, Path};
+
+/// One of the ways of such a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OtherWay {
+    /// To a neighbour.
+    Gateway {
+        /// The port it is on.
+        port: u16,
+        /// Its address.
+        address: IpAddr,
+    },
+    /// To whoever has the destination's address.
+    Connected {
+        /// The port they are on.
+        port: u16,
+    },
+    /// Nowhere, silently.
+    Blackhole,
+    /// Nowhere, and the sender is told.
+    Unreachable,
+}
+
+/// What is known of others' routes.
+#[derive(Debug, Default)]
+pub(super) struct Others {
+    /// By ways: the number, and how many routes have it.
+    groups: HashMap<Vec<OtherWay>, (NextHopId, usize)>,
+    by_number: HashMap<NextHopId, Vec<OtherWay>>,
+    /// Routes that something stands before.
+    behind: HashMap<IpPrefix, NextHopId>,
+}
+
+impl Others {
+    /// Whether a number is that of such routes.
+    pub(super) fn has(&self, number: NextHopId) -> bool {
+        self.by_number.contains_key(&number)
+    }
+
+    /// Keeps a route aside that a neighbour's stands before from now on.
+    pub(super) fn step_back(&mut self, prefix: IpPrefix, number: NextHopId) {
+        self.behind.insert(prefix, number);
+    }
+
+    /// The route that comes into force where something before it goes.
+    pub(super) fn step_forward(&mut self, prefix: IpPrefix) -> Option<NextHopId> {
+        self.behind.remove(&prefix)
+    }
+
+    /// One route less leads there; the number, if it was the last.
+    fn release(&mut self, number: NextHopId) -> Option<NextHopId> {
+        let ways = self.by_number.get(&number)?;
+        let (_, routes) = self.groups.get_mut(ways)?;
+        *routes -= 1;
+        if *routes > 0 {
+            return None;
+        }
+        self.groups.remove(ways);
+        self.by_number.remove(&number);
+        Some(number)
+    }
+}
+
+impl LiveTables {
+    /// Takes over what became of others' routes: their ways, or that they are gone. How many found no room, in the table
+    /// or among the numbers; they are not in force then.
+    pub fn set_others(&mut self, changes: &[(IpPrefix, Option<Vec<OtherWay>>)]) -> usize {
+        let (mut free, mut without_room) = (Vec::new(), 0);
+        // What numbers mean is published once, before the first prefix.
+        let mut numbers = Vec::with_capacity(changes.len());
+        for (_, ways) in changes {
+            let number = ways.as_ref().filter(|ways| !ways.is_empty()).map(|ways| self.number_of(ways));
+            without_room += usize::from(number == Some(None));
+            numbers.push(number.flatten());
+        }
+        for ((prefix, _), number) in changes.iter().zip(numbers) {
+            let in_force = self.base_route(*prefix);
+            let before = match in_force {
+                // The router's own stands before it.
+                Some(own) if !self.others.has(own) => match number {
+                    Some(number) => self.others.behind.insert(*prefix, number),
+                    None => self.others.behind.remove(prefix),
+                },
+                before => {
+                    if !self.set_base(*prefix, number) {
+                        without_room += 1;
+                    }
+                    before
+                }
+            };
+            free.extend(before.and_then(|number| self.others.release(number)));
+        }
+        self.publish();
+        // Nothing leads to these numbers any more.
+        for number in free {
+            self.give_back(number);
+        }
+        without_room
+    }
+
+    /// Routes of others that are known, and those of them that something stands before.
+    pub fn others(&self) -> (usize, usize) {
+        (self.others.groups.values().map(|(_, routes)| routes).sum(), self.others.behind.len())
+    }
+
+    /// Whether a number is that of others' routes.
+    pub fn is_others(&self, number: NextHopId) -> bool {
+        self.others.has(number)
+    }
+
+    fn number_of(&mut self, ways: &[OtherWay]) -> Option<NextHopId> {
+        if let Some((number, routes)) = self.others.groups.get_mut(ways) {
+            *routes += 1;
+            return Some(*number);
+        }
+        let path = |way: &OtherWay| match *way {
+            OtherWay::Gateway { port, address } => Path::Neighbour { port, address },
+            OtherWay::Connected { port } => Path::Glean { port },
+            OtherWay::Blackhole => Path::Drop(DropReason::Blackhole),
+            OtherWay::Unreachable => Path::Drop(DropReason::Unreachable),
+        };
+        let number = self.take_number(ways.iter().map(path).collect())?;
+        self.others.groups.insert(ways.to_vec(), (number, 1));
+        self.others.by_number.insert(number, ways.to_vec());
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+use super::*;
+
+use std::path::Path as FilePath;
+
+use proptest::prelude::*;
+
+/// Routes by a gateway, by two, and by a third that the default route also has.
+const CONFIG: &str = r#"
+[ports.a]
+interface = "a0"
+mac = "02:00:00:00:00:01"
+addresses = ["10.1.0.1/24"]
+[ports.b]
+interface = "b0"
+mac = "02:00:00:00:00:02"
+addresses = ["10.2.0.1/24"]
+[[routes]]
+prefix = "20.0.0.0/8"
+via = "10.1.0.2"
+[[routes]]
+prefix = "30.0.0.0/8"
+via = ["10.1.0.2", "10.2.0.2"]
+[[routes]]
+prefix = "40.0.0.0/8"
+via = "10.2.0.3"
+[[routes]]
+prefix = "0.0.0.0/0"
+via = "10.2.0.3"
+"#;
+
+/// Neighbours: port, address.
+const NEIGHBOURS: [(u16, [u8; 4]); 4] =
+    [(0, [10, 1, 0, 2]), (1, [10, 2, 0, 2]), (1, [10, 2, 0, 3]), (0, [10, 1, 0, 77])];
+
+fn tables() -> LiveTables {
+    LiveTables::new(&RouterConfig::from_text("test.toml", CONFIG, FilePath::new(".")).unwrap()).unwrap()
+}
+
+fn neighbour(index: usize) -> (u16, IpAddr) {
+    let (port, address) = NEIGHBOURS[index];
+    (port, address.into())
+}
+
+/// What a packet to the address meets.
+fn meets(tables: &LiveTables, address: [u8; 4]) -> Vec<Adjacency> {
+    let router = tables.router();
+    let number = thalweg_dataplane::lpm::Lpm::lookup(&*router.fib4, u32::from_be_bytes(address));
+    router.next_hops.load().paths(number).collect()
+}
+
+proptest! {
+    /// Whatever becomes of neighbours and ports, one after the other or several at once, packets meet what follows from
+    /// what is known then.
+    #[test]
+    fn every_route_follows_its_neighbours(
+        steps in prop::collection::vec(
+            prop_oneof![
+                4 => prop::collection::vec((0usize..4, prop::option::of(1u8..4)), 1..5).prop_map(Ok),
+                1 => (0u16..2, any::<bool>()).prop_map(Err),
+            ],
+            1..12,
+        ),
+    ) {
+        let mut tables = tables();
+        let (mut macs, mut up) = ([None; 4], [true; 2]);
+        for step in steps {
+            match step {
+                Ok(news) => {
+                    let mac = |octet: u8| [2, 0, 0, 0, 9, octet];
+                    let told: Vec<_> =
+                        news.iter().map(|(index, octet)| (neighbour(*index), octet.map(mac))).collect();
+                    prop_assert_eq!(tables.set_neighbours(&told), 0);
+                    news.iter().for_each(|(index, octet)| macs[*index] = octet.map(mac));
+                }
+                Err((port, is_up)) => {
+                    let before = tables.port(port).unwrap();
+                    tables.set_port(port, PortLink { is_up, ..before });
+                    up[usize::from(port)] = is_up;
+                }
+            }
+            let to = |index: usize| {
+                let (port, _) = NEIGHBOURS[index];
+                match (up[usize::from(port)], macs[index]) {
+                    (false, _) => Adjacency::Drop(DropReason::TransmitFailed),
+                    (true, None) => Adjacency::Glean { port },
+                    (true, Some(destination_mac)) => {
+                        let source_mac = tables.port(port).unwrap().mac;
+                        Adjacency::Forward { port, destination_mac, source_mac, mtu_bytes: 1500 }
+                    }
+                }
+            };
+            prop_assert_eq!(meets(&tables, [20, 1, 1, 1]), [to(0)]);
+            prop_assert_eq!(meets(&tables, [30, 1, 1, 1]), [to(0), to(1)]);
+            prop_assert_eq!(meets(&tables, [40, 1, 1, 1]), [to(2)]);
+            prop_assert_eq!(meets(&tables, [99, 1, 1, 1]), [to(2)]);
+            for (index, (_, address)) in NEIGHBOURS.into_iter().enumerate() {
+                prop_assert_eq!(meets(&tables, address), [to(index)]);
+            }
+        }
+    }
+}
+
+/// A default route is told from another route to the same place, whoever it comes from.
+#[test]
+fn default_routes_have_numbers_of_their_own() {
+    let mut tables = tables();
+    let leads = |tables: &LiveTables, address: [u8; 4], through_default: bool| {
+        let router = tables.router();
+        let number = thalweg_dataplane::lpm::Lpm::lookup(&*router.fib4, u32::from_be_bytes(address));
+        router.next_hops.load().leads_out(number, through_default)
+    };
+    assert!(leads(&tables, [40, 1, 1, 1], false) && leads(&tables, [99, 1, 1, 1], true));
+    assert!(!leads(&tables, [99, 1, 1, 1], false), "it is reached by the default route only");
+    assert_eq!(
+        tables.next_of(u32::from(number(&tables, [99, 1, 1, 1])), 0, [99, 1, 1, 1].into()),
+        Some(neighbour(2))
+    );
+    assert_eq!(
+        tables.fib().lookup([99, 1, 1, 1].into()).1.map(|prefix| prefix.to_string()).as_deref(),
+        Some("0.0.0.0/0")
+    );
+
+    // The configured one goes; BGP's, which it had hidden, has the same next hop as another of BGP's.
+    let everything: IpPrefix = "0.0.0.0/0".parse().unwrap();
+    let prefix = |text: &str| match text.parse().unwrap() {
+        IpPrefix::V4(prefix) => prefix,
+        IpPrefix::V6(_) => unreachable!(),
+    };
+    let hop = tables.first_hop();
+    tables.set_hop(hop, Way::Neighbor { address: [10, 1, 0, 2].into(), link: 0 });
+    tables.install_v4(&[
+        Install { prefix: prefix("0.0.0.0/0"), hop: Some(hop) },
+        Install { prefix: prefix("50.0.0.0/8"), hop: Some(hop) },
+    ]);
+    tables.finish();
+    assert_eq!(meets(&tables, [99, 1, 1, 1]), [Adjacency::Glean { port: 1 }]);
+    tables.tables.set_base_route(everything, None);
+    tables.resolved(0, [10, 1, 0, 2].into(), [2, 0, 0, 0, 9, 9]);
+    for address in [[99, 1, 1, 1], [50, 1, 1, 1]] {
+        assert!(matches!(meets(&tables, address)[..], [Adjacency::Forward { port: 0, .. }]));
+        assert_eq!(tables.fib().lookup(address.into()).0, hop);
+    }
+    assert!(leads(&tables, [50, 1, 1, 1], false) && !leads(&tables, [99, 1, 1, 1], false));
+    tables.install_v4(&[Install { prefix: prefix("0.0.0.0/0"), hop: None }]);
+    tables.finish();
+    assert_eq!(meets(&tables, [99, 1, 1, 1]), [Adjacency::Drop(DropReason::NoRoute)]);
+    assert!(!leads(&tables, [99, 1, 1, 1], true) && leads(&tables, [50, 1, 1, 1], true));
+}
+
+fn number(tables: &LiveTables, address: [u8; 4]) -> NextHopId {
+    thalweg_dataplane::lpm::Lpm::lookup(&*tables.router().fib4, u32::from_be_bytes(address))
+}
+
+/// Gateways are those of routes. Neighbours that are gone leave nothing behind.
+#[test]
+fn only_gateways_are_wanted() {
+    let mut tables = tables();
+    let expected = vec![neighbour(0), neighbour(1), neighbour(2)];
+    for round in 0..3u8 {
+        for host in 10..200 {
+            assert!(tables.resolved(0, [10, 1, 0, host].into(), [2, 0, 0, 0, round, host]));
+        }
+        assert_eq!(tables.gateways(), expected);
+        let groups = tables.groups.len();
+        for host in 10..200 {
+            tables.lost(0, [10, 1, 0, host].into());
+        }
+        assert_eq!((tables.gateways(), tables.groups.len()), (expected.clone(), groups));
+    }
+}

@@ -1,0 +1,311 @@
+//! Others' routes of the main table, followed: read once, then kept by the kernel's news, read again where news are not
+//! enough.
+//!
+//! ```text
+//!            read_all ──┐
+//! RTM_NEWROUTE ─────────┼──> by prefix: ways by metric ──> best: those of the lowest metric
+//! RTM_DELROUTE ─────────┘                   └── which prefixes changed
+//! ```
+//!
+//! News say nothing of routes that the kernel drops with a link or an address (IPv4), and may be lost where they come
+//! faster than they are read (`ENOBUFS`). [`Heard`] says in both cases that everything has to be read again; how often
+//! that found something else than the news had said is for whoever asks ([`FollowedRoutes::read_all`] says which
+//! prefixes changed).
+//!
+//! News that come while everything is read are applied after it, in order, so what is known in the end is the case;
+//! in between a prefix may be said to have changed back and forth.
+//!
+//! About 100 octets a prefix. Missing: tables other than main; routes by type of service; the further ones of several
+//! IPv4 routes with one prefix and metric (`ip route append`).
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use thalweg_base::IpPrefix;
+
+use super::error::KernelError;
+use super::message::MessageWriter;
+use super::route::{self, FoundRoute, RouteTarget};
+use super::socket::Netlink;
+
+/// Messages that bring news, beyond which a turn ends.
+const MESSAGES_PER_TURN: usize = 1 << 16;
+
+/// What was heard in a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// News of routes.
+    pub routes: u64,
+    /// Links or addresses changed: the kernel may have dropped routes without a word.
+    pub links: bool,
+    /// News were lost.
+    pub overrun: bool,
+    /// There may be more now.
+    pub more: bool,
+}
+
+/// A route's ways by its metric: a number for each different set of ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Route {
+    metric: u32,
+    ways: u32,
+}
+
+/// The routes of a prefix, nearly always one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Routes {
+    One(Route),
+    Several(Box<[Route]>),
+}
+
+impl Routes {
+    fn all(&self) -> &[Route] {
+        match self {
+            Self::One(route) => std::slice::from_ref(route),
+            Self::Several(routes) => routes,
+        }
+    }
+
+    fn of(mut routes: Vec<Route>) -> Option<Self> {
+        routes.sort_by_key(|route| route.metric);
+        match routes[..] {
+            [] => None,
+            [one] => Some(Self::One(one)),
+            _ => Some(Self::Several(routes.into())),
+        }
+    }
+}
+
+/// What is known, without a socket.
+#[derive(Debug, Default)]
+struct Known {
+    routes: HashMap<IpPrefix, Routes>,
+    /// Different sets of ways: there are few.
+    ways: Vec<Vec<RouteTarget>>,
+    numbers: HashMap<Vec<RouteTarget>, u32>,
+}
+
+impl Known {
+    fn number(&mut self, ways: Vec<RouteTarget>) -> u32 {
+        let next = self.ways.len() as u32;
+        match self.numbers.entry(ways) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => {
+                self.ways.push(entry.key().clone());
+                *entry.insert(next)
+            }
+        }
+    }
+
+    fn best(&self, prefix: IpPrefix) -> Option<&[RouteTarget]> {
+        let first = self.routes.get(&prefix)?.all().first()?;
+        self.ways.get(first.ways as usize).map(Vec::as_slice)
+    }
+
+    /// A route came. One that `appends` to an IPv4 route of its metric serves only when that goes.
+    fn set(&mut self, prefix: IpPrefix, metric: u32, ways: Vec<RouteTarget>, appends: bool) {
+        let ways = self.number(ways);
+        let route = Route { metric, ways };
+        match self.routes.entry(prefix) {
+            Entry::Vacant(entry) => {
+                entry.insert(Routes::One(route));
+            }
+            Entry::Occupied(mut entry) => {
+                let mut all = entry.get().all().to_vec();
+                match all.iter_mut().find(|each| each.metric == metric) {
+                    Some(_) if appends && matches!(prefix, IpPrefix::V4(_)) => {}
+                    Some(same) => *same = route,
+                    None => all.push(route),
+                }
+                if let Some(routes) = Routes::of(all) {
+                    entry.insert(routes);
+                }
+            }
+        }
+    }
+
+    /// A route went, or some of its ways.
+    fn remove(&mut self, prefix: IpPrefix, metric: u32, gone: &[RouteTarget]) {
+        let Some(routes) = self.routes.get(&prefix) else { return };
+        let mut all = routes.all().to_vec();
+        let Some(at) = all.iter().position(|each| each.metric == metric) else { return };
+        let had = self.ways.get(all[at].ways as usize).cloned().unwrap_or_default();
+        let left: Vec<_> = had.into_iter().filter(|way| !gone.contains(way)).collect();
+        if gone.is_empty() || left.is_empty() {
+            all.remove(at);
+        } else {
+            all[at].ways = self.number(left);
+        }
+        match Routes::of(all) {
+            Some(routes) => self.routes.insert(prefix, routes),
+            None => self.routes.remove(&prefix),
+        };
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FollowedRoutes {
+    news: Netlink,
+    own_protocol: u8,
+    known: Known,
+}
+
+impl FollowedRoutes {
+    /// Listens from now on; nothing is known before [`Self::read_all`]. Routes of `own_protocol` are left out.
+    pub fn open(own_protocol: u8) -> Result<Self, KernelError> {
+        let news = Netlink::open()?;
+        news.set_nonblocking()?;
+        for group in [
+            libc::RTNLGRP_LINK,
+            libc::RTNLGRP_IPV4_IFADDR,
+            libc::RTNLGRP_IPV6_IFADDR,
+            libc::RTNLGRP_IPV4_ROUTE,
+            libc::RTNLGRP_IPV6_ROUTE,
+        ] {
+            news.join(group)?;
+        }
+        Ok(Self { news, own_protocol, known: Known::default() })
+    }
+
+    /// Reads all there are, and appends the prefixes of which something else was known. Whether the tables changed
+    /// meanwhile.
+    pub fn read_all(&mut self, changed: &mut Vec<IpPrefix>) -> Result<bool, KernelError> {
+        let mut now = Known::default();
+        let mut interrupted = false;
+        // A connection of its own: the one that brings news does not wait.
+        let mut netlink = Netlink::open()?;
+        let mut writer = MessageWriter::default();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let sequence = netlink.sequences(1);
+            writer.clear();
+            route::write_dump(&mut writer, sequence, family, libc::RT_TABLE_MAIN.into(), 0);
+            interrupted |= netlink.dump("its routes", &writer, sequence, |message| {
+                if let Some((found, ways)) = self.of_others(route::parse_ways(&message)) {
+                    // The first of several IPv4 routes with one metric is the one that counts.
+                    now.set(found.prefix, found.metric, ways, true);
+                }
+            })?;
+        }
+        let before = std::mem::replace(&mut self.known, now);
+        let differs = |prefix: &&IpPrefix| before.best(**prefix) != self.known.best(**prefix);
+        changed.extend(self.known.routes.keys().filter(differs));
+        changed.extend(before.routes.keys().filter(|prefix| !self.known.routes.contains_key(prefix)));
+        Ok(interrupted)
+    }
+
+    /// Hears what is new, and appends the prefixes that it is about.
+    pub fn hear(&mut self, changed: &mut Vec<IpPrefix>) -> Result<Heard, KernelError> {
+        let mut heard = Heard::default();
+        let mut messages = 0;
+        while messages < MESSAGES_PER_TURN {
+            let mut news = Vec::new();
+            match self.news.events() {
+                Ok(Some(events)) => {
+                    for message in events {
+                        messages += 1;
+                        match message.kind {
+                            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
+                                let appends = message.flags & libc::NLM_F_APPEND as u16 != 0;
+                                news.push((message.kind, appends, route::parse_ways(&message)));
+                            }
+                            _ => heard.links = true,
+                        }
+                    }
+                }
+                Ok(None) => return Ok(heard),
+                Err(KernelError::Overrun) => heard.overrun = true,
+                Err(error) => return Err(error),
+            }
+            for (kind, appends, ways) in news {
+                let Some((found, ways)) = self.of_others(ways) else { continue };
+                heard.routes += 1;
+                match kind {
+                    libc::RTM_NEWROUTE => self.known.set(found.prefix, found.metric, ways, appends),
+                    _ => self.known.remove(found.prefix, found.metric, &ways),
+                }
+                changed.push(found.prefix);
+            }
+        }
+        heard.more = true;
+        Ok(heard)
+    }
+
+    /// Where the route of the lowest metric leads: one way or several; `None` if there is no route.
+    pub fn best(&self, prefix: IpPrefix) -> Option<&[RouteTarget]> {
+        self.known.best(prefix)
+    }
+
+    /// All prefixes that have a route.
+    pub fn prefixes(&self) -> impl ExactSizeIterator<Item = IpPrefix> + '_ {
+        self.known.routes.keys().copied()
+    }
+
+    /// The ways of a route that is somebody else's and in the main table.
+    fn of_others(&self, ways: Vec<FoundRoute>) -> Option<(FoundRoute, Vec<RouteTarget>)> {
+        let found = *ways.first()?;
+        let is_others = found.protocol != self.own_protocol && found.table == u32::from(libc::RT_TABLE_MAIN);
+        is_others.then(|| (found, ways.iter().filter_map(|way| way.target).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn gateway(number: u8) -> RouteTarget {
+        RouteTarget::Gateway { address: [10, 0, 0, number].into(), interface: Some(3) }
+    }
+
+    proptest! {
+        /// News leave what a plain map of all routes has.
+        #[test]
+        fn news_add_up(steps in prop::collection::vec((0u8..3, 0u32..3, prop::option::of(1u8..4)), 0..60)) {
+            let prefixes: Vec<IpPrefix> =
+                ["10.0.0.0/8", "0.0.0.0/0", "2001:db8::/32"].map(|text| text.parse().unwrap()).into();
+            let (mut known, mut plain) = (Known::default(), BTreeMap::new());
+            for (prefix, metric, way) in steps {
+                let place = (prefix, metric);
+                match way {
+                    Some(number) => {
+                        known.set(prefixes[usize::from(prefix)], metric, vec![gateway(number)], false);
+                        plain.insert(place, number);
+                    }
+                    None => {
+                        let gone: Vec<_> = plain.remove(&place).into_iter().map(gateway).collect();
+                        known.remove(prefixes[usize::from(prefix)], metric, &gone);
+                    }
+                }
+                for (number, prefix) in (0..).zip(&prefixes) {
+                    let best = plain.range((number, 0)..(number + 1, 0)).next().map(|(_, way)| gateway(*way));
+                    prop_assert_eq!(known.best(*prefix), best.as_ref().map(std::slice::from_ref));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_way_of_several_goes_alone() {
+        let prefix: IpPrefix = "2001:db8::/32".parse().unwrap();
+        let mut known = Known::default();
+        known.set(prefix, 1024, vec![gateway(1), gateway(2)], false);
+        known.set(prefix, 2048, vec![gateway(3)], false);
+        known.remove(prefix, 1024, &[gateway(1)]);
+        assert_eq!(known.best(prefix), Some(&[gateway(2)][..]));
+        known.remove(prefix, 1024, &[gateway(2)]);
+        assert_eq!(known.best(prefix), Some(&[gateway(3)][..]));
+        known.remove(prefix, 2048, &[]);
+        assert_eq!((known.best(prefix), known.routes.len()), (None, 0));
+    }
+
+    #[test]
+    fn an_ipv4_route_that_is_appended_stays_behind() {
+        let prefix: IpPrefix = "10.0.0.0/8".parse().unwrap();
+        let mut known = Known::default();
+        known.set(prefix, 0, vec![gateway(1)], false);
+        known.set(prefix, 0, vec![gateway(2)], true);
+        assert_eq!(known.best(prefix), Some(&[gateway(1)][..]));
+    }
+}

@@ -1,0 +1,254 @@
+//! A router on a stick: two hosts in VLANs of their own, one cable to the router, which passes between them.
+//!
+//! ```text
+//! office ── lan ──┐                             ┌ office.10
+//!                 switch ── trunk, tagged ── uplink, router ── wan ── outside
+//! guest ─ guest ──┘                             └ guest.20
+//! ```
+//!
+//! The switch is a thread of this test: it tags what comes from a host and takes the tag off what goes there. A tag that
+//! it writes lies in the frame when it reaches the router's interface: XDP finds it there, and AF_PACKET beside the
+//! frame, where the kernel has put it. Both hosts have one MAC address, so that one address is the switch's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use thalweg_dataplane::vlan::EgressTag;
+use thalweg_ports::live::packet::{self, PacketOptions};
+use thalweg_ports::live::{LiveClock, LiveSource, PortTx, SourceOptions};
+
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
+
+const HOSTS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 1];
+const ROUTERS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 2];
+const VLANS: [(Host, u16); 2] = [(OFFICE, 10), (GUEST, 20)];
+
+/// The router's end of the cable, and the switch's.
+const UPLINK: &str = "uplink";
+const TRUNK: &str = "trunk";
+
+fn config(driver: &str) -> String {
+    format!(
+        r#"
+[ports.uplink]
+interface = "uplink"
+driver = "{driver}"
+
+[ports."office.10"]
+parent = "uplink"
+vlan = 10
+addresses = ["10.1.0.1/24", "2001:db8:1::1/64"]
+mirror = "tw-office"
+
+[ports."guest.20"]
+parent = "uplink"
+vlan = 20
+addresses = ["10.2.0.1/24", "2001:db8:2::1/64"]
+
+[ports.wan]
+interface = "wan"
+driver = "{driver}"
+addresses = ["198.51.100.1/24", "2001:db8:9::1/64"]
+
+[[qos.classes]]
+name = "default"
+weight = 1
+
+[[qos.egress]]
+port = "uplink"
+rate = "500 Mbit/s"
+"#
+    )
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|octet| format!("{octet:02x}")).join(":")
+}
+
+/// Tags and untags frames until it is told to stop.
+struct Switch {
+    source: LiveSource,
+    /// Access ports, then the trunk.
+    tx: Vec<Box<dyn PortTx>>,
+}
+
+impl Switch {
+    fn open(site: &Site) -> Self {
+        let open = |interface: &str, mac| {
+            let options = PacketOptions { mac: Some(mac), ..PacketOptions::new(interface) };
+            site.within(&site.router(), || packet::open(&options).expect("the switch's port"))
+        };
+        let access = VLANS.iter().map(|(host, _)| open(host.port, ROUTERS_MAC));
+        let ports: Vec<_> = access.chain([open(TRUNK, HOSTS_MAC)]).collect();
+        let (mut halves, mut tx) = (Vec::new(), Vec::new());
+        for (number, port) in (0u16..).zip(ports) {
+            halves.extend(port.rx.into_iter().map(|rx| (number, rx)));
+            tx.push(port.tx);
+        }
+        let source = LiveSource::new(halves, SourceOptions::default(), LiveClock::start());
+        Self { source: source.expect("a source"), tx }
+    }
+
+    fn run(mut self, stop: &AtomicBool, guests_are_lost: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let Some(chunk) = self.source.next_chunk(Duration::from_millis(50)).expect("it waits") else {
+                continue;
+            };
+            for (i, packet) in chunk.packets().iter().enumerate() {
+                let frame = chunk.frame(i);
+                let to = match usize::from(packet.port_in) {
+                    from if from == VLANS.len() => self.to_host(frame),
+                    from => {
+                        let lost = guests_are_lost.load(Ordering::Acquire) && VLANS[from].0 == GUEST;
+                        let tci = if lost { 99 } else { VLANS[from].1 };
+                        let mut tagged = vec![0; frame.len() + 4];
+                        EgressTag { parent: 0, tci }.write(frame, &mut tagged).map(|_| (VLANS.len(), tagged))
+                    }
+                };
+                let Some((to, frame)) = to else { continue };
+                // A host that is slow loses packets, as at any switch.
+                let _ = self.tx[to].push(&frame);
+            }
+            self.tx.iter_mut().for_each(|tx| drop(tx.flush()));
+        }
+    }
+
+    /// The access port that a tag stands for, and the frame without it.
+    fn to_host(&self, frame: &[u8]) -> Option<(usize, Vec<u8>)> {
+        let [0x81, 0x00, tag @ ..] = frame.get(12..16)? else { return None };
+        let vlan = u16::from_be_bytes([tag[0], tag[1]]);
+        let port = VLANS.iter().position(|(_, each)| *each == vlan)?;
+        Some((port, [&frame[..12], &frame[16..]].concat()))
+    }
+}
+
+fn on_a_stick(driver: &str, mode: &str) {
+    let Some(site) = Site::new() else { return };
+    let router_namespace = site.router();
+    site.ip(&router_namespace, &format!("link add {UPLINK} type veth peer name {TRUNK}"));
+    site.ip(&router_namespace, &format!("link set {UPLINK} address {}", mac_text(ROUTERS_MAC)));
+    for interface in [UPLINK, TRUNK] {
+        // The kernel's own packets have no business there.
+        site.said(&router_namespace, "sysctl", &["-q", &format!("net.ipv6.conf.{interface}.disable_ipv6=1")]);
+        site.ip(&router_namespace, &format!("link set {interface} up"));
+    }
+    for (host, _) in VLANS {
+        let namespace = site.namespace(host);
+        site.ip(&namespace, &format!("link set eth0 address {}", mac_text(HOSTS_MAC)));
+    }
+    let switch = Switch::open(&site);
+    let (stop, guests_are_lost) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let _stops = StopsAtEnd(&stop);
+        scope.spawn(|| switch.run(&stop, &guests_are_lost));
+        let router = site.run_alone(&config(driver), &[]);
+        site.ip(&site.namespace(OUTSIDE), "route add default via 198.51.100.1");
+        let ports = router.show(&["ports"]).expect("the router answers");
+        let port = |name: &str| ports.iter().find(|port| port["name"] == name).expect("the port").clone();
+        assert!(port("uplink")["mode"].as_str().is_some_and(|found| found.starts_with(mode)), "{ports:?}");
+        assert!(
+            port("office.10")["mode"].as_str().is_some_and(|mode| mode.ends_with(", VLAN 10")),
+            "{ports:?}"
+        );
+        assert_eq!(port("guest.20")["mac"], mac_text(ROUTERS_MAC));
+
+        for (from, to) in [
+            (OFFICE, GUEST.v4),
+            (GUEST, OFFICE.v4),
+            (OFFICE, GUEST.v6),
+            (OFFICE, OFFICE.gateway_v4),
+            (GUEST, GUEST.gateway_v6),
+            (OFFICE, OUTSIDE.v4),
+            (OUTSIDE, GUEST.v6),
+        ] {
+            eventually(to, || site.pings(from, to).then_some(()));
+        }
+        hops_are_seen(&site);
+        a_stream_passes(&site);
+        // The mirror of a VLAN is the system's way into it.
+        eventually("the system is in the VLAN", || {
+            let arguments = ["-c", "1", "-W", "1", "-I", "tw-office", OFFICE.v4];
+            site.output(&router_namespace, "ping", &arguments).status.success().then_some(())
+        });
+
+        let before = dropped(&router.counters_add_up(), "unknown-vlan");
+        guests_are_lost.store(true, Ordering::Release);
+        assert!(!site.pings(GUEST, OFFICE.v4), "a VLAN that the router does not have leads nowhere");
+        guests_are_lost.store(false, Ordering::Release);
+        eventually("the guest is back", || site.pings(GUEST, OFFICE.v4).then_some(()));
+        let counters = router.counters_add_up();
+        assert!(dropped(&counters, "unknown-vlan") > before, "{counters}");
+        accounts_for_everything(&counters);
+        let neighbours = router.show(&["arp"]).expect("the router answers");
+        let of = |port: &str| neighbours.iter().filter(|each| each["port"] == port).count();
+        assert!(of("office.10") >= 2 && of("guest.20") >= 2 && of("uplink") == 0, "{neighbours:?}");
+    });
+}
+
+/// Ends the switch, when a test fails too.
+struct StopsAtEnd<'s>(&'s AtomicBool);
+
+impl Drop for StopsAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn dropped(counters: &Value, reason: &str) -> u64 {
+    let pairs = counters["dropped"].as_array().expect("pairs");
+    pairs.iter().filter(|pair| pair[0] == reason).filter_map(|pair| pair[1].as_u64()).sum()
+}
+
+/// What came in and what the router put in went out, waits, was for the router, or was dropped by name.
+fn accounts_for_everything(counters: &Value) {
+    let number = |key: &str| counters[key].as_u64().expect("a number");
+    assert_eq!(number("queued"), 0, "{counters}");
+    assert!(number("received") > 0 && number("sent") > 0, "{counters}");
+}
+
+fn hops_are_seen(site: &Site) {
+    if !has("traceroute") {
+        return;
+    }
+    let said = eventually("all hops answer", || {
+        let said = site.said(
+            &site.namespace(OFFICE),
+            "traceroute",
+            &["-n", "-q", "1", "-w", "2", "-z", "200", GUEST.v4],
+        );
+        (!said.contains('*')).then_some(said)
+    });
+    let hops: Vec<&str> = said.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(hops, [OFFICE.gateway_v4, GUEST.v4], "{said}");
+}
+
+fn a_stream_passes(site: &Site) {
+    if !has("iperf3") {
+        return;
+    }
+    let _server = site.start(&site.namespace(GUEST), "iperf3", &["-s", "-1"]);
+    let sent = eventually("iperf3 listens", || {
+        let output = site.output(&site.namespace(OFFICE), "iperf3", &["-c", GUEST.v4, "-n", "4M", "-J"]);
+        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        json["end"]["sum_sent"]["bytes"].as_u64()
+    });
+    assert!(sent >= 4_000_000, "{sent}");
+}
+
+#[test]
+fn vlans_by_af_packet() {
+    on_a_stick("af_packet", "af_packet");
+}
+
+#[test]
+fn vlans_by_af_xdp() {
+    on_a_stick("af_xdp", "af_xdp");
+}
+
+/// Left to itself, a port with sub-interfaces takes the driver that sees every tag.
+#[test]
+fn vlans_by_whatever_sees_tags() {
+    on_a_stick("auto", "af_packet");
+}
