@@ -29,8 +29,12 @@ impl NatStage {
         let mut shards: Vec<MutexGuard<'_, NatShard>> = self.shards().iter().map(lock).collect();
         let count = shards.len();
         let mut inherited = Inherited::default();
+        // A shard's time is that of its last packet. All go on from the latest, or sessions would live too short or long.
+        let now_s = old.shards().iter().map(|shard| lock(shard).now_s()).max().unwrap_or(0);
+        shards.iter_mut().for_each(|shard| shard.advance_to(now_s));
         for (number, before) in old.shards().iter().enumerate() {
-            let before = lock(before);
+            let mut before = lock(before);
+            before.advance_to(now_s);
             shards[number % count].succeed(&before);
         }
         for before in old.shards() {

@@ -11,6 +11,10 @@ impl Outbox {
     /// Gives the port another queue, or none. What waits stays in order and is sent: where there is to be no queue, the old
     /// one sends as fast as the driver takes it, and goes when it is empty. The server of queues is to be rung.
     pub(crate) fn set_queue(&self, config: Option<EgressConfig>, now_ns: u64) {
+        if self.is_sub_interface() {
+            // It shares its parent's.
+            return;
+        }
         let mut state = self.lock();
         state.is_leaving = config.is_none();
         match (&mut state.queue, config) {

@@ -80,18 +80,18 @@ pub struct LiveTables {
     stations: Arc<Mutex<Stations>>,
     /// By number, from 1.
     groups: Vec<Vec<Path>>,
-    /// Groups with a path to a neighbour, but for the neighbour's own.
-    users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
-    /// Routes of other programs.
-    pub(super) others: Others,
     /// Numbers of the configuration's targets, in its order.
     targets: Vec<NextHopId>,
     /// The number of addresses that are no host's.
     nobody: NextHopId,
+    /// Groups with a path to a neighbour, but for the neighbour's own.
+    users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
     /// Configured routes to a single address, and those of stations that have one.
     configured_hosts: HashMap<IpAddr, NextHopId>,
     station_hosts: HashMap<IpAddr, NextHopId>,
+    /// Routes of other programs.
+    pub(super) others: Others,
     free: Vec<NextHopId>,
     last: NextHopId,
 }
@@ -145,10 +145,10 @@ impl LiveTables {
             nobody,
             users: users_of(&groups),
             groups,
-            others: Others::default(),
             hosts: HashMap::new(),
             configured_hosts,
             station_hosts: HashMap::new(),
+            others: Others::default(),
             free: Vec::new(),
             last,
         };
@@ -191,7 +191,7 @@ impl LiveTables {
     /// What was learned of neighbours, in order: their MAC addresses, or that they are lost. All of it is published at
     /// once, which costs as much as for one. How many found no room (see [`Self::resolved`]).
     pub fn set_neighbours(&mut self, news: &[((u16, IpAddr), Option<MacAddress>)]) -> usize {
-        let (mut settled, mut freed, mut without_room) = (Vec::new(), Vec::new(), 0);
+        let (mut routes, mut freed, mut without_room) = (Vec::new(), Vec::new(), 0);
         for &(neighbour, mac) in news {
             let (port, address) = neighbour;
             let before = match mac {
@@ -200,12 +200,12 @@ impl LiveTables {
             };
             match (mac, self.hosts.get(&neighbour).copied()) {
                 (Some(_), Some(number)) => self.renew_group(number),
-                (Some(_), None) => match self.neighbour_number() {
+                (Some(_), None) => match self.number_of_station() {
                     Some(number) => {
                         self.set_group(number, vec![Path::Neighbour { port, address }]);
                         self.hosts.insert(neighbour, number);
                         self.station_hosts.insert(address, number);
-                        settled.push(address);
+                        routes.push(address);
                     }
                     None => without_room += 1,
                 },
@@ -213,7 +213,7 @@ impl LiveTables {
                     self.hosts.remove(&neighbour);
                     if self.station_hosts.get(&address) == Some(&number) {
                         self.station_hosts.remove(&address);
-                        settled.push(address);
+                        routes.push(address);
                     }
                     // Not given away before its prefix is gone.
                     freed.push(number);
@@ -227,7 +227,7 @@ impl LiveTables {
                 self.tables.renew_way(Way::Neighbor { address, link: port.into() });
             }
         }
-        for address in settled {
+        for address in routes {
             without_room += usize::from(!self.settle(address));
         }
         self.tables.finish();
@@ -336,24 +336,9 @@ impl LiveTables {
         all
     }
 
-    fn neighbour_number(&mut self) -> Option<NextHopId> {
-        (self.hosts.len() < usize::from(NEIGHBOURS_MAX)).then(|| self.number()).flatten()
-    }
-
-    /// Puts the router's own route for a prefix in force, or takes it out; one of others stands behind it. Whether the
-    /// table had room.
-    fn set_own(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
-        let in_force = self.tables.base_route(prefix).filter(|number| self.others.has(*number));
-        let number = match (number, in_force) {
-            (Some(number), Some(others)) => {
-                self.others.step_back(prefix, others);
-                Some(number)
-            }
-            (None, Some(_)) => return true,
-            (None, None) => self.others.step_forward(prefix),
-            (Some(number), None) => Some(number),
-        };
-        self.tables.set_base_route(prefix, number)
+    /// A number for a neighbour, if there are not too many of them.
+    fn number_of_station(&mut self) -> Option<NextHopId> {
+        if self.hosts.len() < usize::from(NEIGHBOURS_MAX) { self.number() } else { None }
     }
 
     fn number(&mut self) -> Option<NextHopId> {

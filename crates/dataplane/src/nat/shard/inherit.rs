@@ -57,10 +57,14 @@ impl NatShard {
         used.iter().filter(|session| session.live && session.state != SessionState::Forward)
     }
 
-    /// Takes time and books over from a shard before it, which sees no packet any more. Its sessions are
+    /// The second of its last packet.
+    pub(crate) fn now_s(&self) -> u32 {
+        self.now_s
+    }
+
+    /// Takes the books over from a shard before it, which sees no packet any more. Its sessions are
     /// [adopted](Self::adopt) one by one.
     pub(crate) fn succeed(&mut self, old: &NatShard) {
-        self.advance_to(old.now_s);
         let counters = NatCounters { sessions_active: 0, ..old.counters };
         self.counters.add(&counters);
         for (mine, theirs) in self.translated.iter_mut().zip(old.translated) {

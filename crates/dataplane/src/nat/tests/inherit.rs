@@ -65,7 +65,7 @@ fn sessions_that_fit_go_on_and_others_are_counted() {
     assert!(!kept.is_empty() && !displaced.is_empty(), "there are both");
     let mut now = sessions(&router);
     now.retain(|session| session.public.port() != 99);
-    assert_eq!(now, kept, "as they were, with what they had counted and how long they idle");
+    assert!(now == kept, "as they were, with what they had counted and how long they idle");
     let counters = router.nat.counters();
     assert_eq!(counters.sessions_created, 200);
     assert_eq!(
@@ -96,7 +96,7 @@ fn other_numbers_of_shards_keep_what_still_belongs_together() {
         // Ports were preserved, so both ends are in one shard whatever the number of shards.
         let (router, inherited) = turn(router, &NatConfig { shards: to, ..old.clone() });
         assert_eq!(inherited, Inherited { kept: 500, displaced: 0 });
-        assert_eq!(sessions(&router), before);
+        assert!(sessions(&router) == before, "none is older or younger for it");
         // Under another way of choosing ports they belong elsewhere, most of them.
         let hashed = NatConfig { port_selection: PortSelection::Hash, ..old.clone() };
         let (router, inherited) = turn(router, &hashed);

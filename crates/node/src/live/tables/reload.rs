@@ -220,7 +220,7 @@ impl LiveTables {
     fn set_configured(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         let address = prefix.address();
         if prefix != host(address) {
-            return self.set_own(prefix, number);
+            return self.put(prefix, number);
         }
         match number {
             Some(number) => self.configured_hosts.insert(address, number),
@@ -234,7 +234,6 @@ impl LiveTables {
         for number in numbers {
             self.give_back(*number);
         }
-        self.publish();
     }
 
     /// Puts the route in force that a single address has: the configured one, or else that of the station that has the
@@ -243,7 +242,23 @@ impl LiveTables {
         let configured = self.configured_hosts.get(&address).copied();
         let station = self.station_hosts.get(&address).copied();
         let number = configured.filter(|number| *number != self.nobody).or(station).or(configured);
-        self.set_own(host(address), number)
+        self.put(host(address), number)
+    }
+
+    /// Puts a route of the router's own in force, or takes it out: those of others stand behind it.
+    fn put(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        let before = self.base_route(prefix);
+        let others = before.filter(|before| self.others.has(*before));
+        let number = match (number, others) {
+            (Some(number), Some(others)) => {
+                self.others.step_back(prefix, others);
+                Some(number)
+            }
+            (None, Some(_)) => return true,
+            (None, None) if before.is_some() => self.others.step_forward(prefix),
+            (number, _) => number,
+        };
+        self.set_base(prefix, number)
     }
 }
 
