@@ -424,8 +424,11 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
     Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
 }
 
-/// Makes the port's interface this router's, if it has one.
+/// Makes the port's interface this router's, if it has one of its own.
 fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
+    if config.sub_interface.is_some() {
+        return None;
+    }
     let taken = Claim::take(&config.interface.as_ref()?.name);
     Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }

@@ -459,7 +459,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         let wanted = reader.boolean(&item)?;
         if wanted && matches!(driver, Driver::AfPacket | Driver::Tap) {
             let message = format!("flows are offloaded by XDP, and the driver is {}", driver.name());
-            reader.error(ErrorKind::BadValue, &item.span, message, "driver `af_xdp` or `auto`");
+            reader.error(ErrorKind::Conflict, &item.span, message, "driver `af_xdp` or `auto`");
         }
         Some(wanted)
     });

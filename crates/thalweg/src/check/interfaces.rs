@@ -13,7 +13,12 @@ pub(super) struct Interfaces(Vec<Option<PortOutlook>>);
 impl Interfaces {
     /// Asks the system about all of them.
     pub(super) fn look(config: &RouterConfig) -> Self {
-        let look = |port: &thalweg_node::config::PortConfig| Some(outlook(port, port.interface.as_ref()?));
+        // A sub-interface has its parent's.
+        let own = |port: &&thalweg_node::config::PortConfig| port.sub_interface.is_none();
+        let look = |port: &thalweg_node::config::PortConfig| {
+            let port = Some(port).filter(own)?;
+            Some(outlook(port, port.interface.as_ref()?))
+        };
         Self(config.ports.iter().map(look).collect())
     }
 

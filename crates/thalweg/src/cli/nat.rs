@@ -68,8 +68,8 @@ pub(crate) struct LabNatArgs {
         long,
         value_delimiter = ',',
         value_name = "DRIVERS",
-        default_value = "af_packet,af_xdp",
-        value_parser = ["af_packet", "af_xdp"],
+        default_value = "af_packet,af_xdp,af_xdp+offload",
+        value_parser = thalweg_lab::forwarding::subject::thalweg::DRIVERS,
         help_heading = "What to vary"
     )]
     pub(crate) drivers: Vec<String>,

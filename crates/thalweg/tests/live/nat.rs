@@ -94,7 +94,7 @@ fn sessions_are_shown_and_a_host_at_its_limit_is_told() {
     assert_eq!(of_all["queued"], 0, "{of_all}");
     eventually("the refusal is in the books", || {
         let counters = router.one("counters");
-        let to_host = counters["to_host"].as_array()?;
-        to_host.iter().any(|row| row[0] == "nat-port-limit").then_some(())
+        let dropped = counters["dropped"].as_array()?;
+        dropped.iter().any(|row| row[0] == "nat-port-limit").then_some(())
     });
 }

@@ -23,7 +23,10 @@ use std::time::{Duration, Instant};
 /// Its name in results.
 pub const NAME: &str = "thalweg";
 /// Ways to the interfaces.
-pub const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
+/// `af_xdp+offload` leaves flows that are known to the kernel's XDP program.
+pub const DRIVERS: [&str; 3] = ["af_packet", "af_xdp", "af_xdp+offload"];
+/// What makes a driver's name one with offload.
+const OFFLOAD: &str = "+offload";
 /// Execution models that run on live ports.
 pub const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "farm"];
 
@@ -111,9 +114,11 @@ fn arguments(config: &Path, model: &str) -> Vec<String> {
 /// The configuration for a task.
 pub fn configuration(driver: &str, task: &Task<'_>) -> String {
     let mut text = "# Written by `thalweg lab forwarding`.\n".to_owned();
+    let (driver, offload) =
+        driver.strip_suffix(OFFLOAD).map_or((driver, ""), |driver| (driver, "offload = true\n"));
     for i in 0..2 {
         text += &format!(
-            "\n[ports.{}]\ninterface = \"{}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\nmtu = {}\n",
+            "\n[ports.{}]\ninterface = \"{}\"\ndriver = \"{driver}\"\naddresses = [\"{}/24\"]\nmtu = {}\n{offload}",
             PORTS[i], ROUTER_PORTS[i], ROUTER_ADDRESSES[i], task.mtu
         );
     }
@@ -199,6 +204,9 @@ mod tests {
         let plain = configuration("af_xdp", &Task { nat: false, table: &[], mtu: 1500 });
         assert!(plain.contains("interface = \"a1\"\ndriver = \"af_xdp\"\naddresses = [\"198.18.0.1/24\"]"));
         assert!(!plain.contains("[nat]") && !plain.contains("[routing]"));
+        let offload = configuration("af_xdp+offload", &Task { nat: false, table: &[], mtu: 1500 });
+        assert_eq!(offload.matches("driver = \"af_xdp\"\n").count(), 2);
+        assert_eq!(offload.matches("offload = true\n").count(), 2);
         let both = configuration("af_packet", &Task { nat: true, table: &table, mtu: 9000 });
         for wanted in ["mtu = 9000", "[nat]", "files = [\"routes.txt\"]", "\"af_packet\""] {
             assert!(both.contains(wanted), "{wanted}: {both}");
