@@ -5,6 +5,7 @@
 //! | a crate uses only the crates its manifest names | `[package.metadata.thalweg] may-use` (and `may-use-in-tests`) |
 //! | a `.rs` file has at most [`FILE_LINES_MAX`] lines; a function beyond [`FUNCTION_LINES_WARN`] is a warning | here |
 //! | no unfinished or silenced code | [`source`] |
+//! | the wall clock is read only where a date is wanted | [`source`] |
 //! | `unsafe` stands only in the files listed, and every listed file has some | `[workspace.metadata.thalweg] unsafe-files` |
 //! | ARCHITECTURE.md mentions every crate | here |
 //!
@@ -89,6 +90,7 @@ fn check(root: &Path) -> Result<Vec<Finding>, String> {
         }
         let code = code::blank(&text);
         findings.extend(source::forbidden_words(&file, &code));
+        findings.extend(source::wall_clock(&file, &code));
         findings.extend(source::long_functions(&file, &code, FUNCTION_LINES_WARN));
         findings.extend(unsafe_files.check(&file, &code));
     }

@@ -7,6 +7,8 @@
 //! bits per second times a time in nanoseconds is exact: no drift, no rounding, the same on every run.
 //! With 64 bits that allows bursts up to 2 GiB; longer gaps than fill the bucket saturate.
 
+mod inherit;
+
 use thalweg_base::{Batch, Chunk, DropReason};
 use thalweg_wire::checksum::ChecksumDelta;
 

@@ -30,7 +30,7 @@ pub mod latency;
 pub mod load;
 pub mod method;
 pub mod namespace;
-mod packet_socket;
+pub(crate) mod packet_socket;
 pub mod render;
 pub mod subject;
 pub mod tester;

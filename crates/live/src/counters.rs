@@ -1,13 +1,16 @@
 //! What passed, counted while it passes.
 //!
-//! The sink adds up a chunk and then adds that to the shared counters, so an atomic costs a chunk, not a packet. At any
-//! moment, of the frames that drivers handed up,
+//! The sink adds up a chunk and then adds that to the shared counters, so an atomic costs a chunk, not a packet. Every
+//! packet that a driver handed up, and every one that the router made itself (answers, errors, questions for neighbours,
+//! frames of the system's by mirrors, each piece but the first of a packet that was cut), is in exactly one place:
 //!
 //! ```text
-//! received + injected = sent + queued + to the host + dropped{reason} + on their way through the stages
+//! received + own = sent + queued + waiting for a neighbour + to the router itself + dropped{reason} + on their way
 //! ```
 //!
-//! and when nothing is on its way the last term is zero.
+//! On their way are those in the stages and in the queues to the host thread; when nothing moves, none are. A packet that
+//! leaves the fast path is counted when the host thread has decided: as the router's own to have (ARP, a neighbour's word,
+//! what it answered, what the mirror took), as dropped for the reason it left for, or when it is sent after all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +41,7 @@ impl Traffic {
 /// Counters of one port.
 #[derive(Debug, Default)]
 pub struct PortCounters {
-    /// Came in and went through the stages.
+    /// Came in and went through the stages; of the router itself: what it made.
     pub received: Traffic,
     /// Was given to the port's driver.
     pub sent: Traffic,
@@ -71,6 +74,11 @@ impl Counters {
     /// The port's counters; what has no port belongs to the router itself.
     pub fn port(&self, port: u16) -> &PortCounters {
         self.ports.get(usize::from(port)).unwrap_or_else(|| &self.ports[self.ports.len() - 1])
+    }
+
+    /// Counts a packet that the router made itself.
+    pub fn add_own(&self, octets: u64) {
+        self.port(thalweg_base::NO_PORT).received.add(1, octets);
     }
 
     /// Counts packets dropped for a reason.

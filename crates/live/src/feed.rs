@@ -8,6 +8,9 @@ use thalweg_base::Chunk;
 use thalweg_exec::Source;
 use thalweg_ports::live::{LiveSource, RxCounters};
 
+use crate::offload::Sampler;
+use crate::packets::Exchange;
+
 /// How long the source waits before it looks whether it is still wanted.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -41,13 +44,31 @@ pub(crate) struct Feed {
     source: LiveSource,
     stop: Arc<AtomicBool>,
     received: Arc<Received>,
+    exchange: Arc<Exchange>,
     chunks: u32,
+    sampler: Option<Sampler>,
+    /// Chunks given since the model began: to each model its input begins with number 0.
+    sequence: u64,
+    has_ended: bool,
 }
 
 impl Feed {
-    /// A feed that ends when `stop` is set.
-    pub(crate) fn new(source: LiveSource, stop: Arc<AtomicBool>, received: Arc<Received>) -> Self {
-        Self { source, stop, received, chunks: 0 }
+    /// A feed that ends when `stop` is set, and for a while when plans are exchanged.
+    pub(crate) fn new(
+        source: LiveSource,
+        stop: Arc<AtomicBool>,
+        received: Arc<Received>,
+        exchange: Arc<Exchange>,
+        sampler: Option<Sampler>,
+    ) -> Self {
+        Self { source, stop, received, exchange, chunks: 0, sequence: 0, has_ended: false, sampler }
+    }
+
+    /// Says that this is all, until it is asked again.
+    fn end(&mut self) -> Option<Chunk> {
+        self.publish();
+        (self.sequence, self.has_ended) = (0, true);
+        None
     }
 
     fn publish(&mut self) {
@@ -69,14 +90,22 @@ impl Feed {
 impl Source<Chunk> for Feed {
     fn next(&mut self) -> Option<Chunk> {
         loop {
-            if self.stop.load(Ordering::Acquire) {
-                self.publish();
-                return None;
+            if self.stop.load(Ordering::Acquire) || self.exchange.is_wanted() {
+                return self.end();
+            }
+            if std::mem::take(&mut self.has_ended) {
+                self.exchange.resumes();
             }
             let next = self.source.next_chunk(WAIT);
             self.tell_changes();
             match next {
-                Ok(Some(chunk)) => {
+                Ok(Some(mut chunk)) => {
+                    chunk.sequence = self.sequence;
+                    self.sequence += 1;
+                    self.exchange.gives(chunk.packets().len());
+                    if let Some(sampler) = &mut self.sampler {
+                        sampler.look_at(&chunk);
+                    }
                     self.chunks += 1;
                     if self.chunks >= CHUNKS_BETWEEN {
                         self.publish();

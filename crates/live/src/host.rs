@@ -8,24 +8,27 @@
 //!                  └── the rest of what is for the router ──> mirror interface, if the port has one
 //! ```
 //!
-//! One thread owns all of it, the forwarding tables included, so nothing here takes turns. What it is given waits in a
-//! bounded queue; what finds that full was dropped as `host-queue-full`.
+//! One thread owns all of it, the forwarding tables included, so nothing here takes turns. What it is given waits in
+//! bounded queues; what finds them full was dropped as `host-queue-full`. Each packet is in the books once: it was the
+//! router's to have, it was dropped for the reason it left the fast path for or for what came of it here, or it was sent.
 //!
 //! An ICMP error goes in by the port the packet came by, or, where NAT had translated the packet, by the outside port:
 //! it is about the translated packet, and NAT finds in it whose it was.
 
 mod frames;
+mod reload;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::{Receiver, RecvError, select};
 use thalweg_base::{DropReason, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
 use thalweg_dataplane::ip_packet::{IpPacket, count_down};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{
     NeighbourConfig, NeighbourCounters, NeighbourOutput, NeighbourTable, NeighbourView, PortIdentity,
 };
@@ -34,10 +37,11 @@ use thalweg_ports::live::LiveClock;
 
 use crate::counters::Counters;
 use crate::inject::Injector;
-use crate::mirror::Mirrors;
+use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Outbox, Server};
-use crate::sink::Punt;
+use crate::sink::{Punt, is_refusal};
 use frames::{Kind, kind_of};
+pub(crate) use reload::HostChange;
 
 /// Packets worked on before timers have their turn.
 const TURN: usize = 256;
@@ -47,6 +51,9 @@ const SLEEP: Duration = Duration::from_millis(100);
 
 /// How often gateways of routes are looked at: they are resolved before a packet wants them.
 const GATEWAYS_EVERY_NS: u64 = 1_000_000_000;
+
+/// How often NAT sessions that are over are looked for: as often as one can be.
+const SESSIONS_EVERY_NS: u64 = 1_000_000_000;
 
 /// Who writes the forwarding tables, as the host asks for it.
 pub trait Tables: Send + Sync {
@@ -63,13 +70,15 @@ impl AsRef<[u8]> for Waiting {
     }
 }
 
-/// A question to the host thread, answered there.
-pub(crate) type Question = Box<dyn FnOnce(&Host) + Send>;
+/// A question or an order to the host thread, done there.
+pub(crate) type Question = Box<dyn FnOnce(&mut Host) + Send>;
 
 /// Where punts and questions come from.
 pub(crate) struct Intake {
-    /// What left the fast path.
-    pub(crate) punts: Receiver<Punt>,
+    /// What is for the router: always first.
+    pub(crate) heard: Receiver<Punt>,
+    /// What the router has to resolve, to cut or to answer for.
+    pub(crate) owed: Receiver<Punt>,
     /// What others want to know.
     pub(crate) questions: Receiver<Question>,
     /// Ports that changed.
@@ -109,6 +118,10 @@ pub(crate) struct Parts {
     pub(crate) mirrors: Mirrors,
     /// NAT's outside port.
     pub(crate) outside: Option<u16>,
+    /// NAT's sessions.
+    pub(crate) nat: Option<Arc<NatStage>>,
+    /// What hosts are told that get no session.
+    pub(crate) refusal: Option<IcmpError>,
     /// The books.
     pub(crate) counters: Arc<Counters>,
     /// The time.
@@ -143,10 +156,13 @@ pub struct Host {
     injector: Injector,
     mirrors: Mirrors,
     outside: Option<u16>,
+    nat: Option<Arc<NatStage>>,
+    refusal: Option<IcmpError>,
     counters: Arc<Counters>,
     clock: LiveClock,
     class: u8,
     gateways_at_ns: u64,
+    sessions_at_ns: u64,
     wanted: Vec<(u16, IpAddr)>,
 }
 
@@ -164,10 +180,13 @@ impl Host {
             injector: parts.injector,
             mirrors: parts.mirrors,
             outside: parts.outside,
+            nat: parts.nat,
+            refusal: parts.refusal,
             counters: parts.counters,
             clock: parts.clock,
             class: parts.class,
             gateways_at_ns: 0,
+            sessions_at_ns: 0,
             wanted: Vec::new(),
         };
         host.look_at_gateways(now_ns);
@@ -185,17 +204,12 @@ impl Host {
             let now_ns = self.clock.now_ns();
             let due = self.neighbours.next_deadline().unwrap_or(u64::MAX).min(self.gateways_at_ns);
             let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
-            match intake.punts.recv_timeout(wait) {
-                Ok(first) => {
-                    let now_ns = self.clock.now_ns();
-                    self.handle(first, now_ns);
-                    for punt in intake.punts.try_iter().take(TURN) {
-                        self.handle(punt, now_ns);
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
+            let first = select! {
+                recv(intake.heard) -> punt => punt,
+                recv(intake.owed) -> punt => punt,
+                default(wait) => Err(RecvError),
+            };
+            self.work_on(first.ok(), intake);
             let now_ns = self.clock.now_ns();
             for change in intake.links.try_iter() {
                 self.handle_link(change, now_ns);
@@ -204,10 +218,23 @@ impl Host {
             if now_ns >= self.gateways_at_ns {
                 self.look_at_gateways(now_ns);
             }
+            self.end_sessions(now_ns);
             self.work_off(now_ns);
             for question in intake.questions.try_iter() {
-                question(&self);
+                question(&mut self);
             }
+        }
+    }
+
+    /// Works on a packet and on those that wait behind it: what was heard first, since an answer of a neighbour may be
+    /// what others wait for.
+    fn work_on(&mut self, first: Option<Punt>, intake: &Intake) {
+        let now_ns = self.clock.now_ns();
+        for punt in first.into_iter().chain(intake.heard.try_iter().take(TURN)) {
+            self.handle(punt, now_ns);
+        }
+        for punt in intake.owed.try_iter().take(TURN) {
+            self.handle(punt, now_ns);
         }
     }
 
@@ -237,63 +264,105 @@ impl Host {
         }
     }
 
+    /// Finds out what becomes of a packet, which is thereby in one place of the books.
     fn handle(&mut self, punt: Punt, now_ns: u64) {
         match punt.reason {
-            DropReason::NotIp => self.handle_link_layer(&punt, now_ns),
-            DropReason::Local | DropReason::NotUnicast | DropReason::LinkLocal => {
-                self.handle_own(&punt, now_ns);
+            DropReason::MtuExceeded => return self.cut(punt, now_ns),
+            DropReason::NeighbourUnresolved => return self.resolve(punt, now_ns),
+            _ => {}
+        }
+        match self.offer(&punt, now_ns) {
+            Delivery::Taken => {
+                self.counters.add_to_host(punt.reason, 1);
+                self.counters.port(punt.counted_at).to_host.add(1, punt.frame.len() as u64);
             }
-            DropReason::NatNoMapping if self.is_own(&punt) => self.handle_own(&punt, now_ns),
-            DropReason::MartianSource if self.hears_neighbour(&punt, now_ns) => {}
-            DropReason::MtuExceeded => self.cut(punt, now_ns),
-            DropReason::NeighbourUnresolved => self.resolve(punt, now_ns),
-            DropReason::AclDenied if !punt.flags.has(PacketFlags::REJECT) => {}
-            reason => {
+            Delivery::Refused => self.drop(&punt, DropReason::HostQueueFull),
+            Delivery::NoMirror => {
                 // Nothing is said where the sender is not who it says, or is not to know.
-                if let Some(error) = IcmpError::for_drop(reason, 0) {
+                let is_silent = punt.reason == DropReason::AclDenied && !punt.flags.has(PacketFlags::REJECT);
+                let error = match is_refusal(punt.reason) {
+                    true => self.refusal,
+                    false => IcmpError::for_drop(punt.reason, 0),
+                };
+                if !is_silent && let Some(error) = error {
                     self.say(&punt, error, now_ns);
                 }
+                self.drop(&punt, punt.reason);
             }
+        }
+    }
+
+    /// Lets NAT sessions end in shards that see no packets: the next packet there has not to wait for all of them.
+    fn end_sessions(&mut self, now_ns: u64) {
+        if let Some(nat) = self.nat.as_ref().filter(|_| now_ns >= self.sessions_at_ns) {
+            self.sessions_at_ns = now_ns + SESSIONS_EVERY_NS;
+            nat.advance(now_ns);
+        }
+    }
+
+    /// Books a packet that goes no further.
+    fn drop(&self, punt: &Punt, reason: DropReason) {
+        self.counters.add_dropped(reason, 1);
+        self.counters.port(punt.counted_at).dropped.add(1, punt.frame.len() as u64);
+    }
+
+    /// Offers a packet to the router itself and to the port's mirror.
+    fn offer(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
+        match punt.reason {
+            DropReason::NotIp => self.offer_link_layer(punt, now_ns),
+            DropReason::Local | DropReason::NotUnicast | DropReason::LinkLocal => {
+                self.offer_own(punt, now_ns)
+            }
+            DropReason::NatNoMapping if self.is_own(punt) => self.offer_own(punt, now_ns),
+            DropReason::MartianSource if self.hears_neighbour(punt, now_ns) => Delivery::Taken,
+            _ => Delivery::NoMirror,
         }
     }
 
     /// ARP; other protocols are for the mirror.
-    fn handle_link_layer(&mut self, punt: &Punt, now_ns: u64) {
-        if kind_of(punt) == Kind::Arp {
-            // Counted by the table where it is not taken.
-            let _ = self.neighbours.handle_arp(punt.port_in, &punt.frame, now_ns);
-            if frames::is_arp_reply(&punt.frame) {
-                self.mirrors.deliver(punt.port_in, &punt.frame);
-            }
-        } else {
+    fn offer_link_layer(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
+        if kind_of(punt) != Kind::Arp {
+            return self.mirrors.deliver(punt.port_in, &punt.frame);
+        }
+        // Counted by the table where it is not taken.
+        let _ = self.neighbours.handle_arp(punt.port_in, &punt.frame, now_ns);
+        if frames::is_arp_reply(&punt.frame) {
             self.mirrors.deliver(punt.port_in, &punt.frame);
         }
+        Delivery::Taken
     }
 
     /// Whether it was a message of Neighbour Discovery, which the table has taken or refused then.
     fn hears_neighbour(&mut self, punt: &Punt, now_ns: u64) -> bool {
-        match kind_of(punt) {
-            Kind::NeighbourDiscovery { is_answer } => {
-                let _ = self.neighbours.handle_nd(punt.port_in, &punt.frame, now_ns);
-                if is_answer {
-                    self.mirrors.deliver(punt.port_in, &punt.frame);
-                }
-                true
-            }
-            _ => false,
+        let Kind::NeighbourDiscovery { is_answer } = kind_of(punt) else { return false };
+        let _ = self.neighbours.handle_nd(punt.port_in, &punt.frame, now_ns);
+        if is_answer {
+            self.mirrors.deliver(punt.port_in, &punt.frame);
         }
+        true
     }
 
-    /// A packet for the router itself.
-    fn handle_own(&mut self, punt: &Punt, now_ns: u64) {
-        if self.hears_neighbour(punt, now_ns) || self.mirrors.deliver(punt.port_in, &punt.frame) {
-            return;
+    /// A packet for the router itself, or for all on the link.
+    fn offer_own(&mut self, punt: &Punt, now_ns: u64) -> Delivery {
+        if self.hears_neighbour(punt, now_ns) {
+            return Delivery::Taken;
         }
-        if !self.is_own(punt) {
-            return;
+        let delivery = self.mirrors.deliver(punt.port_in, &punt.frame);
+        if delivery != Delivery::NoMirror || !self.is_own(punt) {
+            return delivery;
         }
         if let Some(answer) = self.icmp.answer(punt.ip_packet(), punt.came_to_one(), now_ns) {
-            self.injector.inject(punt.port_in, answer);
+            self.inject(punt.port_in, answer);
+        }
+        Delivery::Taken
+    }
+
+    /// Puts in what the router says.
+    fn inject(&mut self, port_in: u16, packet: Vec<u8>) {
+        let octets = packet.len() as u64;
+        if !self.injector.inject(port_in, packet) {
+            self.counters.add_own(octets);
+            self.counters.add_dropped(DropReason::HostQueueFull, 1);
         }
     }
 
@@ -310,7 +379,7 @@ impl Host {
         let port_in = self.outside.filter(|_| translated).unwrap_or(punt.port_in);
         // Why none is written is counted there.
         if let Ok(error) = self.icmp.error(what, packet, from, punt.came_to_one(), now_ns) {
-            self.injector.inject(port_in, error);
+            self.inject(port_in, error);
         }
     }
 
@@ -328,22 +397,31 @@ impl Host {
 
     /// A packet that the next link does not take whole.
     fn cut(&mut self, punt: Punt, now_ns: u64) {
-        let Some((port, next_hop)) = self.next_of(&punt) else { return };
-        let Some(link) = self.link(port) else { return };
+        let next = self.next_of(&punt);
+        let Some((port, next_hop, link)) = next.and_then(|(port, next)| Some((port, next, self.link(port)?)))
+        else {
+            return self.drop(&punt, punt.reason);
+        };
         let mtu = IcmpError::PacketTooBig { mtu_bytes: link.mtu };
-        if punt.flags.has(PacketFlags::IPV6) {
-            return self.say(&punt, mtu, now_ns);
-        }
-        match fragment(punt.ip_packet(), link.mtu as usize) {
-            Ok(pieces) => {
-                let Some(mac) = self.neighbours.lookup(port, next_hop).or(link.default_mac) else { return };
-                for piece in pieces {
-                    self.transmit(port, link, mac, punt.class, &piece, now_ns);
+        let pieces = match punt.flags.has(PacketFlags::IPV6) {
+            true => Err(FragmentationError::DontFragment),
+            false => fragment(punt.ip_packet(), link.mtu as usize),
+        };
+        match (pieces, self.neighbours.lookup(port, next_hop).or(link.default_mac)) {
+            (Ok(pieces), Some(mac)) => {
+                for (i, piece) in pieces.iter().enumerate() {
+                    if i > 0 {
+                        self.counters.add_own(piece.len() as u64);
+                    }
+                    self.transmit(port, link, mac, punt.class, piece, now_ns);
                 }
             }
-            Err(FragmentationError::DontFragment) => self.say(&punt, mtu, now_ns),
-            Err(FragmentationError::Malformed | FragmentationError::MtuTooSmall { .. }) => {
-                self.counters.add_dropped(DropReason::MtuExceeded, 1);
+            (Ok(_), None) => self.drop(&punt, DropReason::NeighbourUnresolved),
+            (Err(error), _) => {
+                if error == FragmentationError::DontFragment {
+                    self.say(&punt, mtu, now_ns);
+                }
+                self.drop(&punt, DropReason::MtuExceeded);
             }
         }
     }
@@ -351,11 +429,12 @@ impl Host {
     /// A packet whose next hop is not known.
     fn resolve(&mut self, punt: Punt, now_ns: u64) {
         if IpPacket::parse(punt.ip_packet()).is_none_or(|packet| packet.hop_limit <= 1) {
-            return self.say(&punt, IcmpError::TimeExceeded, now_ns);
+            self.say(&punt, IcmpError::TimeExceeded, now_ns);
+            return self.drop(&punt, DropReason::TtlExpired);
         }
         match self.next_of(&punt) {
             Some((port, address)) => self.neighbours.resolve(port, address, Waiting(punt), now_ns),
-            None => self.counters.add_dropped(DropReason::NeighbourUnresolved, 1),
+            None => self.drop(&punt, DropReason::NeighbourUnresolved),
         }
     }
 
@@ -377,7 +456,10 @@ impl Host {
         let mut news = Vec::new();
         while let Some(output) = self.neighbours.poll_output() {
             match output {
-                NeighbourOutput::Send { port, frame } => self.send(port, self.class, &frame, now_ns),
+                NeighbourOutput::Send { port, frame } => {
+                    self.counters.add_own(frame.len() as u64);
+                    self.send(port, self.class, &frame, now_ns);
+                }
                 NeighbourOutput::Resolved { port, address, mac }
                 | NeighbourOutput::Changed { port, address, mac } => {
                     news.push(((port, address), Some(mac)));
@@ -390,7 +472,7 @@ impl Host {
                     if why.is_worth_an_error() {
                         self.say(&punt, IcmpError::HostUnreachable, now_ns);
                     }
-                    self.counters.add_dropped(DropReason::NeighbourUnresolved, 1);
+                    self.drop(&punt, DropReason::NeighbourUnresolved);
                 }
             }
         }
@@ -403,7 +485,7 @@ impl Host {
 
     /// Sends a packet that waited for its neighbour.
     fn forward(&mut self, port: u16, mac: [u8; 6], punt: Punt, now_ns: u64) {
-        let Some(link) = self.link(port) else { return };
+        let Some(link) = self.link(port) else { return self.drop(&punt, DropReason::TransmitFailed) };
         if punt.ip_packet().len() > link.mtu as usize {
             return self.cut(punt, now_ns);
         }
@@ -429,7 +511,9 @@ impl Host {
     }
 
     fn send(&self, port: u16, class: u8, frame: &[u8], now_ns: u64) {
-        let Some(outbox) = self.outboxes.get(usize::from(port)) else { return };
+        let Some(outbox) = self.outboxes.get(usize::from(port)) else {
+            return self.counters.add_dropped(DropReason::TransmitFailed, 1);
+        };
         let mut open = outbox.open();
         open.send(class, frame, now_ns);
         open.close(now_ns, &self.server);

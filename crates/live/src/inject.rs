@@ -4,10 +4,13 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use thalweg_base::{ChunkBuilder, LinkType};
+use thalweg_base::{ChunkBuilder, DropReason, LinkType};
 use thalweg_ports::live::{PortRx, RxCounters};
+
+use crate::counters::Counters;
 
 /// Packets that wait to be put in at most.
 const WAITING_MAX: usize = 1024;
@@ -30,17 +33,18 @@ pub(crate) struct InjectedRx {
     queue: Receiver<Injected>,
     bell: UnixStream,
     counters: RxCounters,
+    books: Arc<Counters>,
 }
 
 /// Both ends.
-pub(crate) fn injection() -> io::Result<(Injector, InjectedRx)> {
+pub(crate) fn injection(books: Arc<Counters>) -> io::Result<(Injector, InjectedRx)> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     theirs.set_nonblocking(true)?;
     let (send, receive) = bounded(WAITING_MAX);
     Ok((
         Injector { queue: send, bell: ours, refused: 0 },
-        InjectedRx { queue: receive, bell: theirs, counters: RxCounters::default() },
+        InjectedRx { queue: receive, bell: theirs, counters: RxCounters::default(), books },
     ))
 }
 
@@ -71,6 +75,8 @@ impl InjectedRx {
             let offset = into.next_frame_offset();
             let Some(room) = into.buffer_mut().get_mut(offset..offset + packet.len()) else {
                 self.counters.refused += 1;
+                self.books.add_own(packet.len() as u64);
+                self.books.add_dropped(DropReason::HostQueueFull, 1);
                 continue;
             };
             room.copy_from_slice(&packet);

@@ -18,23 +18,35 @@
 //! | `host` | neighbours, ICMP, what is for the router; writes the forwarding tables |
 //! | `mirror` | what the system sends by mirrors |
 //! | `links` | hears of interfaces that change |
+//! | `offload` | turns the clock of flows that the kernel forwards, if there are any |
+//!
+//! Another configuration is taken over while packets pass: see `reload` and `packets`.
 //!
 //! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
 //! dropped by name.
 
+mod claim;
 mod counters;
 mod feed;
 mod host;
 mod inject;
 mod links;
 mod mirror;
+mod offload;
 mod open;
 mod outbox;
+mod outlook;
+mod packets;
+mod reload;
 mod router;
 mod sink;
 mod vlan;
 
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};
+pub use offload::Offloaded;
 pub use open::{OpenError, open_port};
+pub use outlook::{PortOutlook, outlook};
+pub use packets::Swapped;
+pub use reload::{Prepared, ReloadError, Reloaded};
 pub use router::{LiveOptions, LiveRouter, PortStatus};

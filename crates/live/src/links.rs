@@ -4,7 +4,8 @@
 //! different is passed on. They are read now and then in any case, for news that got lost. A link that went down and came
 //! back between two looks is passed on as both: whoever is at its other end may be somebody else now.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
@@ -28,7 +29,7 @@ pub(crate) struct Watched {
     /// Its MAC address where it is not the interface's own.
     pub(crate) mac: Option<[u8; 6]>,
     /// The largest IP packet that the configuration allows.
-    pub(crate) mtu: u32,
+    pub(crate) mtu: Arc<AtomicU32>,
 }
 
 /// See the module.
@@ -36,6 +37,8 @@ pub(crate) struct LinkWatcher {
     monitor: Monitor,
     links: Links,
     watched: Vec<(Watched, Option<LinkChange>)>,
+    /// What the configuration allowed when it was looked at, in the same order.
+    told: Vec<u32>,
     changes: Sender<LinkChange>,
 }
 
@@ -45,7 +48,9 @@ impl LinkWatcher {
         let watch = Watch { links: true, addresses: false, neighbors: false, routes: false };
         let monitor = Monitor::open(watch)?;
         let links = Links::open().map_err(|source| KernelError::Open { source })?;
-        Ok(Self { monitor, links, watched: watched.into_iter().map(|each| (each, None)).collect(), changes })
+        let told = watched.iter().map(|each| each.mtu.load(Ordering::Relaxed)).collect();
+        let watched = watched.into_iter().map(|each| (each, None)).collect();
+        Ok(Self { monitor, links, watched, told, changes })
     }
 
     /// Works until `stop` is set.
@@ -55,12 +60,22 @@ impl LinkWatcher {
             let mut down = Vec::new();
             let heard = self.hears_something(&mut down);
             self.pass_on_flaps(&down);
-            if heard || Instant::now() >= read_at {
+            if heard || self.is_told_otherwise() || Instant::now() >= read_at {
                 self.read();
                 read_at = Instant::now() + READ_EVERY;
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// Whether the configuration allows packets of another size by now.
+    fn is_told_otherwise(&mut self) -> bool {
+        let mut differs = false;
+        for ((watched, _), told) in self.watched.iter().zip(&mut self.told) {
+            let allowed = watched.mtu.load(Ordering::Relaxed);
+            differs |= std::mem::replace(told, allowed) != allowed;
+        }
+        differs
     }
 
     /// Whether there were news; which interfaces were down according to them.
@@ -121,6 +136,6 @@ fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkCha
         port: watched.port,
         is_up: facts.is_some_and(|facts| facts.is_up && facts.has_carrier),
         mac: watched.mac.unwrap_or(mac),
-        mtu: mtu.min(watched.mtu),
+        mtu: mtu.min(watched.mtu.load(Ordering::Relaxed)),
     }
 }

@@ -8,11 +8,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use thalweg_node::config::PortConfig;
-use thalweg_ports::kernel::add_address;
+use thalweg_ports::kernel::{add_address, remove_address};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, SourceOptions, SourceWaker};
 
@@ -28,9 +29,22 @@ const CHUNK_PACKETS: usize = 64;
 struct Mirror {
     port: u16,
     tx: Box<dyn PortTx>,
+    /// The interface's number in the system.
+    index: u32,
     control: TapControl,
     /// Frames that the system did not take.
     refused: u64,
+}
+
+/// What became of a frame for the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The system has it.
+    Taken,
+    /// Its mirror takes no more, or is gone.
+    Refused,
+    /// The port has no mirror.
+    NoMirror,
 }
 
 /// All mirrors, as the host thread has them.
@@ -62,18 +76,22 @@ impl Mirrors {
             }
             tracing::info!(port = config.name, mirror = name, "the system has a mirror of the port");
             halves.extend(opened.rx.into_iter().map(|rx| (*port, rx)));
-            mirrors.mirrors.push(Mirror { port: *port, tx: opened.tx, control, refused: 0 });
+            let index = opened.facts.index;
+            mirrors.mirrors.push(Mirror { port: *port, tx: opened.tx, index, control, refused: 0 });
         }
         Ok((mirrors, halves))
     }
 
-    /// Gives the port's mirror a frame; whether there is one.
-    pub(crate) fn deliver(&mut self, port: u16, frame: &[u8]) -> bool {
-        let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else { return false };
+    /// Gives the port's mirror a frame.
+    pub(crate) fn deliver(&mut self, port: u16, frame: &[u8]) -> Delivery {
+        let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else {
+            return Delivery::NoMirror;
+        };
         if mirror.tx.push(frame).is_err() || mirror.tx.flush().is_err() {
             mirror.refused += 1;
+            return Delivery::Refused;
         }
-        true
+        Delivery::Taken
     }
 
     /// Makes a mirror like its port.
@@ -83,6 +101,23 @@ impl Mirrors {
         for result in [control.set_mac(mac), control.set_mtu(mtu), control.set_carrier(is_up)] {
             if let Err(error) = result {
                 tracing::warn!(mirror = control.name(), "does not follow its port: {error}");
+            }
+        }
+    }
+
+    /// Gives a mirror its port's addresses of now instead of those before.
+    pub(crate) fn change_addresses(&mut self, port: u16, before: &[IpNet], after: &[IpNet]) {
+        let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
+        let gone = before.iter().filter(|net| !after.contains(net));
+        let new = after.iter().filter(|net| !before.contains(net));
+        let removed = gone.map(|net| remove_address(mirror.index, net.addr(), net.prefix_len()));
+        let added = new.map(|net| add_address(mirror.index, net.addr(), net.prefix_len()));
+        for result in removed.chain(added) {
+            if let Err(error) = result {
+                tracing::warn!(
+                    mirror = mirror.control.name(),
+                    "its addresses do not follow its port: {error}"
+                );
             }
         }
     }
@@ -99,7 +134,7 @@ pub(crate) struct Forwarder {
     outboxes: Arc<[Outbox]>,
     server: Arc<Server>,
     counters: Arc<Counters>,
-    class: u8,
+    class: Arc<AtomicU8>,
 }
 
 impl Forwarder {
@@ -110,7 +145,7 @@ impl Forwarder {
         outboxes: Arc<[Outbox]>,
         server: Arc<Server>,
         counters: Arc<Counters>,
-        class: u8,
+        class: Arc<AtomicU8>,
     ) -> io::Result<Self> {
         let options = SourceOptions { chunk_packets: CHUNK_PACKETS, ..SourceOptions::default() };
         Ok(Self { source: LiveSource::new(halves, options, clock)?, outboxes, server, counters, class })
@@ -130,10 +165,9 @@ impl Forwarder {
                     for (i, packet) in chunk.packets().iter().enumerate() {
                         let Some(outbox) = self.outboxes.get(usize::from(packet.port_in)) else { continue };
                         let frame = chunk.frame(i);
-                        let own = self.counters.port(thalweg_base::NO_PORT);
-                        own.received.add(1, frame.len() as u64);
+                        self.counters.add_own(frame.len() as u64);
                         let mut open = outbox.open();
-                        open.send(self.class, frame, now_ns);
+                        open.send(self.class.load(Ordering::Relaxed), frame, now_ns);
                         open.close(now_ns, &self.server);
                     }
                 }

@@ -1,12 +1,14 @@
 //! Opening ports: which driver, and what if it does not work.
 
 use std::fmt;
+use std::sync::Arc;
 
 use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
+use thalweg_ports::live::xdp::offload::Offload;
 use thalweg_ports::live::xdp::{self, XdpOptions};
-use thalweg_ports::live::{LiveError, Port};
+use thalweg_ports::live::{LiveError, Port, reopen};
 
 /// Why a router cannot run on its interfaces.
 #[derive(Debug)]
@@ -22,6 +24,13 @@ pub enum OpenError {
         port: String,
         /// The port that has the queue.
         parent: String,
+    },
+    /// Another router has a port's interface.
+    Claimed {
+        /// The port's name.
+        port: String,
+        /// The interface, and who has it.
+        holder: String,
     },
     /// A port cannot be opened.
     Port {
@@ -48,6 +57,7 @@ impl fmt::Display for OpenError {
                 f,
                 "port {port} is a VLAN of port {parent} and shares its queue: name {parent} in [[qos.egress]]"
             ),
+            Self::Claimed { port, holder } => write!(f, "port {port}: {holder}"),
             Self::Port { port, source } => write!(f, "port {port}: {source}"),
             Self::Build(error) => write!(f, "{error}"),
             Self::System(error) => write!(f, "the system has no more of something: {error}"),
@@ -66,8 +76,13 @@ pub struct OpenedPort {
     pub tap: Option<TapControl>,
 }
 
-/// Opens a port as its configuration says. `carries_vlans` says that other ports are its sub-interfaces.
-pub fn open_port(config: &PortConfig, carries_vlans: bool) -> Result<OpenedPort, OpenError> {
+/// Opens a port as its configuration says; `offload` is for flows that the kernel may forward. `carries_vlans` says that
+/// other ports are its sub-interfaces.
+pub fn open_port(
+    config: &PortConfig,
+    carries_vlans: bool,
+    offload: Option<Arc<Offload>>,
+) -> Result<OpenedPort, OpenError> {
     let Some(interface) = &config.interface else {
         return Err(OpenError::NoInterface { port: config.name.clone() });
     };
@@ -76,12 +91,12 @@ pub fn open_port(config: &PortConfig, carries_vlans: bool) -> Result<OpenedPort,
     match interface.driver {
         Driver::Tap => open_tap(interface, config),
         Driver::AfPacket => open_packet(interface, mac),
-        Driver::AfXdp => open_xdp(interface, mac),
+        Driver::AfXdp => open_xdp(interface, mac, offload),
         Driver::Auto if carries_vlans => open_packet(interface, mac).map(|mut opened| {
             opened.port.facts.why_not_better.get_or_insert(TAGS_ARE_TAKEN_OFF.to_owned());
             opened
         }),
-        Driver::Auto => open_xdp(interface, mac).or_else(|why| {
+        Driver::Auto => open_xdp(interface, mac, offload).or_else(|why| {
             let mut opened = open_packet(interface, mac)?;
             opened.port.facts.why_not_better.get_or_insert(format!("AF_XDP does not work: {why}"));
             Ok(opened)
@@ -94,13 +109,22 @@ pub fn open_port(config: &PortConfig, carries_vlans: bool) -> Result<OpenedPort,
 const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that hardware, or a veth's sender, keeps beside the \
      frame; where they are in it (ethtool -K .. rxvlan off, of a veth's other end txvlan off), ask for driver af_xdp";
 
-fn open_xdp(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {
+fn open_xdp(
+    interface: &InterfaceConfig,
+    mac: Option<[u8; 6]>,
+    offload: Option<Arc<Offload>>,
+) -> Result<OpenedPort, LiveError> {
     if mac.is_some() {
-        let why =
-            "AF_XDP takes what the interface takes: leave `mac` out, or use driver af_packet".to_owned();
-        return Err(LiveError::BadOption { interface: interface.name.clone(), why });
+        return Err(no_own_mac(&interface.name));
     }
-    Ok(OpenedPort { port: xdp::open(&XdpOptions::new(&interface.name))?, tap: None })
+    let options = XdpOptions { offload, ..XdpOptions::new(&interface.name) };
+    Ok(OpenedPort { port: reopen::open_again(Box::new(move || xdp::open(&options)))?, tap: None })
+}
+
+/// AF_XDP for a port with another MAC address than its interface's.
+pub(crate) fn no_own_mac(interface: &str) -> LiveError {
+    let why = "AF_XDP takes what the interface takes: leave `mac` out, or use driver af_packet".to_owned();
+    LiveError::BadOption { interface: interface.to_owned(), why }
 }
 
 fn open_packet(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {

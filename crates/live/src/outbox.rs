@@ -10,6 +10,8 @@
 //!
 //! VLAN sub-interfaces have the way out of their parent, queue and all; their frames get a tag before they wait there.
 
+mod reload;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub(crate) struct Outbox {
 struct State {
     tx: Box<dyn PortTx>,
     queue: Option<EgressQueue<Frame>>,
+    /// The queue goes when it is empty: the configuration has none any more.
+    is_leaving: bool,
     /// Taken out of the queue, and not taken by the driver yet.
     held: Option<Frame>,
     spare: Vec<Frame>,
@@ -76,7 +80,7 @@ impl Outbox {
         vlans: VlanTable,
         counters: Arc<Counters>,
     ) -> Self {
-        let state = State { tx, queue, held: None, spare: Vec::new(), is_down: false };
+        let state = State { tx, queue, is_leaving: false, held: None, spare: Vec::new(), is_down: false };
         let (state, vlans) = (Arc::new(Mutex::new(state)), Arc::new(vlans));
         Self { port, tag: None, vlans, counters, state }
     }
@@ -104,6 +108,7 @@ impl Outbox {
         }
         let mut state = self.lock();
         let rest = self.take_out(&mut state, now_ns);
+        state.leave_if_empty();
         self.flush(&mut state);
         rest
     }
@@ -276,6 +281,7 @@ impl Opened<'_> {
             true => self.outbox.take_out(&mut self.state, now_ns),
             false => Rest::Empty,
         };
+        self.state.leave_if_empty();
         self.outbox.flush(&mut self.state);
         rest
     }

@@ -1,35 +1,40 @@
 //! Putting a live router together, and looking at it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use arc_swap::ArcSwap;
 use crossbeam_channel::{Sender, bounded};
 use thalweg_dataplane::egress::EgressQueue;
-use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::icmp::{IcmpConfig, IcmpError, IcmpWriter};
+use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
 use thalweg_dataplane::vlan::VlanTable;
-use thalweg_exec::{ExecError, ModelOptions, RunReport};
-use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_exec::ModelOptions;
+use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
-use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::plan::RouterPlan;
 use thalweg_node::sub_interfaces;
 use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
 
+use crate::claim::Claim;
 use crate::counters::Counters;
 use crate::feed::{Feed, Received};
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, injection};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
+use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
-use crate::sink::LiveSink;
+use crate::packets::{Exchange, Packets};
+use crate::sink::{LiveSink, SinkParts, ToHost};
 use crate::vlan;
 
-/// Packets for the host thread that may wait: some milliseconds of its work.
+/// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
 
 /// Questions and news of ports that may wait.
@@ -59,22 +64,39 @@ pub struct PortStatus {
     pub sent: TxCounters,
     /// Frames that wait in its queues.
     pub queued: u64,
+    /// What the kernel forwarded by itself.
+    pub offloaded: Offloaded,
 }
 
 /// A router that runs. It stops when it is dropped.
 pub struct LiveRouter {
     stop: Arc<AtomicBool>,
-    wakers: Vec<SourceWaker>,
-    server: Arc<Server>,
+    pub(crate) wakers: Vec<SourceWaker>,
+    pub(crate) server: Arc<Server>,
     threads: Vec<JoinHandle<()>>,
-    packets: Option<JoinHandle<Result<RunReport<Scratch>, ExecError>>>,
+    packets: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
     received: Arc<Received>,
-    outboxes: Arc<[Outbox]>,
+    pub(crate) outboxes: Arc<[Outbox]>,
     names: Vec<String>,
     facts: Vec<PortFacts>,
+    pub(crate) offload: Option<Arc<FlowOffload>>,
     questions: Sender<Question>,
     ended: Arc<AtomicBool>,
+    /// The configuration in force; locked for as long as another takes its place.
+    pub(crate) config: Mutex<Arc<RouterConfig>>,
+    /// The plan in force.
+    pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
+    pub(crate) tables: Arc<dyn Tables>,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) clock: LiveClock,
+    pub(crate) workers: usize,
+    /// What the configuration says: the largest packet of each port, and the class of what the router itself sends.
+    pub(crate) mtus: Vec<Arc<AtomicU32>>,
+    pub(crate) class: Arc<AtomicU8>,
+    /// Whether hosts are told that get no NAT session.
+    pub(crate) tells_refusals: Arc<AtomicBool>,
+    _claims: Vec<Claim>,
 }
 
 /// Ports that were opened.
@@ -82,7 +104,9 @@ struct Opened {
     halves: Vec<(u16, Box<dyn PortRx>)>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
+    claims: Vec<Claim>,
 }
 
 impl LiveRouter {
@@ -100,15 +124,17 @@ impl LiveRouter {
         let ended = Arc::new(AtomicBool::new(false));
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
-        let (punts, punted) = bounded(PUNTS_MAX);
+        let ((heard, hearing), (owed, owing)) = (bounded(PUNTS_MAX), bounded(PUNTS_MAX));
         let (questions, asked) = bounded(NEWS_MAX);
         let (changes, changed) = bounded(NEWS_MAX);
-        let (injector, injected) = injection().map_err(OpenError::System)?;
+        let (injector, injected) = injection(counters.clone()).map_err(OpenError::System)?;
         let mirrored: Vec<_> =
             ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
         let (mirrors, mirror_halves) = Mirrors::open(&mirrored)
             .map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })?;
         let class = config.qos.default_class;
+        let plan = plan(config, &*tables, options)?;
+        let (nat, refusal) = (plan.nat_stage(), refusal(config));
         let host = host(
             config,
             Parts {
@@ -121,6 +147,8 @@ impl LiveRouter {
                 injector,
                 mirrors,
                 outside: config.nat.as_ref().map(|nat| nat.outside),
+                nat: nat.clone(),
+                refusal,
                 counters: counters.clone(),
                 clock,
                 class,
@@ -129,9 +157,29 @@ impl LiveRouter {
         let received = Arc::<Received>::default();
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
-        let feed = Feed::new(source, stop.clone(), received.clone());
-        let sink = LiveSink::new(opened.outboxes.clone(), server.clone(), punts, counters.clone(), clock);
-        let plan = plan(config, &*tables, options)?;
+        let exchange = Arc::<Exchange>::default();
+        let feed = Feed::new(
+            source,
+            stop.clone(),
+            received.clone(),
+            exchange.clone(),
+            opened.offload.clone().map(Sampler::new),
+        );
+        let tells_refusals = Arc::new(AtomicBool::new(refusal.is_some()));
+        let to = SinkParts {
+            outboxes: opened.outboxes.clone(),
+            server: server.clone(),
+            host: ToHost { heard, owed },
+            counters: counters.clone(),
+            exchange: exchange.clone(),
+            clock,
+            tells_refusals: tells_refusals.clone(),
+            offload: opened.offload.clone(),
+        };
+        let sink = LiveSink::new(to);
+        let plan = Arc::new(ArcSwap::from_pointee(plan));
+        let mtus: Vec<_> =
+            config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();
         let mut router = Self {
             stop,
             wakers: Vec::new(),
@@ -143,22 +191,41 @@ impl LiveRouter {
             outboxes: opened.outboxes.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts.clone(),
+            offload: opened.offload.clone(),
             questions,
             ended,
+            config: Mutex::new(Arc::new(config.clone())),
+            plan,
+            tables,
+            exchange,
+            clock,
+            workers: options.model.workers,
+            mtus,
+            class: Arc::new(AtomicU8::new(class)),
+            tells_refusals,
+            _claims: std::mem::take(&mut opened.claims),
         };
-        let watched = ports.iter().map(|(port, config, change)| watched(*port, config, change)).collect();
+        let watched = ports.iter().zip(&router.mtus);
+        let watched = watched.map(|((port, config, change), mtu)| watched_port(*port, config, change, mtu));
+        let watched = watched.collect();
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| {
-            host.run(&Intake { punts: punted, questions: asked, links: changed }, stop);
+            host.run(&Intake { heard: hearing, owed: owing, questions: asked, links: changed }, stop);
         })?;
-        wakers.extend(router.spawn_mirrors(mirror_halves, clock, class)?);
+        if let Some(offload) = opened.offload.clone() {
+            let tables = router.tables.clone();
+            router.spawn("offload", move |stop| {
+                offload.run(&*tables, || stop.load(Ordering::Acquire));
+            })?;
+        }
+        wakers.extend(router.spawn_mirrors(mirror_halves, clock)?);
         let (outboxes, server) = (opened.outboxes.clone(), router.server.clone());
         router.spawn("egress", move |stop| {
             server.run(&outboxes, || clock.now_ns(), || stop.load(Ordering::Acquire));
         })?;
         router.wakers = wakers;
-        router.packets = Some(router.spawn_packets(plan, feed, sink, options)?);
+        router.packets = Some(router.spawn_packets(feed, sink, options)?);
         Ok(router)
     }
 
@@ -177,12 +244,12 @@ impl LiveRouter {
         &mut self,
         halves: MirrorHalves,
         clock: LiveClock,
-        class: u8,
     ) -> Result<Option<SourceWaker>, OpenError> {
         if halves.is_empty() {
             return Ok(None);
         }
         let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
+        let class = self.class.clone();
         let forwarder = Forwarder::new(halves, clock, outboxes, server, self.counters.clone(), class);
         let forwarder = forwarder.map_err(OpenError::System)?;
         let waker = forwarder.waker();
@@ -192,19 +259,19 @@ impl LiveRouter {
 
     fn spawn_packets(
         &self,
-        plan: RouterPlan,
-        mut feed: Feed,
-        mut sink: LiveSink,
+        feed: Feed,
+        sink: LiveSink,
         options: &LiveOptions,
-    ) -> Result<JoinHandle<Result<RunReport<Scratch>, ExecError>>, OpenError> {
-        let (model, ended) = (options.model.clone(), self.ended.clone());
+    ) -> Result<JoinHandle<()>, OpenError> {
+        let (plan, exchange) = (self.plan.clone(), self.exchange.clone());
+        let packets =
+            Packets { plan, feed, sink, model: options.model.clone(), exchange, stop: self.stop.clone() };
+        let ended = self.ended.clone();
         let work = move || {
-            let result = thalweg_exec::run(&plan, &mut feed, &mut sink, &model);
-            if let Err(error) = &result {
+            if let Err(error) = packets.run() {
                 tracing::error!("packets: {error}");
             }
             ended.store(true, Ordering::Release);
-            result
         };
         thread::Builder::new().name("packets".to_owned()).spawn(work).map_err(OpenError::System)
     }
@@ -219,15 +286,28 @@ impl LiveRouter {
         &self.counters
     }
 
+    /// NAT's sessions, if there is NAT.
+    pub fn nat(&self) -> Option<Arc<NatStage>> {
+        self.plan.load().nat_stage()
+    }
+
+    /// The time as packets have it.
+    pub fn clock(&self) -> LiveClock {
+        self.clock
+    }
+
     /// The ports as they are now.
     pub fn ports(&self) -> Vec<PortStatus> {
+        let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
         let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
             let outbox = &self.outboxes[usize::from(port)];
             let (received, sent) = match outbox.is_sub_interface() {
                 true => vlan::numbers_of(self.counters.port(port)),
                 false => (self.received.of(port), outbox.driver()),
             };
-            PortStatus { name: name.clone(), facts: facts.clone(), received, sent, queued: outbox.queued() }
+            let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
+            let (name, facts, queued) = (name.clone(), facts.clone(), outbox.queued());
+            PortStatus { name, facts, received, sent, queued, offloaded }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
     }
@@ -239,12 +319,34 @@ impl LiveRouter {
 
     /// Asks the host thread; `None` if it does not answer in time.
     pub fn ask<T: Send + 'static>(&self, question: impl FnOnce(&Host) -> T + Send + 'static) -> Option<T> {
+        self.order(|host| question(host))
+    }
+
+    /// The configuration in force. Waits while another takes its place.
+    pub fn config(&self) -> Arc<RouterConfig> {
+        self.config_in_force().clone()
+    }
+
+    /// The plan in force, which another may follow at any time.
+    pub fn plan(&self) -> Arc<RouterPlan> {
+        self.plan.load_full()
+    }
+
+    pub(crate) fn config_in_force(&self) -> MutexGuard<'_, Arc<RouterConfig>> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the host thread do something; `None` if it does not come to it in time.
+    pub(crate) fn order<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Host) -> T + Send + 'static,
+    ) -> Option<T> {
         let answer = Arc::new(Mutex::new(None));
         let (done, wait) = bounded(1);
         let slot = answer.clone();
         let asked = self.questions.send_timeout(
             Box::new(move |host| {
-                *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(question(host));
+                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(question(host));
                 // Whoever asked may have gone.
                 let _ = done.send(());
             }),
@@ -252,7 +354,7 @@ impl LiveRouter {
         );
         asked.ok()?;
         wait.recv_timeout(ANSWER_WAIT).ok()?;
-        answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Stops: no packet is received any more, those on their way are finished.
@@ -273,6 +375,15 @@ impl LiveRouter {
     }
 }
 
+/// What hosts are told that get no NAT session.
+pub(crate) fn refusal(config: &RouterConfig) -> Option<IcmpError> {
+    match config.nat.as_ref()?.refusal {
+        NatRefusal::HostUnreachable => Some(IcmpError::HostUnreachable),
+        NatRefusal::Prohibited => Some(IcmpError::Prohibited),
+        NatRefusal::Silent => None,
+    }
+}
+
 /// How long an answer of the host thread is waited for.
 const ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -283,13 +394,17 @@ impl Drop for LiveRouter {
 }
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
+    let mut offloads = vec![None; config.ports.len()];
     let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
+    let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
         if port_config.sub_interface.is_some() {
             own.push(None);
             continue;
         }
-        let OpenedPort { port, tap } = open_port(port_config, vlan::carries_vlans(config, index))?;
+        let carries_vlans = vlan::carries_vlans(config, index);
+        let flows = flows_of(config, port_config, carries_vlans);
+        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -297,6 +412,7 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             why_not_better = port.facts.why_not_better,
             "open"
         );
+        offloads[usize::from(index)] = flows;
         halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
         let vlans = VlanTable::new(sub_interfaces(config));
@@ -304,7 +420,14 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         taps.extend(tap);
     }
     let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, _taps: taps })
+    let offload = FlowOffload::new(config, offloads, &facts);
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
+}
+
+/// Makes the port's interface this router's, if it has one.
+fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
+    let taken = Claim::take(&config.interface.as_ref()?.name);
+    Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
 /// Ports with what was found of them.
@@ -347,13 +470,13 @@ fn host(config: &RouterConfig, parts: Parts) -> Host {
     host
 }
 
-fn watched(port: u16, config: &PortConfig, change: &LinkChange) -> Watched {
+fn watched_port(port: u16, config: &PortConfig, change: &LinkChange, mtu: &Arc<AtomicU32>) -> Watched {
     let interface = config.interface.as_ref();
     Watched {
         port,
         interface: interface.map(|interface| interface.name.clone()).unwrap_or_default(),
         mac: interface.is_some_and(|interface| !interface.own_mac).then_some(change.mac),
-        mtu: config.mtu.into(),
+        mtu: mtu.clone(),
     }
 }
 

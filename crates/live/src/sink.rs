@@ -1,15 +1,23 @@
-//! Where chunks end: packets that are alive go out, those that concern the router itself go to the host thread, the
-//! rest is counted.
+//! Where chunks end: packets that are alive go out, those that the host thread has to look at go there, which also counts
+//! what becomes of them; the rest is counted here.
+//!
+//! Two queues lead to the host thread. What neighbours say and what is for the router is *heard*; what has to be resolved,
+//! cut or answered for with an error is *owed*. A scan of a network with many addresses fills only the second, so it
+//! neither loses nor delays a neighbour's answer (RFC 6583).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Sender, TrySendError};
-use thalweg_base::{Chunk, DropReason, Packet, PacketFlags};
+use thalweg_base::{Chunk, DropReason, LinkType, NO_PORT, Packet, PacketFlags};
+use thalweg_dataplane::rate_limit::{Rate, TokenBucket};
 use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
 
 use crate::counters::Counters;
+use crate::offload::FlowOffload;
 use crate::outbox::{Outbox, Server};
+use crate::packets::Exchange;
 use crate::vlan;
 
 /// A packet that left the fast path and concerns the router itself.
@@ -19,6 +27,8 @@ pub(crate) struct Punt {
     pub(crate) reason: DropReason,
     /// Where it came in.
     pub(crate) port_in: u16,
+    /// The port whose counters it is in: the same, or none if the router made it.
+    pub(crate) counted_at: u16,
     /// The number that its route led to.
     pub(crate) next_hop: u32,
     /// Chooses among equal paths.
@@ -38,6 +48,7 @@ impl Punt {
         Self {
             reason,
             port_in: packet.port_in,
+            counted_at: counted_at(packet),
             next_hop: packet.next_hop,
             flow_hash: packet.flow_hash,
             class: packet.class,
@@ -65,55 +76,75 @@ impl Punt {
     }
 }
 
-/// Whether a packet that cannot be forwarded for this reason concerns the router itself: it is for it, or the router
-/// has to do or to say something about it.
-fn concerns_host(reason: DropReason) -> bool {
-    use DropReason as R;
-    matches!(
-        reason,
-        R::NotIp
-            | R::Local
-            | R::NotUnicast
-            | R::LinkLocal
-            | R::MartianSource
-            | R::TtlExpired
+/// The ways to the host thread.
+#[derive(Clone)]
+pub(crate) struct ToHost {
+    /// For what is heard.
+    pub(crate) heard: Sender<Punt>,
+    /// For what is owed.
+    pub(crate) owed: Sender<Punt>,
+}
+
+impl ToHost {
+    /// Where a packet that cannot be forwarded for this reason goes: it is for the router itself, or the router has to
+    /// do or to say something about it. `None` if it has not.
+    fn way(&self, reason: DropReason) -> Option<&Sender<Punt>> {
+        use DropReason as R;
+        match reason {
+            R::NotIp | R::Local | R::NotUnicast | R::LinkLocal | R::MartianSource => Some(&self.heard),
+            R::TtlExpired
             | R::MtuExceeded
             | R::NoRoute
             | R::Unreachable
             | R::NeighbourUnresolved
             | R::NatNoMapping
-            | R::AclDenied
-    )
+            | R::AclDenied => Some(&self.owed),
+            _ => None,
+        }
+    }
+}
+
+/// How many packets that get no NAT session the host is told of: it writes no more errors than that anyway, and when
+/// sessions have run out there are many such packets.
+const REFUSALS: Rate = Rate::per_second(1000, 100);
+
+/// Whether NAT had no session for a new flow.
+pub(crate) fn is_refusal(reason: DropReason) -> bool {
+    use DropReason as R;
+    matches!(reason, R::NatTableFull | R::NatPortsExhausted | R::NatPortLimit)
+}
+
+/// What a sink works with.
+pub(crate) struct SinkParts {
+    pub(crate) outboxes: Arc<[Outbox]>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) host: ToHost,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) clock: LiveClock,
+    /// Whether hosts are told that they get no NAT session.
+    pub(crate) tells_refusals: Arc<AtomicBool>,
+    pub(crate) offload: Option<Arc<FlowOffload>>,
 }
 
 /// Takes finished chunks.
 pub(crate) struct LiveSink {
-    outboxes: Arc<[Outbox]>,
-    server: Arc<Server>,
-    host: Sender<Punt>,
-    counters: Arc<Counters>,
-    clock: LiveClock,
+    parts: SinkParts,
     dropped: Vec<u64>,
-    to_host: Vec<u64>,
+    /// How many hosts may be told.
+    refusals: TokenBucket,
 }
 
 impl LiveSink {
     /// A sink for these ports.
-    pub(crate) fn new(
-        outboxes: Arc<[Outbox]>,
-        server: Arc<Server>,
-        host: Sender<Punt>,
-        counters: Arc<Counters>,
-        clock: LiveClock,
-    ) -> Self {
-        let zeros = || vec![0; DropReason::CODES];
-        Self { outboxes, server, host, counters, clock, dropped: zeros(), to_host: zeros() }
+    pub(crate) fn new(parts: SinkParts) -> Self {
+        Self { parts, dropped: vec![0; DropReason::CODES], refusals: TokenBucket::default() }
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
     /// locked once. Most chunks leave by few ports.
     fn send(&self, chunk: &Chunk) {
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.parts.clock.now_ns();
         let packets = chunk.packets();
         for (first, packet) in packets.iter().enumerate().filter(|(_, packet)| packet.is_alive()) {
             let leaves_there = |other: &Packet| other.is_alive() && other.port_out == packet.port_out;
@@ -121,40 +152,25 @@ impl LiveSink {
                 // The port has had its pass.
                 continue;
             }
-            let Some(outbox) = self.outboxes.get(usize::from(packet.port_out)) else { continue };
+            let Some(outbox) = self.parts.outboxes.get(usize::from(packet.port_out)) else {
+                let lost = packets[first..].iter().filter(|other| leaves_there(other)).count();
+                self.parts.counters.add_dropped(DropReason::TransmitFailed, lost as u64);
+                continue;
+            };
             let mut open = outbox.open();
             for (i, packet) in packets.iter().enumerate().skip(first).filter(|(_, other)| leaves_there(other))
             {
                 open.send(packet.class, chunk.egress_frame(i), now_ns);
             }
-            open.close(now_ns, &self.server);
-        }
-    }
-
-    fn punt(&mut self, reason: DropReason, packet: &Packet, frame: &[u8]) {
-        let counters = self.counters.port(packet.port_in);
-        match self.host.try_send(Punt::new(reason, packet, frame)) {
-            Ok(()) => {
-                counters.to_host.add(1, frame.len() as u64);
-                self.to_host[reason as usize] += 1;
-            }
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                counters.dropped.add(1, frame.len() as u64);
-                self.dropped[DropReason::HostQueueFull as usize] += 1;
-            }
+            open.close(now_ns, &self.parts.server);
         }
     }
 
     fn publish(&mut self) {
         for reason in DropReason::ALL {
-            let code = *reason as usize;
-            let (dropped, to_host) =
-                (std::mem::take(&mut self.dropped[code]), std::mem::take(&mut self.to_host[code]));
+            let dropped = std::mem::take(&mut self.dropped[*reason as usize]);
             if dropped > 0 {
-                self.counters.add_dropped(*reason, dropped);
-            }
-            if to_host > 0 {
-                self.counters.add_to_host(*reason, to_host);
+                self.parts.counters.add_dropped(*reason, dropped);
             }
         }
     }
@@ -163,27 +179,41 @@ impl LiveSink {
 impl Sink<Chunk> for LiveSink {
     fn accept(&mut self, chunk: Chunk) {
         self.send(&chunk);
+        if let Some(offload) = &self.parts.offload {
+            offload.install(&chunk);
+        }
+        self.parts.exchange.takes(chunk.packets().len());
         let mut any_dead = false;
+        let now_ns = self.parts.clock.now_ns();
         let mut run: Option<(u16, u64, u64)> = None;
         for (i, packet) in chunk.packets().iter().enumerate() {
             let octets = packet.captured_len() as u64;
+            let came_by = counted_at(packet);
             run = match run {
-                Some((port, packets, sum)) if port == packet.port_in => {
-                    Some((port, packets + 1, sum + octets))
-                }
+                Some((port, packets, sum)) if port == came_by => Some((port, packets + 1, sum + octets)),
                 other => {
                     self.book(other);
-                    Some((packet.port_in, 1, octets))
+                    Some((came_by, 1, octets))
                 }
             };
-            let Some(reason) = packet.drop_reason() else { continue };
+            let Some(mut reason) = packet.drop_reason() else { continue };
             any_dead = true;
-            if concerns_host(reason) {
-                self.punt(reason, packet, chunk.frame(i));
-            } else {
-                self.dropped[reason as usize] += 1;
-                self.counters.port(packet.port_in).dropped.add(1, octets);
+            let is_told = is_refusal(reason)
+                && self.parts.tells_refusals.load(Ordering::Relaxed)
+                && self.refusals.take(REFUSALS, now_ns);
+            let way = if is_told { Some(&self.parts.host.owed) } else { self.parts.host.way(reason) };
+            if let Some(way) = way {
+                match way.try_send(Punt::new(reason, packet, chunk.frame(i))) {
+                    Ok(()) => continue,
+                    // NAT's own reason says more.
+                    Err(_) if is_told => {}
+                    Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                        reason = DropReason::HostQueueFull;
+                    }
+                }
             }
+            self.dropped[reason as usize] += 1;
+            self.parts.counters.port(came_by).dropped.add(1, octets);
         }
         self.book(run);
         if any_dead {
@@ -196,7 +226,12 @@ impl LiveSink {
     /// Counts packets in a row that came in by one port.
     fn book(&self, run: Option<(u16, u64, u64)>) {
         if let Some((port, packets, octets)) = run {
-            self.counters.port(port).received.add(packets, octets);
+            self.parts.counters.port(port).received.add(packets, octets);
         }
     }
+}
+
+/// The port whose counters a packet is in. What the router has put in comes as bare IP, and is its own.
+fn counted_at(packet: &Packet) -> u16 {
+    if packet.link == LinkType::RawIp { NO_PORT } else { packet.port_in }
 }

@@ -75,6 +75,17 @@ impl RouterPlan {
         router: Router,
         work_queens: Option<u32>,
     ) -> Result<Self, BuildError> {
+        let nat = config.nat.as_ref().map(|nat| Nat::from_config(nat, config)).transpose()?;
+        Self::with_nat(config, router, work_queens, nat)
+    }
+
+    /// The same with NAT's stage made by somebody else.
+    pub(crate) fn with_nat(
+        config: &RouterConfig,
+        router: Router,
+        work_queens: Option<u32>,
+        nat: Option<Nat>,
+    ) -> Result<Self, BuildError> {
         Ok(RouterPlan::new(RouterParts {
             ingress: Ingress {
                 drop_martians: config.validate.martians,
@@ -85,7 +96,7 @@ impl RouterPlan {
             classifier: classifier(&config.qos),
             police: Police::new(&config.qos.classes.iter().map(policer).collect::<Vec<_>>()),
             scheduler: Scheduler::new(&config.qos.classes.iter().map(service).collect::<Vec<_>>()),
-            nat: config.nat.as_ref().map(|n| build_nat(n, config)).transpose()?,
+            nat,
             router,
             ports: config.ports.len(),
             classes: config.qos.classes.len(),
@@ -255,7 +266,25 @@ fn policer(class: &config::Class) -> Option<PolicerConfig> {
     })
 }
 
-fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, BuildError> {
+impl Nat {
+    /// NAT with a table of its own, all memory allocated.
+    pub(crate) fn from_config(nat: &config::NatConfig, config: &RouterConfig) -> Result<Self, BuildError> {
+        let settings = nat_settings(nat, config)?;
+        let stage = NatStage::new(&settings).map_err(|refused| BuildError::Nat(refused.to_string()))?;
+        Ok(Self { labeller: labeller(&settings)?, stage: Arc::new(stage) })
+    }
+}
+
+/// What decides which packets NAT touches.
+pub(crate) fn labeller(settings: &nat::NatConfig) -> Result<Labeller, BuildError> {
+    Labeller::new(settings).map_err(|refused| BuildError::Nat(refused.to_string()))
+}
+
+/// What the configuration says of NAT, as the data plane wants it.
+pub(crate) fn nat_settings(
+    nat: &config::NatConfig,
+    config: &RouterConfig,
+) -> Result<nat::NatConfig, BuildError> {
     let mut forwards = Vec::new();
     for forward in &nat.forwards {
         let Some(public_address) = nat.addresses.iter().position(|a| *a == forward.address) else {
@@ -274,7 +303,7 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
             });
         }
     }
-    let settings = nat::NatConfig {
+    Ok(nat::NatConfig {
         outside_port: nat.outside,
         inside_ports: nat.inside.clone(),
         public_addresses: nat.addresses.clone(),
@@ -288,12 +317,8 @@ fn build_nat(nat: &config::NatConfig, config: &RouterConfig) -> Result<Nat, Buil
         inbound_refresh: nat.inbound_refresh,
         timeouts: nat.timeouts,
         forwards,
+        subscribers: nat.subscribers.clone(),
         ..nat::NatConfig::default()
-    };
-    let refused = |e: nat::NatConfigError| BuildError::Nat(e.to_string());
-    Ok(Nat {
-        labeller: Labeller::new(&settings).map_err(refused)?,
-        stage: Arc::new(NatStage::new(&settings).map_err(refused)?),
     })
 }
 

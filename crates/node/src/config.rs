@@ -21,6 +21,7 @@ mod diagnostic;
 mod egress;
 mod kernel;
 mod nat;
+mod nat_subscribers;
 mod policy;
 mod policy_rules;
 mod policy_test;
@@ -46,10 +47,11 @@ pub use bgp_types::{
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
-    Class, ClassIndex, Driver, Filtering, ForwardProtocol, InterfaceConfig, KernelSync, MacAddress, Match,
-    Meter, NatConfig, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward,
-    PortIndex, PortRange, PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget,
-    RouterConfig, RoutingConfig, Service, SubInterface, TargetIndex, ValidateConfig,
+    BlockAllocation, Class, ClassIndex, Driver, Filtering, ForwardProtocol, InterfaceConfig, KernelSync,
+    MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer,
+    PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig, RedAction, ReversePathMode,
+    RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, SubInterface, SubscriberConfig,
+    TargetIndex, ValidateConfig,
 };
 pub use values::DSCP_NAMES;
 

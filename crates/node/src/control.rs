@@ -5,6 +5,7 @@
 //! a millisecond, so that a look at three million routes never holds up routing; an answer is therefore exact
 //! for each prefix and not a picture of one moment for all.
 
+mod nat;
 mod packets;
 mod server;
 
@@ -12,6 +13,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{ArpView, CountersView, PortView, QueueView};
 pub use server::{LiveControl, Reload, Server, serve};
 
@@ -62,6 +64,17 @@ pub enum Request {
     Arp,
     /// One item for each class of each port that has a queue.
     Queues,
+    /// One item for each NAT session that passes the filter.
+    NatSessions(NatSessionFilter),
+    /// One item for each block of public ports that a subscriber has and that passes the filter.
+    NatBlocks(NatSessionFilter),
+    /// What NAT has done.
+    NatCounters,
+    /// What would become of a packet, stage by stage.
+    TracePacket {
+        /// The packet, as [`crate::trace::PacketSpec`] reads it.
+        packet: String,
+    },
     /// Read the configuration again and apply what differs.
     Reload,
     /// Ask a neighbour for its routes again.

@@ -7,6 +7,7 @@
 //! - [`forwarding`]: keeping it so, on a thread of its own behind a bounded queue.
 //! - [`live`]: tables that change while packets pass.
 //! - [`mrt`], [`seed`]: routes to and from the records of MRT files.
+//! - [`trace`]: what the stages would do with a packet that somebody describes.
 //! - [`plan`]: the stages in order, with the scope of the state each touches.
 //!
 //! Where packets come from and go to is somebody else's business: nothing here opens a file, except the
@@ -23,5 +24,6 @@ pub mod mrt;
 pub mod plan;
 pub mod seed;
 pub mod speaker;
+pub mod trace;
 
 pub use build::{BuildError, Routes, egress_tags, sub_interfaces};

@@ -8,4 +8,4 @@ mod others;
 mod tables;
 
 pub use others::OtherWay;
-pub use tables::{LiveTables, NEIGHBOURS_MAX, PortLink};
+pub use tables::{LiveTables, NEIGHBOURS_MAX, PortLink, RouteChange, RouteCounts, RouteDifference};

@@ -18,6 +18,9 @@
 //! State with order lives in mutexes that the scopes keep free of contention; they cost one uncontended
 //! lock per chunk and stage.
 
+mod successor;
+mod trace;
+
 use arc_swap::ArcSwap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +38,9 @@ use thalweg_dataplane::reverse_path::ReversePath;
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
+
+pub use successor::{Successor, TakenOver};
+pub use trace::{Traced, TracedNat, TracedStage};
 
 /// Groups of shards per worker. Workers follow one another through the groups, so there must be more than
 /// there are workers; but each costs a turn and a walk of its own per chunk.
@@ -205,6 +211,11 @@ impl RouterPlan {
         let nat = self.nat.as_ref()?;
         nat.stage.advance(self.clock_ns.load(Ordering::Relaxed));
         Some(nat.stage.counters())
+    }
+
+    /// NAT's sessions, if configured: for whoever lists them and lets those that are over end while no packet comes.
+    pub fn nat_stage(&self) -> Option<Arc<NatStage>> {
+        self.nat.as_ref().map(|nat| Arc::clone(&nat.stage))
     }
 
     /// The books of all workers together.

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use thalweg_node::config::{
-    Driver, Filtering, ForwardProtocol, Meter, NatTimeouts, NextHop, NextHopCheck, PortRange, PortSelection,
-    RedAction, RouteTarget, RouterConfig, Service,
+    BlockAllocation, Driver, Filtering, ForwardProtocol, Meter, NatRefusal, NatTimeouts, NextHop,
+    NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig, Service, SubscriberConfig,
 };
 
 const PORTS: &str = r#"
@@ -147,6 +147,34 @@ fn nat_defaults_and_forwards() {
     assert_eq!(nat.forwards[0].protocol, ForwardProtocol::Udp);
     assert_eq!(nat.forwards[0].ports.count(), 2);
     assert_eq!(nat.forwards[0].address, Ipv4Addr::new(203, 0, 113, 2));
+}
+
+#[test]
+fn nat_subscribers() {
+    let with = |more: &str| {
+        let text = format!("[nat]\noutside = \"wan\"\ninside = \"lan\"\n{more}");
+        accepted(&text, Path::new("")).nat.expect("nat")
+    };
+    let plain = with("");
+    assert_eq!((plain.subscribers, plain.refusal), (None, NatRefusal::HostUnreachable));
+    let dynamic = with("refusal = \"silent\"\n[nat.subscribers]\n");
+    assert_eq!(
+        (dynamic.subscribers, dynamic.refusal),
+        (Some(SubscriberConfig::default()), NatRefusal::Silent)
+    );
+    assert_eq!(dynamic.shards, 8, "126 blocks: eight and more for each shard");
+    let deterministic = with(
+        "[nat.subscribers]\nblocks = \"deterministic\"\ninside = [\"192.168.1.0/26\", \"10.0.0.4/31\"]\nblock_size = 256\n",
+    );
+    let networks = ["192.168.1.0/26", "10.0.0.4/31"].map(|net| net.parse().expect("a prefix")).to_vec();
+    let expected = SubscriberConfig {
+        allocation: BlockAllocation::Deterministic(networks),
+        block_size: 256,
+        ports_max: 256,
+        sessions_max: 768,
+        hold_s: 120,
+    };
+    assert_eq!((deterministic.subscribers, deterministic.shards), (Some(expected), 64));
 }
 
 #[test]

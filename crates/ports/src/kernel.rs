@@ -44,7 +44,7 @@ mod socket;
 mod view;
 mod xdp;
 
-pub use address::add_address;
+pub use address::{add_address, remove_address};
 pub use error::{KernelError, Refusal, RouteFailure};
 pub use followed::{FollowedRoutes, Heard};
 pub use installer::{

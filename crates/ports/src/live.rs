@@ -23,6 +23,8 @@ mod error;
 pub mod link;
 #[cfg(target_os = "linux")]
 pub mod packet;
+#[cfg(target_os = "linux")]
+pub mod reopen;
 pub mod segment;
 #[cfg(target_os = "linux")]
 mod source;
@@ -53,6 +55,20 @@ pub struct Port {
     pub tx: Box<dyn PortTx>,
     /// What was found and agreed on.
     pub facts: PortFacts,
+}
+
+/// A MAC address as a number, the first octet highest: for addresses that change while others read them.
+#[cfg(target_os = "linux")]
+fn number_of(mac: [u8; 6]) -> u64 {
+    mac.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
+}
+
+/// Whether a frame is for the station with this MAC address, given as a number: sent to it, or to a group. One that is too short to say is
+/// handed up, and dropped by name.
+#[cfg(target_os = "linux")]
+#[inline]
+fn is_for(mac: u64, frame: &[u8]) -> bool {
+    frame.first_chunk::<6>().is_none_or(|to| to[0] & 1 == 1 || number_of(*to) == mac)
 }
 
 /// What opening a port came to.

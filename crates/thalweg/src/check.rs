@@ -3,6 +3,7 @@
 mod acl;
 mod bgp;
 mod egress;
+mod interfaces;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -10,11 +11,13 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_node::config::{
-    Class, DSCP_NAMES, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig, Policer, PortIndex,
-    PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+    BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig,
+    NatRefusal, Policer, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+    SubscriberConfig,
 };
 use thalweg_wire::application;
 
+use self::interfaces::Interfaces;
 use crate::cli::{CheckArgs, Format};
 use crate::tables::{bit_rate, byte_size, count, table};
 use crate::{Failure, load_config, print};
@@ -24,6 +27,7 @@ const ROUTES_SHOWN_MAX: usize = 40;
 
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     let config = load_config(&args.config)?;
+    let interfaces = if args.offline { Interfaces::unknown(&config) } else { Interfaces::look(&config) };
     match format {
         Format::Human => {
             let name = args.config.display();
@@ -32,14 +36,14 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
                 1 => ", 1 warning".to_owned(),
                 n => format!(", {n} warnings"),
             };
-            print(&format!("{name}: a valid configuration{warnings}\n\n{}", render(&config)))
+            print(&format!("{name}: a valid configuration{warnings}\n\n{}", render(&config, &interfaces)))
         }
-        Format::Json => print(&format!("{:#}\n", to_json(&config))),
+        Format::Json => print(&format!("{:#}\n", to_json(&config, &interfaces))),
     }
 }
 
 /// The plan as tables.
-fn render(config: &RouterConfig) -> String {
+fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     let mut text = String::new();
     if let Some(bgp) = &config.bgp {
         bgp::render(&mut text, bgp);
@@ -49,6 +53,7 @@ fn render(config: &RouterConfig) -> String {
         }
     }
     ports(&mut text, config);
+    interfaces.render(&mut text, config);
     acl::render_ports(&mut text, config);
     neighbours(&mut text, config);
     routes(&mut text, config);
@@ -166,12 +171,38 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
             ),
         ),
     ];
+    facts.push(("refusal", refusal(nat.refusal).to_owned()));
+    facts.extend(nat.subscribers.iter().flat_map(subscriber_facts));
     for forward in &nat.forwards {
         let protocol = protocol(forward.protocol);
         facts
             .push(("forward", format!("{protocol} {} {} -> {}", forward.address, forward.ports, forward.to)));
     }
     facts
+}
+
+fn subscriber_facts(subscribers: &SubscriberConfig) -> Vec<(&'static str, String)> {
+    let size = subscribers.block_size;
+    let blocks = match &subscribers.allocation {
+        BlockAllocation::Dynamic => format!("of {size} ports, dynamic, held {} s", subscribers.hold_s),
+        BlockAllocation::Deterministic(networks) => {
+            format!("of {size} ports, in the order of {}", join(networks.iter()))
+        }
+    };
+    let limits = format!(
+        "{} ports of each protocol, {} sessions",
+        count(subscribers.ports_max.into()),
+        count(subscribers.sessions_max.into())
+    );
+    vec![("blocks of ports", blocks), ("each inside address", limits)]
+}
+
+fn refusal(refusal: NatRefusal) -> &'static str {
+    match refusal {
+        NatRefusal::HostUnreachable => "host-unreachable",
+        NatRefusal::Prohibited => "prohibited",
+        NatRefusal::Silent => "silent",
+    }
 }
 
 fn selection(selection: PortSelection) -> &'static str {
@@ -299,13 +330,14 @@ fn join<T: ToString>(items: impl Iterator<Item = T>) -> String {
 }
 
 /// The plan as one JSON object. A large route table is counted, not listed.
-fn to_json(config: &RouterConfig) -> Value {
+fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
     let ports: Vec<Value> = config
         .ports
         .iter()
-        .map(|port| {
+        .enumerate()
+        .map(|(index, port)| {
             json!({
-                "name": port.name, "trace_name": port.trace_name, "mac": mac(port.mac), "mtu": port.mtu,
+                "name": port.name, "interface": interfaces.json_of(config, index), "trace_name": port.trace_name, "mac": mac(port.mac), "mtu": port.mtu,
                 "addresses": port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "default_mac": port.default_mac.map(mac),
                 "parent": port.sub_interface.map(|s| port_name(config, s.parent)),
@@ -385,5 +417,24 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
             "tcp_transitory_s": nat.timeouts.tcp_transitory_s, "icmp_s": nat.timeouts.icmp_s,
         },
         "forwards": forwards,
+        "refusal": refusal(nat.refusal),
+        "subscribers": nat.subscribers.as_ref().map(subscribers_json),
+    })
+}
+
+fn subscribers_json(subscribers: &SubscriberConfig) -> Value {
+    let inside = match &subscribers.allocation {
+        BlockAllocation::Dynamic => None,
+        BlockAllocation::Deterministic(networks) => {
+            Some(networks.iter().map(ToString::to_string).collect::<Vec<_>>())
+        }
+    };
+    json!({
+        "blocks": if inside.is_some() { "deterministic" } else { "dynamic" },
+        "inside": inside,
+        "block_size": subscribers.block_size,
+        "ports_max": subscribers.ports_max,
+        "sessions_max": subscribers.sessions_max,
+        "hold_s": subscribers.hold_s,
     })
 }

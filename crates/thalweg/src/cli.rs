@@ -1,6 +1,11 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
 mod forwarding;
+mod nat;
+mod qos;
+mod show_nat;
+mod stages;
+mod trace;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -12,6 +17,11 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
+pub(crate) use qos::{LabQosArgs, QosSubjectArg};
+pub(crate) use show_nat::NatArgs;
+pub(crate) use stages::LabStagesArgs;
+pub(crate) use trace::{TraceArgs, TraceThing};
 
 /// A software router, and the laboratory in which ways to use its cores are compared.
 #[derive(Debug, Parser)]
@@ -45,7 +55,8 @@ pub(crate) enum Format {
 pub(crate) enum Command {
     /// Check a configuration and print the router it describes
     ///
-    /// Every mistake is reported with file, line, column and what was expected there. Nothing is started.
+    /// Every mistake is reported with file, line, column and what was expected there. Of each port that has an interface it
+    /// is said how it would be driven here and now, and why not better. Nothing is started.
     Check(CheckArgs),
     /// Send captures and text traces through the router, as fast as it goes
     ///
@@ -59,10 +70,13 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Ask a running router what it knows
     Show(ShowArgs),
+    /// Say what the router would do with a packet, stage by stage, and why
+    Trace(TraceArgs),
     /// Have a running router read its configuration again
     ///
-    /// The file is checked first: if anything is wrong with it, it is said and nothing changes. Otherwise only
-    /// what differs is applied, and sessions whose settings are the same stay up.
+    /// The file is checked first: if anything is wrong with it, or it cannot be applied while the router runs, it is
+    /// said and nothing changes. Otherwise only what differs is applied: sessions of neighbours whose settings are the
+    /// same stay up, NAT's sessions and what waits in queues go on, and no packet is lost. SIGHUP does the same.
     Reload(ReloadArgs),
     /// Refresh, reset, shut down or start a neighbour of a running router
     Neighbor(NeighborArgs),
@@ -229,6 +243,8 @@ pub(crate) enum ShowThing {
     Arp,
     /// Queues of ports by class: sent, dropped, marked, how long packets waited
     Queues,
+    /// NAT sessions, a line for each; or blocks of ports, or counters
+    Nat(NatArgs),
 }
 
 #[derive(Debug, Args)]
@@ -300,6 +316,12 @@ pub(crate) enum NeighborCommand {
 pub(crate) struct CheckArgs {
     /// Configuration file
     pub(crate) config: PathBuf,
+    /// Do not look at the interfaces of this machine
+    ///
+    /// Else each is tried as the router would open it. Packets go on meanwhile, but some network cards lose their link for
+    /// a moment when they get an XDP program.
+    #[arg(long)]
+    pub(crate) offline: bool,
 }
 
 #[derive(Debug, Args)]
@@ -503,6 +525,12 @@ pub(crate) enum Experiment {
     Bgp(LabBgpArgs),
     /// Measure routers between two testers in network namespaces, as RFC 2544 says: needs root
     Forwarding(Box<LabForwardingArgs>),
+    /// Cycles per packet by stage, in memory: what is left of a router without its interfaces
+    Stages(LabStagesArgs),
+    /// Measure address translation in memory and live, as RFC 9693 says: needs root but for memory
+    Nat(Box<LabNatArgs>),
+    /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
+    Qos(LabQosArgs),
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,9 @@ mod bgp;
 mod forwarding;
 mod lpm;
 mod models;
+mod nat;
+mod qos;
+mod stages;
 
 use std::fmt;
 use std::path::Path;
@@ -12,7 +15,9 @@ use serde::Serialize;
 use thalweg_lab::forwarding::ForwardingError;
 use thalweg_lab::lpm::bench::BenchError;
 use thalweg_lab::models::ModelsError;
+use thalweg_lab::nat::NatError;
 use thalweg_lab::report::{Report, ReportError};
+use thalweg_lab::stages::StageError;
 use thalweg_lab::table::Table;
 use thalweg_lab::workload::generate::GenerateError;
 use thalweg_replay::ReplayError;
@@ -35,6 +40,10 @@ pub(crate) enum LabError {
     Forwarding(ForwardingError),
     /// The experiment on look-ups failed.
     Lpm(BenchError),
+    /// The experiment on translation failed.
+    Nat(NatError),
+    /// The experiment on stages failed.
+    Stages(StageError),
     /// The report cannot be written.
     Report(ReportError),
 }
@@ -65,6 +74,8 @@ impl fmt::Display for LabError {
             LabError::Bgp(error) => write!(f, "{error}"),
             LabError::Forwarding(error) => write!(f, "{error}"),
             LabError::Lpm(error) => write!(f, "{error}"),
+            LabError::Nat(error) => write!(f, "{error}"),
+            LabError::Stages(error) => write!(f, "{error}"),
             LabError::Report(error) => write!(f, "{error}"),
         }
     }
@@ -76,6 +87,9 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
         Experiment::Lpm(args) => lpm::run(args, format),
         Experiment::Bgp(args) => bgp::run(args, format),
         Experiment::Forwarding(args) => forwarding::run(args, format),
+        Experiment::Stages(args) => stages::run(args, format),
+        Experiment::Nat(args) => nat::run(args, format),
+        Experiment::Qos(args) => qos::run(args, format),
     }
 }
 

@@ -18,6 +18,7 @@ mod tables;
 #[cfg(all(test, target_os = "linux"))]
 #[path = "../../ports/tests/common/mod.rs"]
 mod test_namespace;
+mod trace;
 
 use std::fmt;
 use std::io::Write;
@@ -110,6 +111,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args, format),
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::run(&args, format),
+        Command::Trace(args) => trace::run(&args, format),
         Command::Reload(args) => show::reload(&args, format),
         Command::Neighbor(args) => show::neighbor(&args),
         Command::Lab(args) => lab::run(&args, format),

@@ -16,6 +16,7 @@ mod live;
 mod mrt;
 mod network;
 mod networks;
+mod reload;
 mod seed;
 
 use std::fs;
@@ -45,6 +46,7 @@ use live::LiveSide;
 use mrt::UpdateTap;
 use network::TcpNetwork;
 use networks::NextHopThread;
+use reload::reloader;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let config = load_config(&args.config)?;
@@ -113,7 +115,7 @@ fn route(
         },
     );
     let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbours", error))?);
-    let reload = reloader(args.config.clone(), speaker.clone());
+    let reload = reloader(args.config.clone(), Some(speaker.clone()), live.clone());
     let woken = speaker.clone();
     handle_signals(stop, &reload, move || woken.wake())
         .map_err(|error| failed("cannot handle signals", error))?;
@@ -145,12 +147,7 @@ fn forward(
     socket: &ControlSocket,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), Failure> {
-    let path = args.config.clone();
-    let reload: Arc<Reload> = Arc::new(move || {
-        RouterConfig::load(&path).map_err(|errors| errors.to_string())?;
-        Err("the file is valid, but a router without [bgp] takes a changed one only when it is started"
-            .to_owned())
-    });
+    let reload = reloader(args.config.clone(), None, live.clone());
     let main = thread::current();
     handle_signals(stop, &reload, move || main.unpark())
         .map_err(|error| failed("cannot handle signals", error))?;
@@ -312,24 +309,6 @@ fn log_to_stderr(args: &RunArgs) -> Result<(), Failure> {
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())
-}
-
-/// Reads the file again; whatever is wrong with it, nothing changes.
-fn reloader(path: PathBuf, speaker: Arc<Speaker>) -> Arc<Reload> {
-    Arc::new(move || {
-        let config = RouterConfig::load(&path).map_err(|errors| {
-            tracing::error!("the configuration is not valid and was not taken over:\n{errors}");
-            errors.to_string()
-        })?;
-        let bgp = config.bgp.ok_or_else(|| "the configuration has no [bgp] section any more".to_owned())?;
-        let changes = speaker.reload(Arc::new(bgp)).inspect_err(|error| {
-            tracing::error!("the configuration was not taken over: {error}");
-        })?;
-        for change in &changes {
-            tracing::info!("reload: {change}");
-        }
-        Ok(changes)
-    })
 }
 
 /// SIGHUP reloads; SIGINT and SIGTERM end the router, a second one at once.

@@ -1,5 +1,6 @@
 //! `thalweg show`, `reload`, `neighbor`: questions and commands to a router that runs, over its control socket.
 
+mod nat;
 mod packets;
 
 use std::io::{BufRead, BufReader, Write};
@@ -43,19 +44,26 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
         ShowThing::Counters => Request::Counters,
         ShowThing::Arp => Request::Arp,
         ShowThing::Queues => Request::Queues,
+        ShowThing::Nat(args) => nat::request(args),
     };
     match format {
         Format::Json => ask(&args.socket, &request, |item| print(&format!("{item}\n"))),
         Format::Human => {
             let mut items = Vec::new();
-            // Tables need all rows; routes come in thousands and are printed as they come.
-            let streams = matches!(request, Request::Routes(_));
-            if streams {
-                print(&format!("{}\n", ROUTE_COLUMNS))?;
+            // Tables need all rows; routes and sessions come in thousands and are printed as they come.
+            let header = match &request {
+                Request::Routes(_) => Some(ROUTE_COLUMNS),
+                Request::NatSessions(_) => Some(nat::SESSION_COLUMNS),
+                _ => None,
+            };
+            if let Some(header) = header {
+                print(&format!("{header}\n"))?;
             }
             ask(&args.socket, &request, |item| {
-                if streams {
-                    return print(&route_line(parse(item)?));
+                match request {
+                    Request::Routes(_) => return print(&route_line(parse(item)?)),
+                    Request::NatSessions(_) => return print(&nat::session_line(&parse(item)?)),
+                    _ => {}
                 }
                 items.push(item);
                 Ok(())
@@ -96,7 +104,7 @@ pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {
 }
 
 /// Sends a request and hands out the items of the answer.
-fn ask(
+pub(crate) fn ask(
     socket: &Path,
     request: &Request,
     mut item: impl FnMut(Value) -> Result<(), Failure>,
@@ -126,7 +134,7 @@ fn ask(
     Err(Failure::Control("the router ended in the middle of its answer".to_owned()))
 }
 
-fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
     serde_json::from_value(item)
         .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))
 }
@@ -149,6 +157,9 @@ fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
         Request::Counters => parse_all(items)?.iter().map(packets::counters).collect(),
         Request::Arp => packets::arp(&parse_all(items)?),
         Request::Queues => packets::queues(&parse_all(items)?),
+        Request::NatBlocks(_) => nat::blocks(&parse_all(items)?),
+        Request::NatCounters => parse_all(items)?.iter().map(nat::counters).collect(),
+        Request::Routes(_) | Request::NatSessions(_) => String::new(),
         _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
     })
 }

@@ -160,3 +160,27 @@ fn every_key_is_in_the_documentation() {
     }
     assert!(keys >= 200, "{keys} keys; every section should have named its own");
 }
+
+#[test]
+fn a_packet_is_traced_through_a_file() {
+    let config = "examples/small-office/router.toml";
+    let packet = "office ip 192.168.10.10 -> 8.8.8.8 udp 53";
+    let output = thalweg(&["trace", "packet", packet, "--config", config]);
+    assert_eq!(output.status.code(), Some(0), "{}", err(&output));
+    let text = out(&output);
+    for word in ["ingress", "a session would be made", "via 203.0.113.1 on wan", "sent by wan"] {
+        assert!(text.contains(word), "{word} is not in\n{text}");
+    }
+    let output = thalweg(&["trace", "packet", packet, "--config", config, "--format", "json"]);
+    let view = json(&output);
+    assert_eq!((&view["outcome"], &view["reason"]), (&"sent".into(), &serde_json::Value::Null));
+    assert_eq!(view["steps"][0]["stage"], "ingress");
+    // What is wrong with the packet is shown where it is wrong.
+    let output = thalweg(&["trace", "packet", "office ip 192.168.10.10 -> 8.8.8 udp 53", "--config", config]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        err(&output).contains("column 28: `8.8.8`, expected an IPv4 or IPv6 address"),
+        "{}",
+        err(&output)
+    );
+}

@@ -195,3 +195,71 @@ fn schedulings_of_the_bgp_daemon() {
     let json = results(&output, folder.path());
     assert_eq!(json["results"]["cells"].as_array().map(Vec::len), Some(4 * 5), "{json}");
 }
+
+#[test]
+fn stages_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = ["--workloads", "one,full,nat:300", "--quick", "--runs", "2", "--chunk", "200"];
+    let output = experiment(&[&["lab", "stages"][..], &few].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 5 + 5 + 7, "stages of each workload, and all together");
+    assert!(json["results"]["clock"]["ticks_per_ns"].as_f64().is_some_and(|rate| rate > 0.0), "{json}");
+    for cell in cells {
+        assert!(cell["tsc_cycles_per_packet"]["median"].as_f64().is_some_and(|c| c >= 0.0), "{cell}");
+    }
+    let output = experiment(&["lab", "stages", "--workloads", "nat:0"], folder.path());
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn translation_in_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = ["--only", "memory", "--sessions", "300,2000", "--quick", "--format", "json"];
+    let output = experiment(&[&["lab", "nat"][..], &few].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let memory = json["results"]["memory"].as_array().expect("cells");
+    assert_eq!(memory.iter().filter_map(|cell| cell["sessions"].as_u64()).collect::<Vec<_>>(), [300, 2000]);
+    let fill = &json["results"]["fill"];
+    assert!(fill["held"].as_u64() <= fill["room"].as_u64() && fill["held"].as_u64() > Some(0), "{fill}");
+    assert_eq!(json["results"]["live"].as_array().map(Vec::len), Some(0));
+}
+
+/// One test, as both need the machine's namespaces and this test's processor.
+#[test]
+fn live_experiments_with_the_kernel_and_ourselves() {
+    if !thalweg_lab::forwarding::is_root() {
+        return thalweg_testdata::skipped("live experiments: not root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let short = ["--quick", "--trial", "0.05", "--drivers", "af_packet"];
+    let few = ["--only", "set-up,established,tear-down,capacity", "--live-sessions", "200"];
+    let fewer = ["--set-up-sessions", "200", "--capacity-limit", "400"];
+    let output = experiment(&[&["lab", "nat"][..], &short, &few, &fewer].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let left_out = json["results"]["left_out"].as_array().expect("a list");
+    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab nat: {why}")));
+    let live = json["results"]["live"].as_array().expect("cells");
+    // The kernel has four figures; our router is not told to forget. Others use this machine: how much came through
+    // is nobody's business here, only that nobody claims more than was asked for.
+    for (subject, figures) in [("linux", 4), ("thalweg", 3)] {
+        let here: Vec<_> = live.iter().filter(|cell| cell["subject"] == subject).collect();
+        let is_left_out = left_out.iter().any(|why| why.as_str().is_some_and(|why| why.starts_with(subject)));
+        assert!(here.len() == figures || is_left_out, "{subject}: {live:?}");
+    }
+    let held = live.iter().filter(|cell| cell["measure"] == "capacity");
+    held.for_each(|cell| assert!(cell["sessions"].as_u64() <= Some(400), "{cell}"));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let slow = ["--rate", "10", "--calls", "2"];
+    let output = experiment(&[&["lab", "qos"][..], &short, &slow].concat(), folder.path());
+    let json = results(&output, folder.path());
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    let ours = cells.iter().filter(|cell| cell["subject"] == "thalweg").collect::<Vec<_>>();
+    let left_out = json["results"]["left_out"].as_array().expect("a list");
+    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab qos: {why}")));
+    let is_left_out = left_out.iter().any(|why| why.as_str().is_some_and(|why| why.starts_with("thalweg")));
+    assert!(ours.len() == 2 || is_left_out, "{json}");
+    assert!(ours.iter().all(|cell| cell["sojourn"]["p99_us"].as_f64().is_some()), "{ours:?}");
+    assert!(cells.iter().all(|cell| cell["line_bits_per_second"]["median"].as_f64().is_some()), "{json}");
+}

@@ -34,6 +34,21 @@ pub(super) fn forbidden_words(file: &Path, code: &str) -> Vec<Finding> {
     findings
 }
 
+/// Files that may read the wall clock: where live packets' time begins, time stamps of files, the date of a report.
+const WALL_CLOCK_FILES: [&str; 3] =
+    ["crates/ports/src/live/clock.rs", "crates/thalweg/src/run/mrt.rs", "crates/lab/src/report/origin.rs"];
+
+/// The wall clock read elsewhere. It is set and jumps, and what goes by it would fire early, late or never; time that
+/// passes is measured by `Instant`.
+pub(super) fn wall_clock(file: &Path, code: &str) -> Vec<Finding> {
+    if WALL_CLOCK_FILES.iter().any(|may| file == Path::new(may)) {
+        return Vec::new();
+    }
+    let message = "the wall clock jumps: use `Instant`, or the time that you are given";
+    let found = words(code, "SystemTime").chain(words(code, "CLOCK_REALTIME"));
+    found.map(|(at, _)| Finding::failure(file, line_of(code, at), message.to_owned())).collect()
+}
+
 /// Functions of more than `lines_max` lines, as warnings.
 pub(super) fn long_functions(file: &Path, code: &str, lines_max: usize) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -124,6 +124,54 @@ pub struct PortForward {
     pub inside_port: u16,
 }
 
+/// Who gets which block of public ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockAllocation {
+    /// Any that is free, when it is needed.
+    Dynamic,
+    /// The n-th address of these networks has the n-th block (RFC 7422): known without a log. Addresses outside
+    /// of them get none.
+    Deterministic(Vec<Ipv4Net>),
+}
+
+/// Public ports in blocks, each given to one inside address, and what one address may have (RFC 6888 REQ-4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubscriberConfig {
+    /// Who gets which.
+    pub allocation: BlockAllocation,
+    /// Ports in a block: a power of two.
+    pub block_size: u16,
+    /// Public ports of each protocol that a subscriber may have. With dynamic blocks, as many blocks as that takes.
+    pub ports_max: u32,
+    /// Sessions of all protocols that a subscriber may have.
+    pub sessions_max: u32,
+    /// Seconds before a dynamic block that was given back may go to another (RFC 6888 REQ-8).
+    pub hold_s: u32,
+}
+
+impl SubscriberConfig {
+    /// Smallest block.
+    pub const BLOCK_SIZE_MIN: u16 = 16;
+    /// Largest block.
+    pub const BLOCK_SIZE_MAX: u16 = 16_384;
+
+    /// Blocks that a subscriber may have.
+    pub(crate) fn blocks_max(&self) -> u32 {
+        match self.allocation {
+            BlockAllocation::Dynamic => self.ports_max.div_ceil(u32::from(self.block_size)),
+            BlockAllocation::Deterministic(_) => 1,
+        }
+    }
+}
+
+impl Default for SubscriberConfig {
+    fn default() -> Self {
+        let (block_size, ports_max) = (512, 2048);
+        let sessions_max = 3 * ports_max;
+        Self { allocation: BlockAllocation::Dynamic, block_size, ports_max, sessions_max, hold_s: 120 }
+    }
+}
+
 /// NAT44 as configured.
 #[derive(Clone, Debug)]
 pub struct NatConfig {
@@ -156,6 +204,8 @@ pub struct NatConfig {
     pub timeouts: NatTimeouts,
     /// Port forwards.
     pub forwards: Vec<PortForward>,
+    /// Blocks of ports and limits for each inside address; `None` lets all share all ports.
+    pub subscribers: Option<SubscriberConfig>,
     /// Secret that keys every hash, against traffic made to collide. A live router draws it at start;
     /// a replay keeps it fixed, because public ports follow from it.
     pub hash_seed: u64,
@@ -178,6 +228,7 @@ impl Default for NatConfig {
             inbound_refresh: false,
             timeouts: NatTimeouts::default(),
             forwards: Vec::new(),
+            subscribers: None,
             hash_seed: 0x7468_616c_7765_6721,
         }
     }
@@ -232,6 +283,26 @@ pub enum NatConfigError {
     /// Two forwards to one inside endpoint: its replies could leave by one of them only, because an
     /// inside endpoint has one public port (endpoint-independent mapping).
     ForwardInsideTwice(NatProtocol, Ipv4Addr, u16),
+    /// Not a power of two, or outside of what a block may have.
+    BlockSize(u16),
+    /// A subscriber that may have nothing.
+    SubscriberLimit,
+    /// Some shards would own no block.
+    Blocks {
+        /// Blocks on each address.
+        blocks: u32,
+        /// Shards that each need one.
+        shards: u16,
+    },
+    /// Deterministic blocks do not suffice, or there is nobody to have one.
+    Subscribers {
+        /// Addresses that want a block.
+        wanted: u64,
+        /// Blocks on all public addresses.
+        there: u64,
+    },
+    /// A network of subscribers that overlaps another.
+    SubscriberTwice(Ipv4Net),
 }
 
 impl fmt::Display for NatConfigError {
@@ -262,6 +333,20 @@ impl fmt::Display for NatConfigError {
                 "two port forwards lead to {} {a}:{port}; an inside endpoint has one public port",
                 p.name()
             ),
+            BlockSize(n) => write!(
+                f,
+                "blocks of {n} ports; expected a power of two from {} to {}",
+                SubscriberConfig::BLOCK_SIZE_MIN,
+                SubscriberConfig::BLOCK_SIZE_MAX
+            ),
+            SubscriberLimit => write!(f, "a subscriber needs at least one port and one session"),
+            Blocks { blocks, shards } => {
+                write!(f, "{blocks} blocks of ports leave some of {shards} shards without one")
+            }
+            Subscribers { wanted, there } => {
+                write!(f, "{wanted} subscribers share {there} blocks of ports; each needs one of its own")
+            }
+            SubscriberTwice(net) => write!(f, "subscribers {net} are given twice"),
         }
     }
 }
@@ -304,6 +389,7 @@ impl NatConfig {
                 return Err(NatConfigError::Timeout { name, seconds });
             }
         }
+        self.validate_subscribers()?;
         self.validate_forwards()
     }
 

@@ -1,14 +1,17 @@
 //! Who owns what: which shard a session belongs to, which ports a shard owns, which addresses are public.
 //!
-//! A shard owns, on every public address, the ports `p` with `(p >> 1) & (S - 1)` equal to its number:
-//! pairs of an even and an odd port, so that RTP and its RTCP neighbour share a shard and the parity of
-//! a port can be kept within it (RFC 4787 REQ-4). The shard of a packet from outside is therefore known
+//! A shard owns, on every public address, the ports `p` with `(p >> b) & (S - 1)` equal to its number. Where
+//! ports are shared by all, `b` is 1: pairs of an even and an odd port, so that RTP and its RTCP neighbour
+//! share a shard and the parity of a port can be kept within it (RFC 4787 REQ-4). Where subscribers have
+//! blocks of `2^b` ports, a shard owns blocks, and all sessions of a subscriber are its own. The shard of a packet from outside is therefore known
 //! from its destination port alone, and a session's public port always comes from the shard that the
 //! packet from inside was labelled with. That is what lets shards run without knowing of each other.
 //!
 //! Everything here is fixed at construction and shared read-only.
 
+use super::blocks::{BlockPlan, PAIR_BITS};
 use super::config::{NatConfig, NatProtocol, PortSelection};
+use std::ops::{Range, RangeInclusive};
 use thalweg_base::mix64;
 
 /// Which end of a packet a session is found by, and translates.
@@ -41,6 +44,10 @@ const PORTS_PER_PARITY: usize = 32_768;
 pub(crate) struct Layout {
     pub(crate) shards: u16,
     shard_bits: u32,
+    /// Ports that lie together in one shard, as a power of two.
+    block_bits: u32,
+    /// The blocks, if subscribers have some.
+    pub(crate) blocks: Option<BlockPlan>,
     selection: PortSelection,
     seeds: [u64; 2],
     /// Public addresses as numbers.
@@ -55,9 +62,12 @@ impl Layout {
         let addresses: Box<[u32]> = config.public_addresses.iter().map(|&a| u32::from(a)).collect();
         let address_index = FixedMap::new((0..).zip(&addresses).map(|(i, &a)| (u64::from(a), i)));
         let first = mix64(config.hash_seed ^ 0x9e37_79b9_7f4a_7c15);
+        let blocks = config.subscribers.as_ref().map(|subscribers| BlockPlan::new(config, subscribers));
         let mut layout = Self {
             shards: config.shards,
             shard_bits: config.shards.trailing_zeros(),
+            block_bits: blocks.as_ref().map_or(PAIR_BITS, |blocks| blocks.bits),
+            blocks,
             selection: config.port_selection,
             seeds: [first, mix64(first.wrapping_add(0xd1b5_4a32_d192_ed03)) | 1],
             addresses,
@@ -74,7 +84,7 @@ impl Layout {
     /// The shard that owns a public port.
     #[inline(always)]
     pub(crate) fn port_shard(&self, port: u16) -> u16 {
-        (port >> 1) & (self.shards - 1)
+        (port >> self.block_bits) & (self.shards - 1)
     }
 
     /// The shard that owns the session of an inside endpoint.
@@ -83,6 +93,9 @@ impl Layout {
         let key = inside_key(protocol, address, port);
         if let Some(shard) = self.forward_shard.get(key) {
             return shard as u16;
+        }
+        if let Some(blocks) = &self.blocks {
+            return blocks.shard_of(address) as u16 & (self.shards - 1);
         }
         match self.selection {
             PortSelection::Preserve => self.port_shard(port),
@@ -93,7 +106,9 @@ impl Layout {
     /// Whether the shard of every session follows from its inside port alone.
     #[inline(always)]
     pub(crate) fn shard_is_port_shard(&self) -> bool {
-        self.selection == PortSelection::Preserve && self.forward_shard.slots.is_empty()
+        self.selection == PortSelection::Preserve
+            && self.blocks.is_none()
+            && self.forward_shard.slots.is_empty()
     }
 
     /// Whether an address is public.
@@ -141,15 +156,46 @@ impl Layout {
         (protocol as usize * self.addresses.len() + address) * 2 + usize::from(parity)
     }
 
-    /// Place of a port in its lane.
+    /// Place of a port in its lane: the shard's blocks one after the other, half of each.
     #[inline(always)]
     pub(crate) fn lane_place(&self, port: u16) -> usize {
-        usize::from(port) >> (self.shard_bits + 1)
+        let (port, half_bits) = (usize::from(port), self.block_bits - 1);
+        port >> (self.shard_bits + self.block_bits) << half_bits | (port >> 1) & ((1 << half_bits) - 1)
     }
 
     /// The port at a place of a lane.
     pub(crate) fn lane_port(&self, shard: u16, parity: u16, place: usize) -> u16 {
-        ((place << (self.shard_bits + 1)) as u16) | shard << 1 | parity
+        let half_bits = self.block_bits - 1;
+        let block = (place >> half_bits << self.shard_bits) | usize::from(shard);
+        let within = (place & ((1 << half_bits) - 1)) << 1;
+        (block << self.block_bits | within) as u16 | parity
+    }
+
+    /// The places that hold a range of ports in the lanes of any shard, and perhaps some beside it.
+    pub(crate) fn lane_places(&self, ports: &RangeInclusive<u16>) -> RangeInclusive<usize> {
+        let half_bits = self.block_bits - 1;
+        let row = |port: u16| usize::from(port) >> (self.shard_bits + self.block_bits);
+        row(*ports.start()) << half_bits..=row(*ports.end()) << half_bits | ((1 << half_bits) - 1)
+    }
+
+    /// Block of a port among its shard's blocks of one address.
+    pub(crate) fn lane_block(&self, port: u16) -> usize {
+        usize::from(port) >> (self.shard_bits + self.block_bits)
+    }
+
+    /// The places of a shard's block.
+    pub(crate) fn block_places(&self, block: usize) -> Range<usize> {
+        block << (self.block_bits - 1)..(block + 1) << (self.block_bits - 1)
+    }
+
+    /// Blocks that a shard owns on each address, those that are not given out among them.
+    pub(crate) fn lane_blocks(&self) -> usize {
+        1 << (16 - self.shard_bits - self.block_bits)
+    }
+
+    /// The number of a shard's block among all blocks of an address.
+    pub(crate) fn block_number(&self, shard: u16, block: usize) -> u32 {
+        (block << self.shard_bits) as u32 | u32::from(shard)
     }
 
     /// Whether a session is to have its inside port if that is free.
@@ -220,6 +266,7 @@ pub fn shard_group(shard: usize, groups: usize, shards: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nat::SubscriberConfig;
 
     #[test]
     fn groups_partition_the_shards() {
@@ -241,9 +288,11 @@ mod tests {
 
     #[test]
     fn every_port_has_one_place() {
-        for shards in [1u16, 4, 256] {
+        for (shards, block_size) in [(1u16, 0), (4, 0), (256, 0), (1, 16), (4, 512), (64, 64), (2, 16_384)] {
+            let subscribers = SubscriberConfig { block_size, ..SubscriberConfig::default() };
             let config = NatConfig {
                 shards,
+                subscribers: (block_size > 0).then_some(subscribers),
                 public_addresses: vec![[192, 0, 2, 1].into(), [192, 0, 2, 2].into()],
                 ..NatConfig::default()
             };
@@ -255,6 +304,10 @@ mod tests {
                 assert!(seen.insert((layout.port_shard(port), lane, layout.lane_place(port))));
                 let back = layout.lane_port(layout.port_shard(port), port & 1, layout.lane_place(port));
                 assert_eq!(back, port);
+                assert!(layout.lane_places(&(port..=port)).contains(&layout.lane_place(port)));
+                let block = layout.lane_block(port);
+                assert!(block < layout.lane_blocks());
+                assert!(layout.block_places(block).contains(&layout.lane_place(port)));
             }
         }
     }

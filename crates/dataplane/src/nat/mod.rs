@@ -15,12 +15,15 @@
 //! - an inside endpoint has one public endpoint at a time, and the other way round;
 //! - results depend on the sequence of packets and packet times given to each shard, on nothing else;
 //! - no memory is allocated after construction, except one list of locks per chunk;
+//! - whatever runs out is a counted drop; sessions that exist go on;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! Missing: application-level gateways, other protocols (SCTP, GRE, IPsec), NAT64, deterministic and
-//! block-wise port allocation with logging (RFC 6888), contiguous port pairs, sessions made from outside.
+//! Missing: application-level gateways, other protocols (SCTP, GRE, IPsec), NAT64, a log of port blocks
+//! (RFC 6888 REQ-13), contiguous port pairs, sessions made from outside.
 
+mod blocks;
 mod config;
+mod inherit;
 mod label;
 mod layout;
 mod ports;
@@ -29,19 +32,25 @@ mod rewrite;
 mod session;
 mod shard;
 mod stage;
+mod subscribers;
 #[doc(hidden)]
 pub mod testing;
+mod trial;
 
 pub use config::{
-    Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward, PortSelection,
+    BlockAllocation, Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
+    PortSelection, SubscriberConfig,
 };
+pub use inherit::Inherited;
 pub use label::Labeller;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
 pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
 pub use shard::{NatCounters, NatShard, SessionInfo};
-pub use stage::NatStage;
+pub use stage::{Cursor, NatStage};
+pub use subscribers::BlockInfo;
+pub use trial::Trial;
 
 #[cfg(test)]
 mod tests;

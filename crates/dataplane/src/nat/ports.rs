@@ -4,9 +4,10 @@
 
 use super::config::{NatConfig, NatProtocol};
 use super::layout::Layout;
+use std::ops::Range;
 
 /// Free ports of one shard. `lane_ports / 8` bytes a lane: 128 bytes at 64 shards.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PortPool {
     free: Box<[u64]>,
     counts: Box<[u32]>,
@@ -23,12 +24,10 @@ impl PortPool {
             lane_words,
         };
         // The lanes of one parity begin alike, so one is drawn up and the others are copies of it.
-        let (first, last) =
-            (layout.lane_place(*config.port_range.start()), layout.lane_place(*config.port_range.end()));
         for parity in 0..2 {
             let mut words = vec![0u64; lane_words];
             let mut count = 0;
-            for place in first..=last {
+            for place in layout.lane_places(&config.port_range) {
                 if config.port_range.contains(&layout.lane_port(shard, parity, place)) {
                     words[place / 64] |= 1 << (place % 64);
                     count += 1;
@@ -79,6 +78,28 @@ impl PortPool {
         self.take(lane, place).then_some(place)
     }
 
+    /// Takes the first free port of `places` at or after `start`, around their end.
+    pub(crate) fn take_within(&mut self, lane: usize, places: Range<usize>, start: usize) -> Option<usize> {
+        if self.counts[lane] == 0 {
+            return None;
+        }
+        let words = &self.free[lane * self.lane_words..][..self.lane_words];
+        let first_of = |range: Range<usize>| {
+            let mut at = range.start;
+            while at < range.end {
+                let bits = words[at / 64] >> (at % 64);
+                let found = at + bits.trailing_zeros() as usize;
+                if bits != 0 {
+                    return (found < range.end).then_some(found);
+                }
+                at = (at / 64 + 1) * 64;
+            }
+            None
+        };
+        let place = first_of(start..places.end).or_else(|| first_of(places.start..start))?;
+        self.take(lane, place).then_some(place)
+    }
+
     /// Gives a port back.
     pub(crate) fn release(&mut self, lane: usize, place: usize) {
         let word = &mut self.free[lane * self.lane_words + place / 64];
@@ -110,5 +131,12 @@ mod tests {
         pool.release(lane, 77);
         assert_eq!(pool.take_from(lane, 200), Some(77));
         assert_eq!(pool.take_from(lane, 77), None);
+        // Within a range: neither before nor behind it, around its end, over the edge of a word.
+        for place in [40, 60, 63, 64, 70, 71] {
+            pool.release(lane, place);
+        }
+        let within: Vec<usize> = std::iter::from_fn(|| pool.take_within(lane, 48..71, 62)).collect();
+        assert_eq!(within, [63, 64, 70, 60]);
+        assert_eq!(pool.take_from(lane, 0), Some(40));
     }
 }

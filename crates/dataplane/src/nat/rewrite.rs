@@ -9,6 +9,7 @@ use thalweg_wire::checksum::ChecksumDelta;
 
 /// Smallest IPv4 header.
 pub(crate) const IPV4_HEADER: usize = 20;
+const IP_TTL: usize = 8;
 const IP_CHECKSUM: usize = 10;
 const IP_SOURCE: usize = 12;
 const IP_DESTINATION: usize = 16;
@@ -48,6 +49,11 @@ pub(crate) fn addresses(l3: &[u8]) -> Option<(u32, u32)> {
     let header: &[u8; IPV4_HEADER] = l3.first_chunk()?;
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     Some((word(IP_SOURCE), word(IP_DESTINATION)))
+}
+
+/// The TTL of an IPv4 header; 0 if it is not at hand.
+pub(crate) fn ttl(l3: &[u8]) -> u8 {
+    l3.get(IP_TTL).copied().unwrap_or(0)
 }
 
 #[inline(always)]

@@ -20,8 +20,9 @@
 //!
 //! Memory: one cache line per session, 64 bytes.
 
-use super::config::{NatProtocol, NatTimeouts};
+use super::config::{Filtering, NatProtocol, NatTimeouts};
 use super::layout::{End, endpoint_key};
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// What a session is doing. The order is that of the timeout table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,7 +184,7 @@ pub(crate) struct Session {
     pub(crate) next: u32,
     /// Packets from inside and from outside; they wrap.
     pub(crate) packets: [u32; 2],
-    /// Bloom filter of the remote addresses sent to.
+    /// Bloom filter of the remote addresses sent to; without address-dependent filtering, the first of them.
     pub(crate) remotes: [u64; 4],
 }
 
@@ -210,6 +211,21 @@ impl Session {
     pub(crate) fn key(&self, end: End) -> u64 {
         let (address, port) = (self.addresses[end as usize], self.ports[end as usize]);
         endpoint_key(end, self.protocol.number(), address, port)
+    }
+
+    /// Keeps whom the first packet went to, where the room is not needed for a filter.
+    #[cold]
+    pub(crate) fn set_remote(&mut self, filtering: Filtering, address: u32, port: u16) {
+        if filtering == Filtering::AddressDependent {
+            return;
+        }
+        self.remotes[0] = 1 << 48 | u64::from(port) << 32 | u64::from(address);
+    }
+
+    /// Whom the first packet went to, if [`set_remote`](Self::set_remote) was told.
+    pub(crate) fn remote(&self) -> Option<SocketAddrV4> {
+        let word = self.remotes[0];
+        (word != 0).then(|| SocketAddrV4::new(Ipv4Addr::from(word as u32), (word >> 32) as u16))
     }
 
     /// Remembers a remote address by its hash.

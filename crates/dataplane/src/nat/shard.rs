@@ -26,7 +26,9 @@
 //! further ahead than its protocol's shortest lifetime, so that shortening its life (FIN, RST) needs no
 //! refiling, and refiled when its bucket comes up early.
 //!
-//! When the clock jumps, everything due is removed in one call: about 50 ns a session.
+//! When the clock jumps, everything due is removed in one call: 50 to 150 ns a session.
+
+mod inherit;
 
 use super::config::{Filtering, NatConfig, NatProtocol};
 use super::layout::{End, Layout, endpoint_key};
@@ -34,6 +36,7 @@ use super::ports::PortPool;
 use super::prefetch;
 use super::rewrite::{self, Quote};
 use super::session::{Session, SessionState, TcpFlags};
+use super::subscribers::{BlockInfo, Subscribers};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
@@ -79,10 +82,14 @@ counters! {
     icmp_errors_rejected: "ICMP errors dropped: malformed, wrong checksum, or about no session.";
     ports_exhausted: "Packets dropped because the shard had no free port.";
     table_full: "Packets dropped because the shard had no free session.";
+    port_limit: "Packets dropped because their subscriber had all it may have.";
     no_mapping: "Packets dropped because nobody owns the public port they came for.";
     filtered: "Packets dropped because the session had not sent to their source.";
     unpaired: "Sessions given another public address than their host's, whose ports were used up.";
+    sessions_displaced: "Sessions that a new configuration had no place for.";
     odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
+    subscribers_active: "Inside addresses that have sessions, where each has its limits.";
+    blocks_active: "Blocks of ports that subscribers have.";
 }
 
 /// A session as shown to people.
@@ -96,8 +103,12 @@ pub struct SessionInfo {
     pub public: SocketAddrV4,
     /// What it is doing.
     pub state: SessionState,
+    /// Whom its first packet went to, if that is kept: address-dependent filtering needs the room.
+    pub remote: Option<SocketAddrV4>,
     /// Seconds since it was refreshed; 0 for port forwards.
     pub idle_s: u32,
+    /// Seconds until it ends if nothing refreshes it; `None` for port forwards.
+    pub remaining_s: Option<u32>,
     /// Packets from inside, modulo 2^32.
     pub packets_out: u32,
     /// Packets from outside, modulo 2^32.
@@ -105,7 +116,7 @@ pub struct SessionInfo {
 }
 
 /// One shard.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NatShard {
     layout: Arc<Layout>,
     shard: u16,
@@ -127,6 +138,8 @@ pub struct NatShard {
     /// then the session plus one; 0 is empty.
     index: Box<[u64]>,
     ports: PortPool,
+    /// Who has which ports, where subscribers have blocks.
+    subscribers: Option<Box<Subscribers>>,
     /// First session plus one by second.
     wheel: Box<[u32]>,
     counters: NatCounters,
@@ -156,6 +169,7 @@ impl NatShard {
             free: 0,
             index: touched(records * 3 + 1),
             ports: PortPool::new(&layout, shard, config),
+            subscribers: Subscribers::new(&layout, shard, config.subscribers.as_ref()),
             wheel: touched(WHEEL_S as usize),
             counters: NatCounters::default(),
             translated: [0; 2],
@@ -178,7 +192,9 @@ impl NatShard {
     /// What the shard has done so far.
     pub fn counters(&self) -> NatCounters {
         let [translated_out, translated_in] = self.translated;
-        NatCounters { translated_out, translated_in, ..self.counters }
+        let (subscribers_active, blocks_active) =
+            self.subscribers.as_ref().map_or((0, 0), |subscribers| subscribers.in_use());
+        NatCounters { translated_out, translated_in, subscribers_active, blocks_active, ..self.counters }
     }
 
     /// Removes what has expired by `now_ns`; time never goes back.
@@ -194,22 +210,47 @@ impl NatShard {
         }
     }
 
-    /// Shows every session, in no particular order but always the same.
-    pub fn visit(&self, mut show: impl FnMut(SessionInfo)) {
-        for s in self.sessions[..self.fresh as usize].iter().filter(|s| s.live) {
+    /// Shows the sessions that live at `now_s` among `count` records from record `from` on; where to go on, if there
+    /// are more. In no particular order, but always the same.
+    pub(crate) fn visit(
+        &self,
+        now_s: u32,
+        from: usize,
+        count: usize,
+        mut show: impl FnMut(SessionInfo),
+    ) -> Option<usize> {
+        let now_s = now_s.max(self.now_s);
+        let fresh = self.fresh as usize;
+        let end = from.saturating_add(count).min(fresh);
+        let records = self.sessions.get(from..end).unwrap_or_default();
+        for s in records.iter().filter(|s| s.live && s.expires_s >= now_s) {
             let forward = s.state == SessionState::Forward;
-            let left_s = s.expires_s.saturating_sub(self.now_s);
+            let left_s = s.expires_s - now_s;
             let lifetime_s = self.timeouts_s[s.state as usize];
+            let keeps_remote = self.filtering == Filtering::EndpointIndependent;
             show(SessionInfo {
                 protocol: s.protocol,
                 inside: SocketAddrV4::new(Ipv4Addr::from(s.addresses[0]), s.ports[0]),
                 public: SocketAddrV4::new(Ipv4Addr::from(s.addresses[1]), s.ports[1]),
                 state: s.state,
+                remote: s.remote().filter(|_| keeps_remote),
                 idle_s: if forward { 0 } else { lifetime_s.saturating_sub(left_s) },
+                remaining_s: (!forward).then_some(left_s),
                 packets_out: s.packets[0],
                 packets_in: s.packets[1],
             });
         }
+        (end < fresh).then_some(end)
+    }
+
+    /// The same for blocks of ports that subscribers have.
+    pub(crate) fn visit_blocks(
+        &self,
+        from: usize,
+        count: usize,
+        show: impl FnMut(BlockInfo),
+    ) -> Option<usize> {
+        self.subscribers.as_ref()?.visit(&self.layout, from, count, show)
     }
 
     /// Translates the destination of a packet labelled `NAT_IN` for this shard; `l3` is its IPv4 packet.
@@ -280,8 +321,15 @@ impl NatShard {
         let flags = l4.and_then(|l4| l3.get(l4 + 13)).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte));
         let at = match self.find(end, packet_key(end, packet, l3), hash) {
             Some(at) => at,
+            None if end == End::Source && rewrite::ttl(l3) <= 1 => {
+                // It will not leave: what for a session?
+                return packet.drop_for(DropReason::TtlExpired);
+            }
             None => match self.find_none(end, packet, source, hash, flags) {
-                Ok(at) => at,
+                Ok(at) => {
+                    self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
+                    at
+                }
                 Err(reason) => return packet.drop_for(reason),
             },
         };
@@ -450,11 +498,7 @@ impl NatShard {
             self.counters.table_full += 1;
             return Err(DropReason::NatTableFull);
         }
-        let Some((address, public_port)) = self.choose_port(protocol, inside_address, inside_port, hash)
-        else {
-            self.counters.ports_exhausted += 1;
-            return Err(DropReason::NatPortsExhausted);
-        };
+        let (address, public_port) = self.choose_port(protocol, inside_address, inside_port, hash)?;
         let state = SessionState::initial(protocol, flags);
         let at = self.insert(Session {
             expires_s: self.now_s + self.timeouts_s[state as usize],
@@ -471,15 +515,31 @@ impl NatShard {
         Ok(at)
     }
 
-    /// Takes a free port: of the wanted parity on the host's own address, then on the others, then of
-    /// the other parity in the same order.
+    /// Takes a free port: of the host's blocks where it has some; else of the wanted parity on the host's own
+    /// address, then on the others, then of the other parity in the same order.
     fn choose_port(
         &mut self,
         protocol: NatProtocol,
         inside_address: u32,
         inside_port: u16,
         hash: u64,
-    ) -> Option<(usize, u16)> {
+    ) -> Result<(usize, u16), DropReason> {
+        if let Some(subscribers) = &mut self.subscribers {
+            let start = if self.layout.preserves_ports() {
+                usize::from(inside_port) >> 1
+            } else {
+                hash as usize >> 8
+            };
+            let inside = (inside_address, inside_port);
+            let taken = subscribers.take(&self.layout, &mut self.ports, protocol, inside, start, self.now_s);
+            let taken = taken.inspect_err(|reason| match reason {
+                DropReason::NatPortLimit => self.counters.port_limit += 1,
+                _ => self.counters.ports_exhausted += 1,
+            })?;
+            self.counters.unpaired += u64::from(taken.is_unpaired);
+            self.counters.odd_parity += u64::from((taken.port ^ inside_port) & 1);
+            return Ok((taken.address, taken.port));
+        }
         let start = if self.layout.preserves_ports() {
             self.layout.lane_place(inside_port)
         } else {
@@ -494,11 +554,12 @@ impl NatShard {
                 if let Some(place) = self.ports.take_from(lane, start) {
                     self.counters.unpaired += u64::from(n != 0);
                     self.counters.odd_parity += u64::from(parity != inside_port & 1);
-                    return Some((address, self.layout.lane_port(self.shard, parity, place)));
+                    return Ok((address, self.layout.lane_port(self.shard, parity, place)));
                 }
             }
         }
-        None
+        self.counters.ports_exhausted += 1;
+        Err(DropReason::NatPortsExhausted)
     }
 
     /// Puts a session into a free record and both indexes. There is one: the caller has counted.
@@ -559,6 +620,11 @@ impl NatShard {
         let port = session.ports[1];
         let lane = self.layout.lane(session.protocol, usize::from(session.public_index), port & 1);
         self.ports.release(lane, self.layout.lane_place(port));
+        if let Some(subscribers) = &mut self.subscribers {
+            let public = (usize::from(session.public_index), port);
+            let ended_s = session.expires_s.saturating_add(1);
+            subscribers.release(&self.layout, session.protocol, session.addresses[0], public, ended_s);
+        }
         self.sessions[at] = Session { next: self.free, ..Session::EMPTY };
         self.free = at as u32 + 1;
         self.counters.sessions_active -= 1;

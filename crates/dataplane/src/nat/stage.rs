@@ -8,6 +8,7 @@
 use super::config::{NatConfig, NatConfigError};
 use super::layout::{End, Layout, group_shards};
 use super::shard::{NatCounters, NatShard, SessionInfo, seconds};
+use super::subscribers::BlockInfo;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
@@ -17,6 +18,8 @@ use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
 const AHEAD_FRAME: usize = 24;
 const AHEAD_INDEX: usize = 16;
 const AHEAD_SESSION: usize = 8;
+/// Records looked at under one lock: 64 KiB.
+const SLICE: usize = 1024;
 /// Size of the ring of hashes: a power of two above the longest distance they are kept.
 const HASHES: usize = 32;
 
@@ -33,6 +36,11 @@ impl NatStage {
         let layout = Arc::new(Layout::new(config));
         let shard = |n| Mutex::new(NatShard::new(Arc::clone(&layout), n, config));
         Ok(Self { shards: (0..config.shards).map(shard).collect() })
+    }
+
+    /// The shards, by number.
+    pub(super) fn shards(&self) -> &[Mutex<NatShard>] {
+        &self.shards
     }
 
     /// How many shards there are.
@@ -103,17 +111,63 @@ impl NatStage {
         sum
     }
 
-    /// Shows every session, shard by shard; a shard waits while its sessions are shown.
-    pub fn visit_sessions(&self, mut show: impl FnMut(SessionInfo)) {
-        for shard in &self.shards {
-            lock(shard).visit(&mut show);
+    /// Appends sessions that live at `now_ns` and that `keep` admits: those of one slice, from `from` on, with the
+    /// lock of one shard for some tens of microseconds. Where the next slice begins, if there is one.
+    ///
+    /// A session that lives from before the first slice until after the last is shown once. What comes and goes
+    /// meanwhile may or may not be among them.
+    pub fn sessions(
+        &self,
+        from: Cursor,
+        now_ns: u64,
+        keep: impl Fn(&SessionInfo) -> bool,
+        into: &mut Vec<SessionInfo>,
+    ) -> Option<Cursor> {
+        let now_s = seconds(now_ns);
+        self.slice(from, |shard, at| {
+            shard.visit(now_s, at, SLICE, |session| {
+                if keep(&session) {
+                    into.push(session);
+                }
+            })
+        })
+    }
+
+    /// The same for blocks of ports that subscribers have.
+    pub fn blocks(
+        &self,
+        from: Cursor,
+        keep: impl Fn(&BlockInfo) -> bool,
+        into: &mut Vec<BlockInfo>,
+    ) -> Option<Cursor> {
+        self.slice(from, |shard, at| {
+            shard.visit_blocks(at, SLICE, |block| {
+                if keep(&block) {
+                    into.push(block);
+                }
+            })
+        })
+    }
+
+    fn slice(&self, from: Cursor, look: impl FnOnce(&NatShard, usize) -> Option<usize>) -> Option<Cursor> {
+        let rest = look(&lock(self.shards.get(from.shard)?), from.at);
+        match rest {
+            Some(at) => Some(Cursor { at, ..from }),
+            None => (from.shard + 1 < self.shards.len()).then_some(Cursor { shard: from.shard + 1, at: 0 }),
         }
     }
 }
 
+/// Where to go on with a list; begins at the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    shard: usize,
+    at: usize,
+}
+
 /// A poisoned lock means that a thread died with the shard in hand; its state is whole between packets,
 /// and the death is reported where it happened.
-fn lock(shard: &Mutex<NatShard>) -> MutexGuard<'_, NatShard> {
+pub(super) fn lock(shard: &Mutex<NatShard>) -> MutexGuard<'_, NatShard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,7 +1,7 @@
 //! Packets for tests, benchmarks and fuzzing: IPv4 packets built from scratch with right checksums, a
 //! stand-in for the stages that describe packets to NAT, and a judge of checksums that recomputes them.
 
-use super::config::{NatConfig, NatProtocol, PortForward, PortSelection};
+use super::config::{BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig};
 use super::label::Labeller;
 use super::rewrite::{addresses, get_u16};
 use super::stage::NatStage;
@@ -236,6 +236,19 @@ pub fn fuzz_one(data: &[u8]) {
     if choices & 16 != 0 {
         config.filtering = super::Filtering::AddressDependent;
     }
+    if choices & 32 != 0 {
+        let inside = ipnet::Ipv4Net::new([192, 168, 0, 0].into(), 30).ok();
+        config.subscribers = Some(SubscriberConfig {
+            allocation: match inside {
+                Some(inside) if choices & 64 != 0 => BlockAllocation::Deterministic(vec![inside]),
+                _ => BlockAllocation::Dynamic,
+            },
+            block_size: 16,
+            ports_max: 3,
+            sessions_max: 5,
+            hold_s: 9,
+        });
+    }
     config.forwards = vec![PortForward {
         protocol: NatProtocol::Udp,
         public_address: 1,
@@ -243,7 +256,9 @@ pub fn fuzz_one(data: &[u8]) {
         inside_address: [192, 168, 0, 1].into(),
         inside_port: 5353,
     }];
-    let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else { return };
+    let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else {
+        panic!("the configuration is valid: {:?}", config.validate());
+    };
     let mut last = Vec::new();
     let mut now_ns = 0;
     while let Some((step, rest)) = data.split_first_chunk::<6>() {

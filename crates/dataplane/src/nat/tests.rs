@@ -1,11 +1,13 @@
 //! Tests of the parts together: a router with one inside and one outside port.
 
 mod icmp;
+mod inherit;
 mod rfc;
+mod subscribers;
 mod twin;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};
-use super::{Labeller, NatConfig, NatProtocol, NatStage, SessionInfo};
+use super::{Cursor, Labeller, NatConfig, NatProtocol, NatStage, SessionInfo};
 use std::net::SocketAddrV4;
 use thalweg_base::{Chunk, DropReason, PacketFlags};
 
@@ -100,7 +102,10 @@ impl Router {
 
     fn sessions(&self) -> Vec<SessionInfo> {
         let mut all = Vec::new();
-        self.nat.visit_sessions(|s| all.push(s));
+        let mut next = Some(Cursor::default());
+        while let Some(from) = next {
+            next = self.nat.sessions(from, self.now_ns, |_| true, &mut all);
+        }
         all
     }
 }

@@ -172,16 +172,13 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
         }
     }
 
-    /// Configures a neighbour's MAC address, or with `None` no longer. `false` if there are `wanted_max`
-    /// already. It is in force while its port is up.
+    /// Configures a neighbour's MAC address, or with `None` no longer: then it is probed, and believed meanwhile. `false`
+    /// if there are `wanted_max` already. It is in force while its port is up.
     pub fn set_static(&mut self, port: u16, address: IpAddr, mac: Option<Mac>, now_ns: u64) -> bool {
         let key = (port, address);
         let Some(mac) = mac else {
             if self.statics.remove(&key).is_some() && self.ports.contains_key(&port) {
-                self.remove(key, Unreachable::NoAnswer);
-                if self.wanted.contains(&key) {
-                    self.begin_wanted(key, now_ns);
-                }
+                self.end_static(key, now_ns);
             }
             return true;
         };
@@ -304,6 +301,22 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
             (entry.state, entry.deadline_ns, entry.confirmed_ns) = (State::Static, u64::MAX, Some(now_ns));
         });
         self.release(key, mac);
+    }
+
+    /// What was configured is believed until the neighbour itself is asked, which is soon: whoever sends to it must
+    /// not have to wait for the answer.
+    fn end_static(&mut self, key: Key, now_ns: u64) {
+        let is_wanted = self.wanted.contains(&key);
+        let is_near = self.port(key.0).is_some_and(|identity| identity.is_on_link(key.1));
+        let has_room = is_wanted || is_near && self.admit_resolved(key.0, true);
+        if !has_room {
+            return self.remove(key, Unreachable::NoAnswer);
+        }
+        let deadline_ns = now_ns.saturating_add(self.config.delay_ns.max(1));
+        self.store.update(key, |entry| {
+            (entry.state, entry.deadline_ns, entry.used_ns) = (State::Delay, deadline_ns, now_ns);
+            entry.is_wanted = is_wanted;
+        });
     }
 
     /// Begins to ask, from the first question.

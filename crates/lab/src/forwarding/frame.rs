@@ -107,6 +107,15 @@ pub fn stamp_of(frame: &[u8]) -> Option<Stamp> {
     })
 }
 
+/// Source and destination of an IPv4 and UDP frame without options, as test frames are.
+pub fn ends_of(frame: &[u8]) -> Option<(Endpoint, Endpoint)> {
+    let ends: &[u8; 12] = frame.get(26..)?.first_chunk()?;
+    let [a0, a1, a2, a3, b0, b1, b2, b3, p0, p1, q0, q1] = *ends;
+    let end =
+        |address, port| Endpoint { address: u32::from_be_bytes(address), port: u16::from_be_bytes(port) };
+    Some((end([a0, a1, a2, a3], [p0, p1]), end([b0, b1, b2, b3], [q0, q1])))
+}
+
 /// What a flow decides of its frames.
 #[derive(Clone, Copy, Debug)]
 struct Prepared {
@@ -287,6 +296,8 @@ mod tests {
                 let sum = udp.calc_checksum_ipv4(&ip, payload).unwrap();
                 prop_assert_eq!(udp.checksum, if sum == 0 { 0xffff } else { sum });
                 prop_assert_eq!(stamp_of(&frame), Some(stamp));
+                prop_assert_eq!(ends_of(&frame), Some((from, to)));
+                prop_assert_eq!(ends_of(&frame[..37]), None);
             }
         }
 

@@ -3,6 +3,7 @@
 //! Samples are kept one by one: a trial tags tens of thousands of frames at most, so there is no need for a histogram
 //! and its rounding. Percentiles are by nearest rank: each is a latency that some frame had.
 
+use crate::stats::Summary;
 use serde::Serialize;
 
 /// Samples a trial keeps; what comes later is counted and left out.
@@ -44,6 +45,23 @@ impl Percentiles {
             p99_ns: rank(990),
             p999_ns: rank(999),
             max_ns,
+        })
+    }
+
+    /// Each percentile the median of several rounds'; `None` of none.
+    pub fn median_of(rounds: &[Self]) -> Option<Self> {
+        let of = |value: fn(&Self) -> u64| {
+            let values: Vec<f64> = rounds.iter().map(|round| value(round) as f64).collect();
+            Summary::of(&values).map(|summary| summary.median as u64)
+        };
+        Some(Self {
+            samples: rounds.iter().map(|round| round.samples).sum(),
+            min_ns: of(|p| p.min_ns)?,
+            p50_ns: of(|p| p.p50_ns)?,
+            p90_ns: of(|p| p.p90_ns)?,
+            p99_ns: of(|p| p.p99_ns)?,
+            p999_ns: of(|p| p.p999_ns)?,
+            max_ns: of(|p| p.max_ns)?,
         })
     }
 }

@@ -17,14 +17,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 /// Frames of a system call.
-pub(super) const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 /// Bytes that may wait in a socket, either way: a tenth of a second of the smallest frames, with what the kernel adds.
 const SOCKET_BUFFER: i32 = 64 << 20;
 /// What a test frame may bring along: the largest frame and nothing else.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
 /// The number of an interface of this thread's network namespace.
-pub(super) fn interface_index(name: &str) -> io::Result<i32> {
+pub(crate) fn interface_index(name: &str) -> io::Result<i32> {
     let name = CString::new(name).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: a string that ends with a zero byte and lives longer than the call.
     match unsafe { libc::if_nametoindex(name.as_ptr()) } {
@@ -77,7 +77,7 @@ fn bind(socket: &OwnedFd, interface: &str, protocol: u16) -> io::Result<()> {
 /// Has an interface of this thread's network namespace send frames as they are on a wire: with complete checksums and
 /// no longer than its MTU. Otherwise the kernel hands 64 KiB of TCP from one virtual interface to the next in one
 /// piece, unfinished, and whoever forwards that is not measured by frames.
-pub(super) fn plain_frames(interface: &str) -> io::Result<()> {
+pub(crate) fn plain_frames(interface: &str) -> io::Result<()> {
     // SAFETY: no pointer is passed.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
@@ -119,7 +119,7 @@ const ETHTOOL_SGSO: u32 = 0x24;
 
 /// Sends frames of one length from buffers of its own.
 #[derive(Debug)]
-pub(super) struct PacketSender {
+pub(crate) struct PacketSender {
     socket: OwnedFd,
     frame_bytes: usize,
     buffers: Vec<u8>,
@@ -127,7 +127,7 @@ pub(super) struct PacketSender {
 
 impl PacketSender {
     /// A sender on an interface of this thread's network namespace.
-    pub(super) fn open(interface: &str, frame_bytes: usize) -> io::Result<Self> {
+    pub(crate) fn open(interface: &str, frame_bytes: usize) -> io::Result<Self> {
         let socket = open(interface, 0)?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1i32)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SOCKET_BUFFER)?;
@@ -135,12 +135,12 @@ impl PacketSender {
     }
 
     /// The `at`-th of [`BATCH`] buffers.
-    pub(super) fn frame_mut(&mut self, at: usize) -> &mut [u8] {
+    pub(crate) fn frame_mut(&mut self, at: usize) -> &mut [u8] {
         &mut self.buffers[at * self.frame_bytes..][..self.frame_bytes]
     }
 
     /// Sends the buffers from `first` up to `end`; gives how many the interface took. An error concerns the first.
-    pub(super) fn send(&mut self, first: usize, end: usize) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, first: usize, end: usize) -> io::Result<usize> {
         let end = end.min(BATCH);
         let count = end.saturating_sub(first);
         // SAFETY: all-zero bytes are a message without address, data and options.
@@ -161,24 +161,24 @@ impl PacketSender {
 
 /// Receives test frames of which one in `sample` comes through.
 #[derive(Debug)]
-pub(super) struct PacketReceiver {
+pub(crate) struct PacketReceiver {
     socket: OwnedFd,
     frame: Vec<u8>,
 }
 
 /// When a frame arrived and how long it is; its bytes are in [`PacketReceiver::frame`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Arrival {
+pub(crate) struct Arrival {
     /// Nanoseconds since 1970, from the kernel.
-    pub(super) arrived_ns: u64,
+    pub(crate) arrived_ns: u64,
     /// Bytes of the frame.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl PacketReceiver {
     /// A receiver on an interface of this thread's network namespace, for test frames whose sequence number has no
     /// bit of `mask` set. Waits at most `timeout` for a frame.
-    pub(super) fn open(interface: &str, mask: u32, timeout: Duration) -> io::Result<Self> {
+    pub(crate) fn open(interface: &str, mask: u32, timeout: Duration) -> io::Result<Self> {
         // Bound to no protocol until the filter is in place, so that no other frame is waiting.
         let socket = open(interface, 0)?;
         set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, SOCKET_BUFFER)?;
@@ -194,12 +194,12 @@ impl PacketReceiver {
     }
 
     /// The bytes of the frame received last.
-    pub(super) fn frame(&self, arrival: Arrival) -> &[u8] {
+    pub(crate) fn frame(&self, arrival: Arrival) -> &[u8] {
         &self.frame[..arrival.bytes.min(self.frame.len())]
     }
 
     /// The next frame; `None` if none came in time.
-    pub(super) fn receive(&mut self) -> io::Result<Option<Arrival>> {
+    pub(crate) fn receive(&mut self) -> io::Result<Option<Arrival>> {
         let mut piece = libc::iovec { iov_base: self.frame.as_mut_ptr().cast(), iov_len: self.frame.len() };
         let mut control = [0u64; 16];
         // SAFETY: all-zero bytes are a message without address, data and options.

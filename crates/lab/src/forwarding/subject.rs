@@ -84,7 +84,7 @@ pub trait Subject {
 }
 
 /// Whether a program is to be found.
-pub(super) fn has_program(name: &str) -> bool {
+pub(crate) fn has_program(name: &str) -> bool {
     let folders = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<_> = std::env::split_paths(&folders).collect();
     folders.extend(["/usr/sbin", "/sbin"].map(Into::into));

@@ -20,7 +20,7 @@
 //! processes and that of the kernel's softirq threads. Bursts are whole batches in such trials, whatever the rate.
 
 use super::ForwardingError;
-use super::frame::{FrameMaker, FrameSize, Mac, Stamp, fault_of, stamp_of};
+use super::frame::{FrameMaker, FrameSize, Mac, Stamp, ends_of, fault_of, stamp_of};
 use super::latency::SAMPLES_MAX;
 use super::method::Trial;
 use super::namespace::{Counter, Namespace};
@@ -45,6 +45,8 @@ const OVERTIME_S: f64 = 0.004;
 const QUIET: Duration = Duration::from_millis(60);
 /// The RFC waits two seconds for what is still under way; so long at most do we.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// Frames of a trial that are sure to fit into a receiver's buffer until they are read.
+pub const CAPTURE_MAX: u32 = 50_000;
 /// How long a receiver sleeps before it looks whether it is still wanted.
 const RECEIVE_WAIT: Duration = Duration::from_millis(10);
 
@@ -55,6 +57,8 @@ pub enum Way {
     Router,
     /// From tester to tester, over one link.
     Direct,
+    /// Through the router from tester-b's side to tester-a's, as replies go.
+    Back,
 }
 
 /// What a trial is to send.
@@ -104,6 +108,19 @@ pub struct Tagged {
     pub out_of_order: u64,
 }
 
+/// A frame that was read after its trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// Its number in the trial, from 0.
+    pub sequence: u32,
+    /// Where it says it is from.
+    pub source: Endpoint,
+    /// Where it goes.
+    pub destination: Endpoint,
+    /// What is wrong with it, if anything.
+    pub fault: Option<&'static str>,
+}
+
 /// One way with everything open that trials on it need.
 #[derive(Debug)]
 pub struct Tester<'a> {
@@ -135,15 +152,17 @@ impl<'a> Tester<'a> {
         flows: &[(Endpoint, Endpoint)],
         stop: &'a AtomicBool,
     ) -> Result<Self, ForwardingError> {
-        let (ports, to): ([&str; 2], Mac) = match way {
-            Way::Router => (TESTER_PORTS, ROUTER_MACS[0]),
-            Way::Direct => (DIRECT_PORTS, SINK_MAC),
-        };
-        let maker = FrameMaker::new(size, TESTER_MACS[0], to, flows);
-        let mut sender = topology.tester_a.inside(|| PacketSender::open(ports[0], size.bytes()))?;
+        let (a, b) = (&topology.tester_a, &topology.tester_b);
+        let (sending, receiving, from, to): ((&Namespace, &str), (&Namespace, &'static str), Mac, Mac) =
+            match way {
+                Way::Router => ((a, TESTER_PORTS[0]), (b, TESTER_PORTS[1]), TESTER_MACS[0], ROUTER_MACS[0]),
+                Way::Direct => ((a, DIRECT_PORTS[0]), (b, DIRECT_PORTS[1]), TESTER_MACS[0], SINK_MAC),
+                Way::Back => ((b, TESTER_PORTS[1]), (a, TESTER_PORTS[0]), TESTER_MACS[1], ROUTER_MACS[1]),
+            };
+        let maker = FrameMaker::new(size, from, to, flows);
+        let mut sender = sending.0.inside(|| PacketSender::open(sending.1, size.bytes()))?;
         (0..BATCH).for_each(|at| maker.lay_out(sender.frame_mut(at)));
-        let counter = Counter::open(&topology.tester_b, ports[1])?;
-        let receiving = (&topology.tester_b, ports[1]);
+        let counter = Counter::open(receiving.0, receiving.1)?;
         Ok(Self { way, receiving, sender, maker, counter, softirq: softirq_threads(), stop, trial: 0 })
     }
 
@@ -161,7 +180,7 @@ impl<'a> Tester<'a> {
     ) -> Result<(Trial, Tagged), ForwardingError> {
         let (namespace, port) = self.receiving;
         let mut receiver = namespace.inside(|| PacketReceiver::open(port, mask, RECEIVE_WAIT))?;
-        let (trial, size, routed) = (self.trial.wrapping_add(1), self.maker.size(), self.way == Way::Router);
+        let (trial, size, routed) = (self.trial.wrapping_add(1), self.maker.size(), self.way != Way::Direct);
         let done = AtomicBool::new(false);
         let (sent, tagged) = std::thread::scope(|scope| {
             let receiving = scope.spawn(|| receive(&mut receiver, trial, size, routed, &done));
@@ -173,6 +192,26 @@ impl<'a> Tester<'a> {
         });
         let failed = |source| ForwardingError::System { what: format!("receiving on {port}"), source };
         Ok((sent?, tagged.map_err(failed)?))
+    }
+
+    /// One trial after which every frame that came is read: its sequence number, and its ends as they arrived. The
+    /// frames wait in the socket's buffer until the last is sent, so that nobody's reading disturbs the trial; what that
+    /// buffer has no room for ([`CAPTURE_MAX`]) is not seen.
+    pub fn captured(&mut self, offer: Offer) -> Result<(Trial, Vec<Captured>), ForwardingError> {
+        let (namespace, port) = self.receiving;
+        let mut receiver = namespace.inside(|| PacketReceiver::open(port, 0, RECEIVE_WAIT))?;
+        let trial = self.run(offer, None, &|| 0.0)?;
+        let failed = |source| ForwardingError::System { what: format!("receiving on {port}"), source };
+        let mut captured = Vec::with_capacity(trial.received as usize);
+        while let Some(arrival) = receiver.receive().map_err(failed)? {
+            let frame = receiver.frame(arrival);
+            let stamp = stamp_of(frame).filter(|stamp| stamp.trial == self.trial);
+            if let (Some(stamp), Some((source, destination))) = (stamp, ends_of(frame)) {
+                let fault = fault_of(frame, self.maker.size());
+                captured.push(Captured { sequence: stamp.sequence, source, destination, fault });
+            }
+        }
+        Ok((trial, captured))
     }
 
     fn run(

@@ -117,14 +117,50 @@ impl NatSessions {
         }
     }
 
+    /// A reply to every session that was learnt, in order; outward packets for the others. Take [`NatSessions::len`]
+    /// of them in chunks.
+    pub fn replies(&self) -> Replies<'_> {
+        Replies { sessions: self, next: 0 }
+    }
+
+    /// Of a chunk of translated [`NatSessions::replies`], how many came to the inside endpoint they belong to.
+    pub fn answered(&self, chunk: &Chunk) -> usize {
+        let is_right = |(i, packet): (usize, &thalweg_base::Packet)| {
+            let number = (chunk.first_packet_number - 1) + u64::from(packet.index);
+            let session = usize::try_from(number).ok().and_then(|n| self.sessions.get(n));
+            let to = destination_of(chunk.frame(i));
+            packet.is_alive() && session.is_some_and(|s| s.public.is_some() && to == Some(s.inside))
+        };
+        chunk.packets().iter().enumerate().filter(|both| is_right(*both)).count()
+    }
+
+    /// How many sessions share their public endpoint with another: none behind a translator that works.
+    pub fn shared_endpoints(&self) -> usize {
+        let mut public: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter_map(|s| s.public)
+            .map(|end| u64::from(end.address) << 16 | u64::from(end.port))
+            .collect();
+        let all = public.len();
+        public.sort_unstable();
+        public.dedup();
+        all - public.len()
+    }
+
     /// Packets over the established sessions, both ways; over all of them, outward only, if none is.
     pub fn traffic(&self) -> Traffic<'_> {
+        self.traffic_from(self.options.seed ^ 0x7eaf_f1c5)
+    }
+
+    /// The same in another random order.
+    pub fn traffic_from(&self, seed: u64) -> Traffic<'_> {
         let established = (0u32..).zip(&self.sessions).filter(|(_, s)| s.public.is_some()).map(|(i, _)| i);
         let mut used: Vec<u32> = established.collect();
         if used.is_empty() {
             used = (0..self.options.sessions).collect();
         }
-        Traffic { sessions: self, used, rng: XorShift64Star::new(self.options.seed ^ 0x7eaf_f1c5), number: 0 }
+        Traffic { sessions: self, used, rng: XorShift64Star::new(seed), number: 0 }
     }
 }
 
@@ -148,6 +184,41 @@ fn source_of(frame: &[u8]) -> Option<Endpoint> {
     let address = frame.get(26..30)?.try_into().ok().map(u32::from_be_bytes)?;
     let port = frame.get(34..36)?.try_into().ok().map(u16::from_be_bytes)?;
     Some(Endpoint { address, port })
+}
+
+/// Destination endpoint of such a frame.
+fn destination_of(frame: &[u8]) -> Option<Endpoint> {
+    let address = frame.get(30..34)?.try_into().ok().map(u32::from_be_bytes)?;
+    let port = frame.get(36..38)?.try_into().ok().map(u16::from_be_bytes)?;
+    Some(Endpoint { address, port })
+}
+
+/// See [`NatSessions::replies`].
+#[derive(Debug)]
+pub struct Replies<'a> {
+    sessions: &'a NatSessions,
+    next: usize,
+}
+
+impl FrameSource for Replies<'_> {
+    fn next_frame(&mut self, frame: &mut Frame) -> u16 {
+        let all = &self.sessions.sessions;
+        let session = all.get(self.next % all.len().max(1));
+        let number = self.next as u64;
+        self.next += 1;
+        let options = &self.sessions.options;
+        match session.map(|session| (session, session.public)) {
+            Some((session, Some(public))) => {
+                udp(frame, session.remote, public, number);
+                options.outside_port
+            }
+            Some((session, None)) => {
+                udp(frame, session.inside, session.remote, number);
+                options.inside_port
+            }
+            None => options.inside_port,
+        }
+    }
 }
 
 /// See [`NatSessions::openers`].

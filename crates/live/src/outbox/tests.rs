@@ -177,3 +177,47 @@ fn sub_interfaces_share_their_parents_way_out() {
         assert!(subs.iter().all(|sub| sub.serve(0) == Rest::Empty && sub.with_queue(|_| ()).is_none()));
     }
 }
+
+#[test]
+fn another_queue_keeps_what_waits_and_in_order() {
+    let driver = Driver::default();
+    driver.with(|taken| taken.room = 1);
+    let (outbox, counters) = outbox(&driver, Some(config(None)));
+    send(&outbox, &frames(6, 100), 0);
+    assert_eq!((driver.with(|taken| taken.frames.len()), outbox.queued()), (1, 5), "one is held");
+    // Slower and with another class; then without any queue, which has to be emptied first.
+    let mut other = config(Some(8_000_000));
+    other.classes[0].name = "other".to_owned();
+    outbox.set_queue(Some(other), 1);
+    assert_eq!(outbox.queued(), 5);
+    outbox.set_queue(None, 2);
+    assert_eq!(outbox.queued(), 5);
+    send(&outbox, &[vec![6; 100]], 3);
+    assert_eq!(driver.with(|taken| taken.frames.len()), 1, "it waits behind the others");
+    driver.with(|taken| taken.room = 100);
+    assert_eq!(outbox.serve(1_000_000), Rest::Empty);
+    assert_eq!(driver.with(|taken| taken.frames.clone()), frames(7, 100), "all of them, in order");
+    assert!(outbox.with_queue(|_| ()).is_none(), "the queue is gone");
+    send(&outbox, &[vec![7; 100]], 2_000_000);
+    assert_eq!(driver.with(|taken| taken.frames.clone()), frames(8, 100));
+    assert_eq!((counters.dropped(), counters.port(0).sent.get()), (vec![], (8, 800)));
+    // And back to one.
+    outbox.set_queue(Some(config(None)), 3_000_000);
+    assert!(outbox.with_queue(|_| ()).is_some());
+    outbox.set_queue(None, 3_000_001);
+    assert!(outbox.with_queue(|_| ()).is_none(), "an empty one goes at once");
+}
+
+#[test]
+fn a_frame_that_is_held_alone_is_sent_without_a_queue() {
+    let driver = Driver::default();
+    let (outbox, _) = outbox(&driver, Some(config(None)));
+    send(&outbox, &frames(1, 100), 0);
+    outbox.set_queue(None, 1);
+    assert_eq!(outbox.queued(), 1);
+    driver.with(|taken| taken.room = 1);
+    assert_eq!(outbox.serve(1_000_000), Rest::Empty);
+    assert_eq!(driver.with(|taken| taken.frames.clone()), frames(1, 100));
+    assert_eq!(outbox.queued(), 0);
+    assert!(outbox.with_queue(|_| ()).is_none());
+}

@@ -12,6 +12,7 @@
 //! filtering = "endpoint-independent"  # or "address-dependent"; RFC 4787 section 5
 //! hairpin = true                   # inside hosts reach each other through public addresses
 //! inbound_refresh = false          # packets from outside keep a session alive too (RFC 4787 REQ-6)
+//! refusal = "host-unreachable"     # or "prohibited", "silent": what a host is told that gets no session
 //!
 //! [nat.timeouts]                   # seconds of idleness; these are the defaults
 //! udp_s = 300
@@ -25,15 +26,19 @@
 //! address = "203.0.113.2"          # public address; default: the first one
 //! to = "192.168.1.10:80"           # inside host and its port, the first of a range; required
 //! ```
+//!
+//! `[nat.subscribers]` is in `nat_subscribers.rs`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use super::diagnostic::ErrorKind;
+use super::nat_subscribers;
 use super::ports::Ports;
 use super::reader::{At, Item, Reader, Section, integer_of};
 use super::types::{
-    Filtering, ForwardProtocol, NatConfig, NatTimeouts, PortForward, PortIndex, PortRange, PortSelection,
+    Filtering, ForwardProtocol, NatConfig, NatRefusal, NatTimeouts, PortForward, PortIndex, PortRange,
+    PortSelection,
 };
 use super::values;
 
@@ -55,7 +60,8 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
     let addresses = read_addresses(reader, &mut section, ports, outside, &inside);
     let range = section.take("ports").and_then(|item| port_range(reader, &item));
     let range = range.unwrap_or(At { value: PORTS_DEFAULT, span: section.span.clone() });
-    let shards = read_shards(reader, &mut section, &range);
+    let subscribers = nat_subscribers::read(reader, &mut section, &range, addresses.len());
+    let shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
     let sessions_max = read_sessions_max(reader, &mut section, range.value, addresses.len());
     let selections = [("preserve", PortSelection::Preserve), ("hash", PortSelection::Hash)];
     let filterings = [
@@ -67,6 +73,12 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
     let hairpin = section.take("hairpin").and_then(|item| reader.boolean(&item)).unwrap_or(true);
     let inbound_refresh =
         section.take("inbound_refresh").and_then(|item| reader.boolean(&item)).unwrap_or(false);
+    let refusals = [
+        ("host-unreachable", NatRefusal::HostUnreachable),
+        ("prohibited", NatRefusal::Prohibited),
+        ("silent", NatRefusal::Silent),
+    ];
+    let refusal = section.take("refusal").and_then(|item| reader.word(&item, &refusals)).unwrap_or_default();
     let timeouts = read_timeouts(reader, &mut section);
     let forwards = read_forwards(reader, &mut section, ports, outside, &addresses);
     section.finish(reader);
@@ -83,6 +95,8 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
         inbound_refresh,
         timeouts,
         forwards,
+        subscribers: subscribers.map(|subscribers| subscribers.config),
+        refusal,
     })
 }
 
@@ -175,15 +189,22 @@ fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
     })
 }
 
-/// A shard owns pairs of ports (RFC 4787 REQ-4 keeps the parity of a port), so it needs two at least.
-fn read_shards(reader: &mut Reader, section: &mut Section<'_>, range: &At<PortRange>) -> u16 {
+/// A shard owns pairs of ports (RFC 4787 REQ-4 keeps the parity of a port), so it needs two at least; or blocks of
+/// subscribers, of which it needs one on each address.
+fn read_shards(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    range: &At<PortRange>,
+    subscribers: Option<&nat_subscribers::Read>,
+) -> u16 {
     let pairs = range.value.count() / 2;
     if pairs == 0 {
         let message = "one public port is too few".to_owned();
         reader.error(ErrorKind::BadValue, &range.span, message, "at least two ports");
     }
     let Some(item) = section.take("shards") else {
-        return SHARDS_DEFAULT.min(1 << pairs.clamp(1, 256).ilog2());
+        let default = SHARDS_DEFAULT.min(1 << pairs.clamp(1, 256).ilog2());
+        return subscribers.map_or(default, |subscribers| subscribers.shards_default());
     };
     let Some(shards) = reader.integer(&item, 1..=SHARDS_MAX, "") else { return SHARDS_DEFAULT };
     if !shards.is_power_of_two() {
@@ -192,6 +213,9 @@ fn read_shards(reader: &mut Reader, section: &mut Section<'_>, range: &At<PortRa
     } else if shards > u64::from(pairs.max(1)) {
         let message = format!("{shards} shards cannot share {} public ports", range.value.count());
         reader.error(ErrorKind::Conflict, &item.span, message, "at most one shard for every two ports");
+    } else if let Some(subscribers) = subscribers.filter(|s| shards > u64::from(s.blocks.max(1))) {
+        let message = format!("{shards} shards cannot share {} blocks of ports", subscribers.blocks);
+        reader.error(ErrorKind::Conflict, &item.span, message, "at most one shard for every block");
     }
     shards as u16
 }

@@ -13,6 +13,7 @@
 //! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
 //!                                     # true: `tw-` and the port's name; default: none
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
+//! offload = false                     # let the kernel forward flows that have been decided on
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
 //! acl_out = "to-internet"             # the access list for what leaves; default: none
 //! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default", "off"
@@ -427,8 +428,9 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let driver = section.take("driver");
     let mirror = section.take("mirror");
     let advertise = section.take("router_advertisements");
+    let offload = section.take("offload");
     if section.has("parent") {
-        for key in [&item, &driver].into_iter().flatten() {
+        for key in [&item, &driver, &offload].into_iter().flatten() {
             let message = format!("`{}` is the parent's affair", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
@@ -438,11 +440,12 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             driver: Driver::default(),
             own_mac: true,
             mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
+            offload: false,
             router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
         });
     }
     let Some(item) = item else {
-        for key in [driver, mirror, advertise].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -452,7 +455,16 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let driver = driver.and_then(|item| reader.word(&item, &Driver::NAMES)).unwrap_or_default();
     let mirror = mirror.and_then(|item| mirror_of(reader, &item, port));
     let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
-    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements })
+    let offload = offload.and_then(|item| {
+        let wanted = reader.boolean(&item)?;
+        if wanted && matches!(driver, Driver::AfPacket | Driver::Tap) {
+            let message = format!("flows are offloaded by XDP, and the driver is {}", driver.name());
+            reader.error(ErrorKind::BadValue, &item.span, message, "driver `af_xdp` or `auto`");
+        }
+        Some(wanted)
+    });
+    let offload = offload.unwrap_or(false);
+    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements, offload })
 }
 
 /// The name of the mirror that is wanted, if one is.

@@ -10,7 +10,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
 use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
-pub use thalweg_dataplane::nat::{Filtering, NatTimeouts, PortSelection};
+pub use thalweg_dataplane::nat::{BlockAllocation, Filtering, NatTimeouts, PortSelection, SubscriberConfig};
 pub use thalweg_dataplane::reverse_path::ReversePathMode;
 
 /// Place of a port in [`RouterConfig::ports`].
@@ -117,6 +117,8 @@ pub struct InterfaceConfig {
     pub mirror: Option<String>,
     /// Tell hosts on the link that a router is here (RFC 4861).
     pub router_advertisements: bool,
+    /// Let the kernel forward packets of flows that have been decided on.
+    pub offload: bool,
 }
 
 /// How an interface is driven.
@@ -236,6 +238,23 @@ pub struct NatConfig {
     pub timeouts: NatTimeouts,
     /// Port forwards; public ranges never overlap.
     pub forwards: Vec<PortForward>,
+    /// Blocks of ports and limits for each inside address, if they are asked for.
+    pub subscribers: Option<SubscriberConfig>,
+    /// What a host is told whose session cannot be made.
+    pub refusal: NatRefusal,
+}
+
+/// What a host is told about a packet that would need a session and gets none: a limit is reached or something is
+/// used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NatRefusal {
+    /// ICMP "host unreachable" (RFC 6888 REQ-11b).
+    #[default]
+    HostUnreachable,
+    /// ICMP "communication administratively prohibited" (RFC 5508 REQ-8).
+    Prohibited,
+    /// Nothing.
+    Silent,
 }
 
 /// An inclusive range of port numbers.

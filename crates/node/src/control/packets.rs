@@ -33,15 +33,20 @@ pub struct PortView {
     pub failed: u64,
     /// Frames that wait in its queues.
     pub queued: u64,
+    /// Of the frames received, those that the kernel forwarded by itself.
+    pub offloaded: u64,
 }
 
-/// The books of a router on live interfaces, as [`super::Request::Counters`] shows them.
+/// The books of a router on live interfaces, as [`super::Request::Counters`] shows them. When nothing moves, `received` is
+/// the sum of `sent`, `queued`, `waiting_for_neighbour`, all of `to_host` and all of `dropped`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CountersView {
-    /// Went through the stages.
+    /// Came in by ports, or was made by the router itself.
     pub received: u64,
-    /// Of these, the router's own.
+    /// Of these, what the router made: answers, errors, questions for neighbours, fragments, frames of mirrors.
     pub own: u64,
+    /// Of these, forwarded by the kernel as the router had decided for their flows.
+    pub offloaded: u64,
     /// Were sent.
     pub sent: u64,
     /// Wait in queues.
@@ -98,4 +103,7 @@ pub struct QueueView {
     pub sojourn_p50_us: f64,
     /// How long 99 of 100 waited at most, microseconds.
     pub sojourn_p99_us: f64,
+    /// How long 999 of 1000 waited at most, microseconds.
+    #[serde(default)]
+    pub sojourn_p999_us: f64,
 }

@@ -41,8 +41,17 @@ pub struct Server {
 
 /// What a router on live interfaces tells of itself.
 pub trait LiveControl: Send + Sync {
-    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`] or [`Request::Queues`].
+    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`], [`Request::Queues`] or
+    /// [`Request::NatCounters`], or [`Request::TracePacket`].
     fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
+
+    /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
+    /// be millions. The outer error is that of `item`.
+    fn stream(
+        &self,
+        request: &Request,
+        item: &mut dyn FnMut(serde_json::Value) -> io::Result<()>,
+    ) -> io::Result<Result<(), String>>;
 }
 
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
@@ -103,9 +112,23 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 items = 1;
                 vec![to_json(&view)]
             }),
-            Ok(request @ (Request::Ports | Request::Counters | Request::Arp | Request::Queues)) => {
-                server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len())
-            }
+            Ok(
+                request @ (Request::Ports
+                | Request::Counters
+                | Request::Arp
+                | Request::Queues
+                | Request::TracePacket { .. }
+                | Request::NatCounters),
+            ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
+            Ok(request @ (Request::NatSessions(_) | Request::NatBlocks(_))) => match server.live() {
+                Ok(live) => live
+                    .stream(&request, &mut |item| {
+                        items += 1;
+                        write_line(&mut writer, &Line::Item(item))
+                    })?
+                    .map(|()| Vec::new()),
+                Err(none) => Err(none),
+            },
             Ok(request) => {
                 let Some(speaker) = &server.speaker else {
                     write_line(&mut writer, &Line::Error("this router does not speak BGP".to_owned()))?;

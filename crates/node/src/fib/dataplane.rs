@@ -61,6 +61,7 @@ pub struct FibTables {
     next_hops: SharedNextHops,
     stale: bool,
     refused: u64,
+    changes: u64,
 }
 
 struct Family<W, A> {
@@ -94,6 +95,7 @@ impl FibTables {
             next_hops: SharedNextHops::default(),
             stale: true,
             refused: 0,
+            changes: 0,
         };
         for number in 1..=tables.base_groups.len() as NextHopId {
             let nothing = [Adjacency::Drop(DropReason::NoRoute)];
@@ -185,6 +187,7 @@ impl FibTables {
     /// Puts a base route in, or takes it out: what the outlet has for the prefix is in force again then. Whether the
     /// table had room.
     pub fn set_base_route(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
+        self.changes += 1;
         if prefix.length() == 0 {
             match prefix {
                 IpPrefix::V4(_) => self.v4.default_base = number,
@@ -218,6 +221,11 @@ impl FibTables {
     /// Where the outlet's numbers lead.
     pub fn ways(&self) -> impl Iterator<Item = Way> + '_ {
         self.ways.iter().flatten().copied()
+    }
+
+    /// Grows with every change of what becomes of packets.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Asks again how packets leave that go the outlet's ways.
@@ -409,6 +417,7 @@ impl RouteInstaller for FibTables {
     }
 
     fn install_v4(&mut self, items: &[Install<u32>]) {
+        self.changes += 1;
         self.v4.aim_default(items);
         self.point_defaults();
         self.publish_hops();
@@ -416,6 +425,7 @@ impl RouteInstaller for FibTables {
     }
 
     fn install_v6(&mut self, items: &[Install<u128>]) {
+        self.changes += 1;
         self.v6.aim_default(items);
         self.point_defaults();
         self.publish_hops();
@@ -433,6 +443,7 @@ impl FibTables {
         if !std::mem::take(&mut self.stale) {
             return;
         }
+        self.changes += 1;
         self.next_hops.publish(self.hops.clone());
     }
 }

@@ -156,6 +156,12 @@ impl FibForwarding {
         act(&mut self.lock().tables)
     }
 
+    /// Resolves next hops of BGP routes with others' routes of now.
+    pub fn set_underlay(&self, underlay: Underlay) {
+        let State { outlet, tables } = &mut *self.lock();
+        outlet.set_underlay(underlay, tables);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

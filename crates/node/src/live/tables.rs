@@ -4,7 +4,8 @@
 //! number        what it stands for
 //! 0             no route
 //! 1..=targets   targets of configured routes: the router itself, a gateway or several, a network, a discard
-//! ..            a neighbour each, given out as neighbours are resolved (at most NEIGHBOURS_MAX)
+//! ..            a neighbour each, given out as neighbours are resolved (at most NEIGHBOURS_MAX), and targets of routes
+//!               that a reload brings
 //! ..0x7fff      next hops of BGP routes, given out by the outlet
 //! ```
 //!
@@ -14,6 +15,8 @@
 //! goes turns every route that leads to it at once, whether it is configured or comes from BGP.
 //!
 //! A port that is down takes its neighbours out of the tables; their packets then leave as `transmit-failed`.
+
+mod reload;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -29,8 +32,13 @@ use crate::BuildError;
 use crate::config::{MacAddress, RouteTarget, RouterConfig};
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
 
+pub use reload::{RouteChange, RouteCounts, RouteDifference};
+
 /// Neighbours that have a host route at most.
 pub const NEIGHBOURS_MAX: u16 = 8192;
+
+/// Numbers kept for targets of routes that another configuration brings.
+const TARGETS_RESERVED: u16 = 2048;
 
 /// What sending needs to know of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +80,16 @@ pub struct LiveTables {
     stations: Arc<Mutex<Stations>>,
     /// By number, from 1.
     groups: Vec<Vec<Path>>,
+    /// Numbers of the configuration's targets, in its order.
+    targets: Vec<NextHopId>,
+    /// The number of addresses that are no host's.
+    nobody: NextHopId,
     /// Groups with a path to a neighbour, but for the neighbour's own.
     users: HashMap<(u16, IpAddr), Vec<NextHopId>>,
     hosts: HashMap<(u16, IpAddr), NextHopId>,
+    /// Configured routes to a single address, and those of stations that have one.
+    configured_hosts: HashMap<IpAddr, NextHopId>,
+    station_hosts: HashMap<IpAddr, NextHopId>,
     /// Routes of other programs.
     pub(super) others: Others,
     free: Vec<NextHopId>,
@@ -84,7 +99,7 @@ pub struct LiveTables {
 impl LiveTables {
     /// The tables of a configuration. Errors if they cannot hold its routes.
     pub fn new(config: &RouterConfig) -> Result<Self, BuildError> {
-        let limit = usize::from(NEXT_HOP_MAX - NEIGHBOURS_MAX) / 2;
+        let limit = usize::from(NEXT_HOP_MAX - NEIGHBOURS_MAX - TARGETS_RESERVED) / 2;
         if config.routing.targets.len() >= limit {
             return Err(BuildError::TooManyNextHops { limit });
         }
@@ -109,13 +124,34 @@ impl LiveTables {
         v4.extend(empty.map(|prefix| (prefix, nobody)));
         let stations = Arc::new(Mutex::new(stations));
         let adjacencies = groups.iter().map(|paths| lock(&stations).group(paths)).collect();
-        let base = BaseRoutes { v4, v6: v6.collect(), groups: adjacencies, reserved: NEIGHBOURS_MAX };
+        let v6: Vec<(Prefix<u128>, NextHopId)> = v6.collect();
+        let single4 = v4.iter().map(|(prefix, number)| (IpPrefix::V4(*prefix), *number));
+        let single6 = v6.iter().map(|(prefix, number)| (IpPrefix::V6(*prefix), *number));
+        let single = single4.chain(single6).map(|(prefix, number)| (prefix, prefix.address(), number));
+        let configured_hosts = single
+            .filter(|(prefix, address, _)| *prefix == host(*address))
+            .map(|(_, address, number)| (address, number))
+            .collect();
+        let reserved = NEIGHBOURS_MAX + TARGETS_RESERVED;
+        let base = BaseRoutes { v4, v6, groups: adjacencies, reserved };
         let of = Arc::clone(&stations);
         let tables = FibTables::new(base, Box::new(move |way| lock(&of).way(way)))
             .map_err(|error| BuildError::Routes(error.to_string()))?;
-        let last = groups.len() as NextHopId + NEIGHBOURS_MAX;
-        let (users, hosts, others) = (users_of(&groups), HashMap::new(), Others::default());
-        let mut live = Self { tables, stations, groups, users, hosts, others, free: Vec::new(), last };
+        let last = groups.len() as NextHopId + reserved;
+        let mut live = Self {
+            tables,
+            stations,
+            targets: (1..nobody).collect(),
+            nobody,
+            users: users_of(&groups),
+            groups,
+            hosts: HashMap::new(),
+            configured_hosts,
+            station_hosts: HashMap::new(),
+            others: Others::default(),
+            free: Vec::new(),
+            last,
+        };
         for neighbour in &config.neighbours {
             live.resolved(neighbour.port, neighbour.address, neighbour.mac);
         }
@@ -164,17 +200,21 @@ impl LiveTables {
             };
             match (mac, self.hosts.get(&neighbour).copied()) {
                 (Some(_), Some(number)) => self.renew_group(number),
-                (Some(_), None) => match self.number() {
+                (Some(_), None) => match self.number_of_station() {
                     Some(number) => {
                         self.set_group(number, vec![Path::Neighbour { port, address }]);
                         self.hosts.insert(neighbour, number);
-                        routes.push((host(address), Some(number)));
+                        self.station_hosts.insert(address, number);
+                        routes.push(address);
                     }
                     None => without_room += 1,
                 },
                 (None, Some(number)) => {
                     self.hosts.remove(&neighbour);
-                    routes.push((host(address), None));
+                    if self.station_hosts.get(&address) == Some(&number) {
+                        self.station_hosts.remove(&address);
+                        routes.push(address);
+                    }
                     // Not given away before its prefix is gone.
                     freed.push(number);
                 }
@@ -187,16 +227,8 @@ impl LiveTables {
                 self.tables.renew_way(Way::Neighbor { address, link: port.into() });
             }
         }
-        for (prefix, number) in routes {
-            let number = match (number, self.tables.base_route(prefix)) {
-                (Some(number), Some(before)) if self.others.has(before) => {
-                    self.others.step_back(prefix, before);
-                    Some(number)
-                }
-                (None, _) => self.others.step_forward(prefix),
-                (number, _) => number,
-            };
-            without_room += usize::from(!self.tables.set_base_route(prefix, number));
+        for address in routes {
+            without_room += usize::from(!self.settle(address));
         }
         self.tables.finish();
         self.free.extend(freed);
@@ -209,6 +241,11 @@ impl LiveTables {
         if changed {
             self.renew_groups();
         }
+    }
+
+    /// Grows with every change of what becomes of packets.
+    pub fn changes(&self) -> u64 {
+        self.tables.changes()
     }
 
     /// What is known of a port.
@@ -297,6 +334,11 @@ impl LiveTables {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    /// A number for a neighbour, if there are not too many of them.
+    fn number_of_station(&mut self) -> Option<NextHopId> {
+        if self.hosts.len() < usize::from(NEIGHBOURS_MAX) { self.number() } else { None }
     }
 
     fn number(&mut self) -> Option<NextHopId> {

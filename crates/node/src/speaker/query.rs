@@ -83,7 +83,11 @@ impl Speaker {
             | Request::Ports
             | Request::Counters
             | Request::Arp
-            | Request::Queues => {
+            | Request::Queues
+            | Request::NatSessions(_)
+            | Request::NatBlocks(_)
+            | Request::NatCounters
+            | Request::TracePacket { .. } => {
                 return Ok(Err("this is not for the speaker".to_owned()));
             }
         }

@@ -14,6 +14,23 @@ const IFA_F_NODAD: u32 = 2;
 
 /// Gives an interface an address with the length of its network. That it is there already is no error.
 pub fn add_address(interface: u32, address: IpAddr, length: u8) -> Result<(), KernelError> {
+    let flags = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+    change(libc::RTM_NEWADDR, flags, interface, address, length, libc::EEXIST)
+}
+
+/// Takes an address from an interface. That it is not there is no error.
+pub fn remove_address(interface: u32, address: IpAddr, length: u8) -> Result<(), KernelError> {
+    change(libc::RTM_DELADDR, 0, interface, address, length, libc::EADDRNOTAVAIL)
+}
+
+fn change(
+    kind: u16,
+    flags: i32,
+    interface: u32,
+    address: IpAddr,
+    length: u8,
+    is_done_already: i32,
+) -> Result<(), KernelError> {
     let mut netlink = Netlink::open()?;
     let sequence = netlink.sequences(1);
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
@@ -21,9 +38,9 @@ pub fn add_address(interface: u32, address: IpAddr, length: u8) -> Result<(), Ke
     header[0] = family as u8;
     header[1] = length;
     header[4..].copy_from_slice(&interface.to_ne_bytes());
-    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags;
     let mut writer = MessageWriter::default();
-    writer.begin(libc::RTM_NEWADDR, flags as u16, sequence, &header);
+    writer.begin(kind, flags as u16, sequence, &header);
     match address {
         IpAddr::V4(address) => {
             writer.attribute(IFA_LOCAL, &address.octets());
@@ -38,7 +55,7 @@ pub fn add_address(interface: u32, address: IpAddr, length: u8) -> Result<(), Ke
     let mut refused = None;
     netlink.execute(&writer, sequence, |_, refusal| refused = Some(refusal))?;
     match refused {
-        Some(refusal) if refusal.errno != libc::EEXIST => {
+        Some(refusal) if refusal.errno != is_done_already => {
             Err(KernelError::Refused { what: "an address", refusal })
         }
         _ => Ok(()),

@@ -96,6 +96,8 @@ fn remedy(call: &str, errno: Option<i32>) -> Option<&'static str> {
         }
         libc::EBUSY if call == "bind(AF_XDP)" => "another program has an AF_XDP socket on the queue",
         libc::ERANGE => "the MTU is too large for the driver's XDP: lower it, or use driver af_packet",
+        libc::EOPNOTSUPP if call == "bind(AF_XDP)" => "its driver has no zero-copy",
+        libc::EOPNOTSUPP if call == "bpf(LINK_CREATE)" => "its driver takes no XDP program",
         libc::EBUSY => "it is in use",
         libc::EINVAL if call.starts_with("TUNSETIFF") => "an interface of that name exists and is no TAP",
         _ => return None,

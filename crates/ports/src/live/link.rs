@@ -4,7 +4,7 @@
 //! that opened the [`Links`].
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::{Domain, Socket, Type};
 
@@ -59,6 +59,22 @@ impl Links {
             is_up: has(libc::IFF_UP),
             has_carrier: has(libc::IFF_UP) && has(libc::IFF_RUNNING),
         })
+    }
+
+    /// The name of the interface that has a number.
+    pub(super) fn name(&self, index: u32) -> Result<String, LiveError> {
+        let mut request = InterfaceRequest { name: [0; NAME_BYTES], value: [0; _] };
+        request.set_number(index);
+        let call = InterfaceCall::Name;
+        system::interface_call(self.socket.as_fd(), call, &mut request)
+            .map_err(LiveError::call(&format!("interface {index}"), call.name()))?;
+        let name = request.name.split(|byte| *byte == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(name).into_owned())
+    }
+
+    /// What further questions about interfaces can be asked by.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// An interface's number.
@@ -153,6 +169,8 @@ mod tests {
         let links = Links::open().unwrap();
         let facts = links.read("lo").unwrap();
         assert!(facts.index > 0 && facts.mtu >= 1500 && facts.mac == [0; 6], "{facts:?}");
+        assert_eq!(links.name(facts.index).unwrap(), "lo");
+        assert!(matches!(links.name(0), Err(LiveError::NoSuchInterface { .. })));
         assert!(matches!(links.read("nosuch0"), Err(LiveError::NoSuchInterface { .. })));
         for name in ["", "a b", "a/b", "sixteen_octets_x", "a\0"] {
             assert!(matches!(links.read(name), Err(LiveError::BadName { .. })), "{name:?}");

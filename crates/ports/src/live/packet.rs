@@ -38,10 +38,11 @@ mod receive;
 mod ring;
 mod transmit;
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 
 use super::link::{LinkFacts, Links};
-use super::{LiveError, Port, PortFacts, PortRx};
+use super::{LiveError, Port, PortFacts, PortRx, number_of};
 use exclusive::Exclusive;
 use receive::{Fanout, PacketRx};
 use transmit::PacketTx;
@@ -94,7 +95,8 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
     };
     let shared = Arc::new(Shared {
         interface: options.interface.clone(),
-        mac,
+        mac: AtomicU64::new(number_of(mac)),
+        follows: options.mac.is_none(),
         promiscuous: mac != facts.mac,
         exclusive: options.exclusive,
         attached: Mutex::new(Attached {
@@ -133,7 +135,10 @@ fn port_facts(
 /// What the receiving halves of a port have in common.
 struct Shared {
     interface: String,
-    mac: [u8; 6],
+    /// The port's address, as [`number_of`] has it.
+    mac: AtomicU64,
+    /// It is the interface's, whatever that is.
+    follows: bool,
     promiscuous: bool,
     exclusive: bool,
     attached: Mutex<Attached>,

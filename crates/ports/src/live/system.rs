@@ -18,6 +18,7 @@ pub(super) const NAME_BYTES: usize = libc::IFNAMSIZ;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InterfaceCall {
     Index,
+    Name,
     Flags,
     SetFlags,
     Mtu,
@@ -32,6 +33,7 @@ impl InterfaceCall {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Index => "SIOCGIFINDEX",
+            Self::Name => "SIOCGIFNAME",
             Self::Flags => "SIOCGIFFLAGS",
             Self::SetFlags => "SIOCSIFFLAGS",
             Self::Mtu => "SIOCGIFMTU",
@@ -45,6 +47,7 @@ impl InterfaceCall {
     fn number(self) -> libc::Ioctl {
         let number = match self {
             Self::Index => libc::SIOCGIFINDEX,
+            Self::Name => libc::SIOCGIFNAME,
             Self::Flags => libc::SIOCGIFFLAGS,
             Self::SetFlags => libc::SIOCSIFFLAGS,
             Self::Mtu => libc::SIOCGIFMTU,

@@ -60,8 +60,10 @@
 //! packets of tunnels that end at a veth's other end keep unfinished checksums; frames whose VLAN tag the driver has
 //! taken off (`ethtool -K IF rxvlan off` where a card does so).
 
+mod assembler;
 mod bpf;
 mod interface;
+pub mod offload;
 mod program;
 mod receive;
 mod rings;
@@ -78,10 +80,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::error::LiveError;
-use super::{Port, PortFacts};
+use super::link::LinkFacts;
+use super::{Port, PortFacts, is_for, number_of};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
+use offload::Offload;
 pub use program::{ADDRESSES_MAX, LeaveToKernel};
 use receive::{Queue, Receiver};
 use rings::{CompletionRing, TransmitRing};
@@ -123,7 +127,7 @@ impl fmt::Display for XdpMode {
 pub const QUEUES_MAX: u32 = 256;
 
 /// What to open.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct XdpOptions {
     /// The interface's name.
     pub interface: String,
@@ -137,6 +141,8 @@ pub struct XdpOptions {
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
     pub take_over: bool,
+    /// Lets the kernel forward packets of flows that it is told: generic mode only.
+    pub offload: Option<Arc<Offload>>,
 }
 
 impl XdpOptions {
@@ -149,6 +155,7 @@ impl XdpOptions {
             rx_frames: 2048,
             tx_frames: 2048,
             take_over: false,
+            offload: None,
         }
     }
 }
@@ -176,8 +183,15 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     let mut last =
         LiveError::BadOption { interface: options.interface.clone(), why: "no XDP mode allowed".into() };
     for &mode in &options.modes {
+        if mode.is_native() && options.offload.is_some() {
+            better.push(format!("{mode}: flows are offloaded in generic mode only"));
+            continue;
+        }
         match setup.attempt(mode, &mut attached) {
-            Ok((bound, attachment)) => return setup.port(mode, bound, attachment, &better),
+            Ok((bound, attachment)) => {
+                setup.connect(&bound, &attachment.map)?;
+                return setup.port(mode, bound, attachment, &better);
+            }
             Err(error) if is_final(&error) => return Err(error),
             Err(error) => {
                 better.push(format!("{mode}: {}", reason(&error)));
@@ -188,14 +202,25 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     Err(last)
 }
 
-/// Tries every mode on an interface, for as long as that takes, and lets go of it again. Frames that arrive meanwhile
-/// are lost to their receivers; a driver may reset its card.
+/// Tries every mode on an interface, best first, and lets go of it again; no further than an error after which no other
+/// mode would do better. The program is attached without its sockets, so that frames go on to the kernel's stack
+/// meanwhile; a driver may reset its card all the same.
 pub fn probe(interface: &str) -> Vec<(XdpMode, Result<(), LiveError>)> {
-    let attempt = |mode| {
-        let modes = vec![mode];
-        open(&XdpOptions { modes, rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) }).map(|_| ())
+    let options = XdpOptions { rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) };
+    let setup = match Setup::new(&options) {
+        Ok(setup) => setup,
+        Err(error) => return vec![(XdpMode::NativeZeroCopy, Err(error))],
     };
-    XdpMode::ALL.map(|mode| (mode, attempt(mode))).into()
+    let (mut attached, mut found) = (None, Vec::new());
+    for mode in XdpMode::ALL {
+        let result = setup.attempt(mode, &mut attached).map(|(_, attachment)| attached = Some(attachment));
+        let ends = result.as_ref().is_err_and(is_final);
+        found.push((mode, result));
+        if ends {
+            break;
+        }
+    }
+    found
 }
 
 /// Whether no other mode would do better.
@@ -218,34 +243,33 @@ fn reason(error: &LiveError) -> String {
 struct Shared {
     interface: Interface,
     mtu: AtomicU32,
-    /// The interface's address, the first octet highest.
+    /// The interface's address, as [`number_of`] has it.
     mac: AtomicU64,
     frame_octets: u32,
     multi_buffer: bool,
     is_generic: bool,
     has_unfinished_checksums: bool,
     restore_gro: bool,
-    _attachment: Attachment,
+    attachment: Attachment,
 }
 
 impl Shared {
     /// Learns anew what may change.
     fn refresh(&self) {
-        if let Ok(mtu) = self.interface.mtu() {
-            self.mtu.store(mtu, Ordering::Relaxed);
-        }
-        if let Ok(mac) = self.interface.mac() {
-            self.mac.store(number_of(mac), Ordering::Relaxed);
+        if let Ok(facts) = self.interface.read() {
+            self.mtu.store(facts.mtu, Ordering::Relaxed);
+            let (mac, before) = (facts.mac, self.mac.swap(number_of(facts.mac), Ordering::Relaxed));
+            if let Some(offload) = self.attachment.offload.as_ref().filter(|_| before != number_of(mac)) {
+                // Until it is told again, frames to the new address go up: slower, not wrong.
+                let _ = offload.set_mac(mac);
+            }
         }
     }
 
     /// Whether a frame is for this port: sent to its address, or to a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        match frame.first_chunk::<6>() {
-            Some(to) => to[0] & 1 == 1 || number_of(*to) == self.mac.load(Ordering::Relaxed),
-            None => true,
-        }
+        is_for(self.mac.load(Ordering::Relaxed), frame)
     }
 
     fn longest(&self) -> usize {
@@ -263,10 +287,6 @@ impl Shared {
     }
 }
 
-fn number_of(mac: [u8; 6]) -> u64 {
-    mac.iter().fold(0, |number, octet| number << 8 | u64::from(*octet))
-}
-
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.restore_gro {
@@ -279,6 +299,7 @@ impl Drop for Shared {
 #[derive(Debug)]
 struct Attachment {
     map: SocketMap,
+    offload: Option<Arc<Offload>>,
     is_native: bool,
     _link: Link,
 }
@@ -308,12 +329,8 @@ impl<'a> Setup<'a> {
     fn new(options: &'a XdpOptions) -> Result<Self, LiveError> {
         let name = &options.interface;
         check_options(options).map_err(|why| LiveError::BadOption { interface: name.clone(), why })?;
-        let interface = Interface::find(name).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENODEV) => LiveError::NoSuchInterface { interface: name.clone() },
-            _ => refused(name, "SIOCGIFINDEX", source),
-        })?;
-        let mac = interface.mac().map_err(|source| refused(name, "SIOCGIFHWADDR", source))?;
-        let mtu = interface.mtu().map_err(|source| refused(name, "SIOCGIFMTU", source))?;
+        let interface = Interface::find(name)?;
+        let LinkFacts { mac, mtu, .. } = interface.read()?;
         let queues = interface.queues().0.min(QUEUES_MAX);
         let longest = mtu.saturating_add(HEADER_OCTETS);
         let [small, large] = FRAME_OCTETS;
@@ -339,7 +356,7 @@ impl<'a> Setup<'a> {
                 self.attach(mode.is_native())?
             }
         };
-        match self.bind(mode == XdpMode::NativeZeroCopy, &attachment.map) {
+        match self.bind(mode == XdpMode::NativeZeroCopy) {
             Ok(bound) => Ok((bound, attachment)),
             Err(error) => {
                 *attached = Some(attachment);
@@ -350,12 +367,17 @@ impl<'a> Setup<'a> {
 
     fn attach(&self, is_native: bool) -> Result<Attachment, LiveError> {
         let map = SocketMap::create(self.queues).map_err(self.refused("bpf(MAP_CREATE)"))?;
-        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel);
+        let offload = self.options.offload.clone();
+        if let Some(offload) = &offload {
+            offload.set_mac(self.mac).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
+        }
+        let maps = offload.as_ref().map(|offload| offload.maps());
+        let slots = program::program(map.descriptor(), &self.options.leave_to_kernel, maps.as_ref());
         let program = Program::load(&slots, self.multi_buffer).map_err(self.refused("bpf(PROG_LOAD)"))?;
         let mut tries = 0;
         loop {
             match program.attach(self.interface.index, is_native) {
-                Ok(link) => return Ok(Attachment { map, is_native, _link: link }),
+                Ok(link) => return Ok(Attachment { map, offload, is_native, _link: link }),
                 // There is one already, in this place or in the other.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
                     tries += 1;
@@ -403,15 +425,15 @@ impl<'a> Setup<'a> {
         let remedy = match &link {
             Some(link) => {
                 holder += &format!(", held by BPF link {}", link.id);
-                "stop the program that holds it, or allow taking over"
+                "stop the program that holds it ('bpftool link' says which)"
             }
-            None => "take it off with 'ip link set dev INTERFACE xdp off', or allow taking over",
+            None => "take it off with 'ip link set dev INTERFACE xdp off'",
         };
         Err(LiveError::Occupied { interface: self.options.interface.clone(), holder, remedy })
     }
 
     /// Opens and binds a socket for each queue.
-    fn bind(&self, zero_copy: bool, map: &SocketMap) -> Result<Bound, LiveError> {
+    fn bind(&self, zero_copy: bool) -> Result<Bound, LiveError> {
         let (rx, tx) = (self.options.rx_frames, self.options.tx_frames);
         let frames = self.queues.saturating_mul(rx).saturating_add(tx);
         let (umem, frames) = Umem::create(frames, self.frame_octets).map_err(self.refused("mmap"))?;
@@ -446,10 +468,15 @@ impl<'a> Setup<'a> {
         let transmit = sender.transmit_ring(tx).map_err(self.refused("setsockopt(XDP_TX_RING)"))?;
         let binding = self.binding(0, zero_copy);
         sender.bind(&binding, Some(&first.socket)).map_err(self.refused("bind(AF_XDP)"))?;
-        for (number, queue) in (0..).zip(&queues) {
+        Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
+    }
+
+    /// From now on frames come to the sockets.
+    fn connect(&self, bound: &Bound, map: &SocketMap) -> Result<(), LiveError> {
+        for (number, queue) in (0..).zip(&bound.queues) {
             map.set(number, queue.socket.as_fd()).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
         }
-        Ok(Bound { umem, queues, sender, transmit, completion, tx_frames: frames.collect() })
+        Ok(())
     }
 
     fn binding(&self, queue: u32, zero_copy: bool) -> Binding {
@@ -473,7 +500,10 @@ impl<'a> Setup<'a> {
             index: self.interface.index,
             mac: self.mac,
             mtu: self.mtu,
-            mode: format!("af_xdp {mode}{queues}"),
+            mode: format!(
+                "af_xdp {mode}{queues}{}",
+                if attachment.offload.is_some() { ", offload" } else { "" }
+            ),
             why_not_better: (!better.is_empty()).then(|| better.join("; ")),
         };
         let is_generic = !mode.is_native();
@@ -488,7 +518,7 @@ impl<'a> Setup<'a> {
             has_unfinished_checksums: self.interface.has_unfinished_checksums(),
             restore_gro,
             interface: self.interface,
-            _attachment: attachment,
+            attachment,
         });
         let Bound { umem, queues, sender, transmit, completion, tx_frames } = bound;
         let tx = Sender::new(sender, transmit, completion, Arc::clone(&umem), tx_frames, Arc::clone(&shared));

@@ -100,7 +100,7 @@ fn share(text: &str) -> Result<f64, String> {
     number(text, 0.0..=0.5)
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     number(text, 0.01..=600.0)
 }
 

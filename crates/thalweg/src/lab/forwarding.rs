@@ -1,5 +1,6 @@
 //! `thalweg lab forwarding`: routers between two testers in network namespaces.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -45,7 +46,7 @@ pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failur
         return Err(failed(ForwardingError::NotRoot));
     }
     let options = options(args);
-    let stop = stop_on_signals().map_err(|error| Failure::Usage(format!("cannot catch signals: {error}")))?;
+    let stop = stop_on_signals()?;
     let table = match (&args.prefixes, options.scenarios.iter().any(|scenario| scenario.full_table)) {
         (_, false) => RouteTable { prefixes: Vec::new(), description: "no table".to_owned() },
         (Some(path), true) => RouteTable::read(path).map_err(failed)?,
@@ -67,13 +68,21 @@ pub(super) fn run(args: &LabForwardingArgs, format: Format) -> Result<(), Failur
 }
 
 /// The first signal asks for an orderly end, which removes the namespaces; the second ends at once.
-fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+pub(super) fn stop_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let failed = |error| Failure::Usage(format!("cannot catch signals: {error}"));
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
     }
     Ok(stop)
+}
+
+/// This program, to be run again as a router.
+pub(super) fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|source| {
+        failed(ForwardingError::System { what: "this program's own path".to_owned(), source })
+    })
 }
 
 fn options(args: &LabForwardingArgs) -> Options {
@@ -107,9 +116,7 @@ fn options(args: &LabForwardingArgs) -> Options {
 }
 
 fn subjects(args: &LabForwardingArgs) -> Result<Vec<Box<dyn Subject>>, Failure> {
-    let program = std::env::current_exe().map_err(|source| {
-        failed(ForwardingError::System { what: "this program's own path".to_owned(), source })
-    })?;
+    let program = own_program()?;
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
     for subject in &args.subjects {
         match subject {

@@ -1,6 +1,10 @@
 //! Packets: the router on the interfaces of its ports, and what it tells of itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+mod nat;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -8,8 +12,9 @@ use thalweg_exec::ModelOptions;
 use thalweg_live::{LiveOptions, LiveRouter, Tables};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
-use thalweg_node::forwarding::FibForwarding;
-use thalweg_node::live::LiveTables;
+use thalweg_node::forwarding::{FibForwarding, underlay_of};
+use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
 
 use super::seed_number;
 use crate::Failure;
@@ -20,9 +25,9 @@ const CHUNK_PACKETS: usize = thalweg_base::BATCH_PACKETS;
 
 /// A router that forwards.
 pub(super) struct LiveSide {
-    router: Mutex<LiveRouter>,
+    router: RwLock<LiveRouter>,
+    tables: Arc<FibForwarding>,
     names: Vec<String>,
-    classes: Vec<String>,
 }
 
 /// The tables, by way of who also writes BGP's routes into them.
@@ -51,9 +56,9 @@ impl LiveSide {
             .map_err(|error| Failure::Run(error.to_string()))?;
         tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, "forwarding");
         Ok(Self {
-            router: Mutex::new(router),
+            router: RwLock::new(router),
+            tables: tables.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
-            classes: config.qos.classes.iter().map(|class| class.name.clone()).collect(),
         })
     }
 
@@ -62,13 +67,45 @@ impl LiveSide {
         self.lock().has_ended()
     }
 
-    /// Stops forwarding.
+    /// Stops forwarding, once a reload that is under way is over.
     pub(super) fn stop(&self) {
-        self.lock().stop();
+        self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LiveRouter> {
-        self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
+    /// changed.
+    pub(super) fn reload(
+        &self,
+        config: &Arc<RouterConfig>,
+        also: impl FnOnce() -> Result<Vec<String>, String>,
+    ) -> Result<Vec<String>, String> {
+        let router = self.lock();
+        let prepared = router.prepare(config.clone()).map_err(|error| error.to_string())?;
+        // Made beforehand: it may be a full table.
+        let underlay = config.bgp.as_ref().map(|_| underlay_of(config));
+        let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
+        if let Some(underlay) = underlay {
+            self.tables.set_underlay(underlay);
+        }
+        Ok(reloaded.changes)
+    }
+
+    /// How many sessions NAT's table holds.
+    fn nat_sessions_max(&self) -> u64 {
+        self.lock().config().nat.as_ref().map_or(0, |nat| nat.sessions_max.into())
+    }
+
+    /// What would become of a packet.
+    fn trace(&self, packet: &str) -> Result<TraceView, String> {
+        let spec = PacketSpec::parse(packet).map_err(|error| error.to_string())?;
+        let router = self.lock();
+        let (config, plan) = (router.config(), router.plan());
+        let around = Around { router: &router, tables: &self.tables };
+        explain(&config, &plan, &around, &spec, router.clock().now_ns()).map_err(|error| error.to_string())
+    }
+
+    fn lock(&self) -> RwLockReadGuard<'_, LiveRouter> {
+        self.router.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn name(&self, port: u16) -> String {
@@ -84,14 +121,15 @@ impl LiveSide {
             why_not_better: port.facts.why_not_better,
             mac: mac_text(port.facts.mac),
             mtu: port.facts.mtu,
-            received: port.received.frames,
-            received_octets: port.received.octets,
+            received: port.received.frames + port.offloaded.received.0,
+            received_octets: port.received.octets + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
-            sent: port.sent.frames,
-            sent_octets: port.sent.octets,
+            sent: port.sent.frames + port.offloaded.sent.0,
+            sent_octets: port.sent.octets + port.offloaded.sent.1,
             failed: port.sent.failed,
             queued: port.queued,
+            offloaded: port.offloaded.received.0,
         };
         ports.into_iter().map(view).collect()
     }
@@ -101,16 +139,19 @@ impl LiveSide {
         let numbers = router.ask(|host| host.numbers()).ok_or("the host thread does not answer")?;
         let counters = router.counters();
         let sum = |of: fn(&thalweg_live::PortCounters) -> &thalweg_live::Traffic| {
-            counters.ports.iter().map(|port| of(port).get().0).sum()
+            counters.ports.iter().map(|port| of(port).get().0).sum::<u64>()
         };
         let by_name = |counts: Vec<(thalweg_base::DropReason, u64)>| {
             counts.into_iter().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
         };
+        let ports = router.ports();
+        let offloaded: u64 = ports.iter().map(|port| port.offloaded.received.0).sum();
         Ok(CountersView {
-            received: sum(|port| &port.received),
+            received: sum(|port| &port.received) + offloaded,
             own: counters.port(thalweg_base::NO_PORT).received.get().0,
-            sent: sum(|port| &port.sent),
-            queued: router.ports().iter().map(|port| port.queued).sum(),
+            offloaded,
+            sent: sum(|port| &port.sent) + offloaded,
+            queued: ports.iter().map(|port| port.queued).sum(),
             to_host: by_name(counters.to_host()),
             dropped: by_name(counters.dropped()),
             waiting_for_neighbour: numbers.waiting,
@@ -137,14 +178,45 @@ impl LiveSide {
         let mut views = Vec::new();
         for (port, name) in (0u16..).zip(&self.names) {
             let of_port = router.with_queue(port, |queue| {
-                let class = |(class, counters): (&String, &thalweg_dataplane::egress::ClassCounters)| {
-                    queue_view(name, class, counters)
-                };
-                self.classes.iter().zip(queue.counters()).map(class).collect::<Vec<_>>()
+                let classes = queue.config().classes.iter().zip(queue.counters());
+                classes.map(|(class, counters)| queue_view(name, &class.name, counters)).collect::<Vec<_>>()
             });
             views.extend(of_port.into_iter().flatten());
         }
         views
+    }
+}
+
+/// What is around the stages of a router that runs.
+struct Around<'r> {
+    router: &'r LiveRouter,
+    tables: &'r FibForwarding,
+}
+
+impl Surroundings for Around<'_> {
+    fn prefix(&self, destination: IpAddr) -> Option<String> {
+        let (_, prefix) = self.tables.with_tables(|tables| tables.fib().lookup(destination));
+        prefix.map(|prefix| prefix.to_string())
+    }
+
+    fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
+        self.tables.with_tables(|tables| tables.next_of(number, flow_hash, destination))
+    }
+
+    fn link(&self, port: u16) -> Option<PortLink> {
+        self.tables.with_tables(|tables| tables.port(port))
+    }
+
+    fn station(&self, port: u16, address: IpAddr) -> Option<Station> {
+        let found = self.router.ask(move |host| {
+            host.neighbours().find(|neighbour| (neighbour.port, neighbour.address) == (port, address))
+        })?;
+        found.map(|neighbour| Station { state: neighbour.state.name().to_owned(), mac: neighbour.mac })
+    }
+
+    fn waiting(&self, port: u16, class: u8) -> Option<u64> {
+        let of_class = |counters: &thalweg_dataplane::egress::ClassCounters| counters.waiting_packets;
+        self.router.with_queue(port, |queue| queue.counters().nth(class.into()).map(of_class))?
     }
 }
 
@@ -155,7 +227,30 @@ impl LiveControl for LiveSide {
             Request::Counters => rows([self.counters()?]),
             Request::Arp => rows(self.neighbours()?),
             Request::Queues => rows(self.queues()),
+            Request::NatCounters => {
+                let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
+                rows([nat::counters(&nat, self.nat_sessions_max())])
+            }
+            Request::TracePacket { packet } => rows([self.trace(packet)?]),
             other => Err(format!("{other:?} is no question about packets")),
+        }
+    }
+
+    fn stream(
+        &self,
+        request: &Request,
+        item: &mut dyn FnMut(Value) -> io::Result<()>,
+    ) -> io::Result<Result<(), String>> {
+        let (nat, now_ns) = {
+            let router = self.lock();
+            (router.nat(), router.clock().now_ns())
+        };
+        // Not under the lock: whoever asks may be slow.
+        match (request, nat) {
+            (_, None) => Ok(Err(nat::NO_NAT.to_owned())),
+            (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),
+            (Request::NatBlocks(filter), Some(nat)) => nat::blocks(&nat, filter, item),
+            (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
         }
     }
 }
@@ -174,6 +269,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         waiting: counters.waiting_packets,
         sojourn_p50_us: micros(0.5),
         sojourn_p99_us: micros(0.99),
+        sojourn_p999_us: micros(0.999),
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) fn ports(ports: &[PortView]) -> String {
             byte_size(port.sent_octets),
             count(port.failed),
             count(port.queued),
+            count(port.offloaded),
         ]
     });
     let header = [
@@ -34,8 +35,9 @@ pub(super) fn ports(ports: &[PortView]) -> String {
         "Octets",
         "Failed",
         "Queued",
+        "Offloaded",
     ];
-    let mut text = table(&header, &[4, 5, 6, 7, 8, 9, 10, 11], rows);
+    let mut text = table(&header, &[4, 5, 6, 7, 8, 9, 10, 11, 12], rows);
     for port in ports {
         if let Some(why) = &port.why_not_better {
             text += &format!("{}: {}, because {why}\n", port.name, port.mode);
@@ -49,6 +51,7 @@ pub(super) fn counters(view: &CountersView) -> String {
     let mut rows = vec![
         vec!["received".to_owned(), count(view.received)],
         vec!["  of these the router's own".to_owned(), count(view.own)],
+        vec!["  of these forwarded by the kernel".to_owned(), count(view.offloaded)],
         vec!["sent".to_owned(), count(view.sent)],
         vec!["wait in queues".to_owned(), count(view.queued)],
         vec!["to the router itself".to_owned(), count(sum(&view.to_host))],

@@ -1,6 +1,12 @@
 //! What goes wrong: links, neighbours, processes. The router recovers, and its counters still add up.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::packets::build;
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
+use crate::wire::Wire;
 
 fn config(driver: &str) -> String {
     format!(
@@ -49,9 +55,72 @@ fn faults(driver: &str) {
     site.ip(&here, "link set wan mtu 1500");
     passes_again(&site);
 
+    // The port gets another MAC address: its neighbours hear of it when they ask.
+    site.ip(&here, "link set wan address 02:00:00:00:77:02");
+    site.ip(&outside, "neigh flush all");
+    passes_again(&site);
+
+    // The cable is pulled in the midst of a transfer, and plugged in again.
+    let moved = transfer_over_a_gap(&site, || {
+        site.ip(&outside, "link set eth0 down");
+        eventually("nothing passes", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
+        site.ip(&outside, "link set eth0 up");
+        site.ip(&outside, "route replace default via 198.51.100.1");
+    });
+    assert_eq!(moved, TRANSFER_OCTETS);
+
+    // The interface goes away and comes back under its name, twice.
+    for round in 0..2 {
+        site.ip(&here, "link del wan");
+        eventually("nothing passes", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
+        assert!(router.show(&["ports"]).is_some(), "the router answers");
+        site.cable(OUTSIDE);
+        site.ip(&outside, "route replace default via 198.51.100.1");
+        eventually(&format!("packets pass again, round {round}"), || {
+            site.pings(OFFICE, OUTSIDE.v4).then_some(())
+        });
+    }
+
+    // Asleep for longer than neighbours are asked for, with packets on their way.
+    let office_ping = ["-c", "20", "-i", "0.2", "-W", "5", OUTSIDE.v4];
+    let pinging = site.start(&office, "ping", &office_ping);
+    router.process.signal("STOP");
+    std::thread::sleep(Duration::from_secs(4));
+    router.process.signal("CONT");
+    passes_again(&site);
+    drop(pinging);
+
     let counters = router.counters_add_up();
     assert_eq!(counters["queued"], 0, "{counters}");
 }
+
+const TRANSFER_OCTETS: usize = 40 << 20;
+
+/// Octets that got from the office to the outside by TCP, with something happening when a part of them has.
+fn transfer_over_a_gap(site: &Site, gap: impl FnOnce()) -> usize {
+    let listener =
+        site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 9000)).expect("a port"));
+    let mut client = site.within(&site.namespace(OFFICE), || {
+        TcpStream::connect((OUTSIDE.v4, 9000)).expect("somebody listens")
+    });
+    let (server, _) = listener.accept().expect("somebody comes");
+    client.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    std::thread::scope(|scope| {
+        // Whoever reads says how much came.
+        scope.spawn(move || client.write_all(&vec![0x5a; TRANSFER_OCTETS]));
+        let (mut server, mut buffer) = (server, vec![0; 64 << 10]);
+        let mut moved = server.read(&mut buffer).expect("it begins");
+        gap();
+        while let Ok(octets @ 1..) = server.read(&mut buffer) {
+            moved += octets;
+        }
+        moved
+    })
+}
+
+/// How long a connection may take to find out that its way is back: TCP asks less and less often.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn faults_by_af_packet() {
@@ -75,4 +144,43 @@ fn killed_and_started_again() {
         site.ip(&site.namespace(OUTSIDE), "route del default");
         eventually("nothing passes", || (!site.pings(OFFICE, OUTSIDE.v4)).then_some(()));
     }
+}
+
+/// More than any ring holds, while the router sleeps: what did not fit is counted as missed by the driver, and the books
+/// are right about the rest. Afterwards everything passes as before.
+fn overflow(driver: &str) {
+    const FRAMES: u64 = 20_000;
+    let Some(site) = Site::new() else { return };
+    started(&site);
+    let router = site.run(&config(driver), &[]);
+    let ports = |field: &str| -> u64 {
+        let ports = router.show(&["ports"]).expect("the router answers");
+        let lan = ports.iter().find(|port| port["name"] == "lan").expect("the port is there");
+        lan[field].as_u64().expect("a number")
+    };
+    let near = site.mac_of(&site.router(), "lan");
+    let packet = build::line("0 eth ip 10.1.0.9 > 198.51.100.2 udp 4000 > 9 data 100").frame;
+    let frame = [&near[..], &[2, 0, 0, 0, 0, 9], &packet[12..]].concat();
+    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", [2, 0, 0, 0, 0, 9]);
+    let before = (ports("received"), ports("missed"));
+    router.process.signal("STOP");
+    let sent = wire.send((0..FRAMES).map(|_| &frame[..])) as u64;
+    router.process.signal("CONT");
+    let counters = router.counters_add_up();
+    let (came, missed) = (ports("received") - before.0, ports("missed") - before.1);
+    assert!(came >= 64, "what the ring holds comes: {came}");
+    assert!(came < sent, "the ring is smaller than what was sent: {came} of {sent}");
+    assert!(missed > 0, "{sent} were sent, {came} came, none was missed: {counters}");
+    passes_again(&site);
+    router.counters_add_up();
+}
+
+#[test]
+fn a_ring_overflows_by_af_packet() {
+    overflow("af_packet");
+}
+
+#[test]
+fn memory_for_frames_runs_out_by_af_xdp() {
+    overflow("af_xdp");
 }

@@ -3,9 +3,18 @@
 
 #![cfg(target_os = "linux")]
 
+mod calls;
+mod check;
+mod drivers;
 mod faults;
+mod hostile;
 mod in_step;
 mod mirror;
+mod nat;
+mod offload;
+mod packets;
 mod programs;
+mod reload;
 mod site;
 mod vlan;
+mod wire;

@@ -21,6 +21,8 @@ use serde_json::Value;
 /// How long anything may take on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
+/// Between two looks at counters that are to stand still: longer than drivers' counters take to be published.
+const STILL: Duration = Duration::from_millis(250);
 
 /// A host: its letter, the router's interface to it, and its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +69,13 @@ pub(crate) const OUTSIDE: Host = Host {
 
 const HOSTS: [Host; 3] = [OFFICE, GUEST, OUTSIDE];
 
+impl Host {
+    /// Its number, from 1: the last octet of addresses made up for it.
+    pub(crate) fn number(self) -> u8 {
+        HOSTS.iter().position(|host| *host == self).map_or(0, |place| place as u8 + 1)
+    }
+}
+
 /// The namespaces and a folder for files.
 pub(crate) struct Site {
     name: String,
@@ -96,17 +105,28 @@ impl Site {
             let namespace = self.namespace(host);
             ip(&format!("netns add {namespace}"))?;
             ip(&format!("-n {namespace} link set lo up"))?;
-            ip(&format!("-n {namespace} link add eth0 type veth peer name {} netns {router}", host.port))?;
-            ip(&format!("-n {namespace} addr add {}/24 dev eth0", host.v4))?;
-            ip(&format!("-n {namespace} addr add {}/64 dev eth0 nodad", host.v6))?;
-            ip(&format!("-n {namespace} link set eth0 up"))?;
-            ip(&format!("-n {router} link set {} up", host.port))?;
+            self.join(host)?;
             if host.is_inside {
                 ip(&format!("-n {namespace} route add default via {}", host.gateway_v4))?;
             }
             ip(&format!("-n {namespace} -6 route add default via {}", host.gateway_v6))?;
         }
         Ok(())
+    }
+
+    /// A cable between a host and the router.
+    fn join(&self, host: Host) -> Result<(), String> {
+        let (router, namespace) = (self.router(), self.namespace(host));
+        ip(&format!("-n {namespace} link add eth0 type veth peer name {} netns {router}", host.port))?;
+        ip(&format!("-n {namespace} addr add {}/24 dev eth0", host.v4))?;
+        ip(&format!("-n {namespace} addr add {}/64 dev eth0 nodad", host.v6))?;
+        ip(&format!("-n {namespace} link set eth0 up"))?;
+        ip(&format!("-n {router} link set {} up", host.port))
+    }
+
+    /// A new cable for a host whose cable is gone.
+    pub(crate) fn cable(&self, host: Host) {
+        self.join(host).expect("ip does it");
     }
 
     /// The router's namespace.
@@ -200,6 +220,13 @@ impl Site {
         fs::read_to_string(self.file("log")).unwrap_or_default()
     }
 
+    /// The MAC address of an interface.
+    pub(crate) fn mac_of(&self, namespace: &str, interface: &str) -> [u8; 6] {
+        let text = self.said(namespace, "cat", &[&format!("/sys/class/net/{interface}/address")]);
+        let octet = |text: &str| u8::from_str_radix(text, 16).expect("an octet");
+        text.trim().split(':').map(octet).collect::<Vec<_>>().try_into().expect("six octets")
+    }
+
     /// Whether a host answers another's echo request.
     pub(crate) fn pings(&self, from: Host, to: &str) -> bool {
         self.output(&self.namespace(from), "ping", &["-c", "1", "-W", "1", to]).status.success()
@@ -224,7 +251,7 @@ pub(crate) struct Process(Child);
 
 impl Process {
     /// Whether it is over.
-    fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.0.try_wait(), Ok(None))
     }
 
@@ -233,6 +260,12 @@ impl Process {
         // It may be gone already.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+
+    /// Sends it a signal by name.
+    pub(crate) fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([&format!("-{signal}"), &self.0.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill -{signal}");
     }
 
     /// Asks it to end and waits; whether it ended well.
@@ -270,22 +303,56 @@ impl Router<'_> {
             .then(|| text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect())
     }
 
+    /// Gives it another configuration and has it read; what it says, or why it refuses.
+    pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
+        fs::write(self.site.file("router.toml"), config).expect("the folder is writable");
+        let arguments = ["reload", "--socket", &self.socket];
+        let output = self.site.output(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// What it would do with a packet.
+    pub(crate) fn trace(&self, packet: &str) -> Value {
+        let arguments = ["trace", "packet", packet, "--socket", &self.socket, "--format", "json"];
+        let text = self.site.said(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
+        serde_json::from_str(&text).expect("JSON")
+    }
+
     /// One object of an answer of one.
     pub(crate) fn one(&self, what: &str) -> Value {
         self.show(&[what]).expect("the router answers").pop().expect("an answer")
     }
 
     /// Waits until nothing is on its way, and checks that every packet is accounted for: what came in and what the
-    /// router itself sent is what went out, waits, was for the router, or was dropped by name.
+    /// router itself made is what went out, waits, was for the router, or was dropped by name. The drivers' counters
+    /// must say the same as the router's.
     pub(crate) fn counters_add_up(&self) -> Value {
         let mut last = Value::Null;
-        eventually("the counters stand still", || {
-            let now = self.one("counters");
-            let still = now == last;
-            last = now.clone();
-            thread::sleep(POLL);
+        let (counters, ports) = eventually("the counters stand still", || {
+            let now = (self.one("counters"), self.show(&["ports"]).expect("the router answers"));
+            let both = serde_json::json!([now.0, now.1]);
+            let still = both == last;
+            last = both;
+            thread::sleep(STILL);
             still.then_some(now)
-        })
+        });
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let sum = |reasons: &Value| -> u64 {
+            reasons.as_array().expect("reasons").iter().map(|reason| number(&reason[1])).sum()
+        };
+        let places = number(&counters["sent"])
+            + number(&counters["queued"])
+            + number(&counters["waiting_for_neighbour"])
+            + sum(&counters["to_host"])
+            + sum(&counters["dropped"]);
+        assert_eq!(number(&counters["received"]), places, "the books do not add up: {counters}");
+        let of_ports = |field: &str| ports.iter().map(|port| number(&port[field])).sum::<u64>();
+        let came = number(&counters["received"]) - number(&counters["own"]);
+        assert_eq!(of_ports("received"), came, "received: {counters} {ports:?}");
+        let went = of_ports("sent") + of_ports("failed");
+        assert_eq!(went, number(&counters["sent"]), "sent: {counters} {ports:?}");
+        counters
     }
 }
 

@@ -329,6 +329,20 @@ fn a_snapped_capture_is_translated_as_far_as_it_goes() {
 }
 
 #[test]
+fn a_packet_whose_ttl_runs_out_here_makes_no_session() {
+    let router = Router::new(&config(1));
+    for ttl in [0, 1] {
+        let mut packet = udp(host(1, 4000), remote(1, 80), b"");
+        packet[8] = ttl;
+        packet[10..12].fill(0);
+        let checksum = thalweg_wire::checksum::finish(thalweg_wire::checksum::sum(&packet[..20], 0));
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        assert_eq!(router.leave(&packet), Err(DropReason::TtlExpired));
+        assert_eq!(router.nat.counters().sessions_created, 0);
+    }
+}
+
+#[test]
 fn sessions_can_be_inspected() {
     let mut router = Router::new(&config(1));
     let public = router.open(Udp, host(1, 4000), remote(1, 80)).unwrap();
@@ -342,7 +356,9 @@ fn sessions_can_be_inspected() {
         inside: host(1, 4000),
         public,
         state: SessionState::Udp,
+        remote: Some(remote(1, 80)),
         idle_s: 20,
+        remaining_s: Some(280),
         packets_out: 2,
         packets_in: 1,
     };

@@ -170,26 +170,10 @@ fn ceilings(measured: &Measured) -> Vec<CeilingResult> {
             frame_bytes: size.wire_bytes(),
             packets_per_second: summary(&runs, |run| Some(run.pps))?,
             cpu_ns_per_packet: summary(&runs, |run| Some(run.cpu_ns))?,
-            latency: median_percentiles(&latency),
+            latency: Percentiles::median_of(&latency),
         })
     };
     sizes.into_iter().filter_map(of_size).collect()
-}
-
-/// Each percentile the median of the rounds.
-fn median_percentiles(rounds: &[Percentiles]) -> Option<Percentiles> {
-    let of = |value: fn(&Percentiles) -> u64| {
-        summary(rounds, |round| Some(value(round) as f64)).map(|summary| summary.median as u64)
-    };
-    Some(Percentiles {
-        samples: rounds.iter().map(|round| round.samples).sum(),
-        min_ns: of(|p| p.min_ns)?,
-        p50_ns: of(|p| p.p50_ns)?,
-        p90_ns: of(|p| p.p90_ns)?,
-        p99_ns: of(|p| p.p99_ns)?,
-        p999_ns: of(|p| p.p999_ns)?,
-        max_ns: of(|p| p.max_ns)?,
-    })
 }
 
 fn sum_up_cell(
@@ -234,7 +218,7 @@ fn latencies(runs: &[CellRun]) -> Vec<LatencyResult> {
         Some(LatencyResult {
             share_of_throughput: *share,
             packets_per_second: summary(&rounds, |(_, run)| Some(run.rate_pps))?.median,
-            percentiles: median_percentiles(&percentiles)?,
+            percentiles: Percentiles::median_of(&percentiles)?,
             p50_range_ns: (medians().min()?, medians().max()?),
         })
     };

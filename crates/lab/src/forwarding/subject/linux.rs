@@ -68,7 +68,7 @@ impl Subject for Linux {
 }
 
 /// Addresses, neighbours, settings and routes of a kernel that forwards.
-pub(super) fn forward(topology: &Topology, table: &[Ipv4Net]) -> Result<(), ForwardingError> {
+pub(crate) fn forward(topology: &Topology, table: &[Ipv4Net]) -> Result<(), ForwardingError> {
     let router = &topology.router;
     for (i, port) in ROUTER_PORTS.into_iter().enumerate() {
         router.ip(&format!("address add {}/24 dev {port}", ROUTER_ADDRESSES[i]))?;

@@ -28,7 +28,9 @@ pub const DRIVERS: [&str; 2] = ["af_packet", "af_xdp"];
 pub const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "farm"];
 
 /// Names of the two ports in the configuration.
-const PORTS: [&str; 2] = ["inside", "outside"];
+pub const PORTS: [&str; 2] = ["inside", "outside"];
+/// Its control socket, beside the configuration.
+const SOCKET: &str = "router.sock";
 /// The route file beside the configuration.
 const ROUTE_FILE: &str = "routes.txt";
 /// Room for the sessions of every scenario.
@@ -44,6 +46,7 @@ pub struct Thalweg {
     label: Label,
     program: PathBuf,
     folder: PathBuf,
+    more: String,
     child: Option<Child>,
 }
 
@@ -51,7 +54,20 @@ impl Thalweg {
     /// To be run from `program`; its files go into `folder`.
     pub fn new(program: &Path, driver: &str, model: &str, folder: &Path) -> Self {
         let folder = folder.join(format!("{NAME}-{driver}-{model}"));
-        Self { label: Label::new(NAME, driver, model), program: program.to_path_buf(), folder, child: None }
+        let (label, program) = (Label::new(NAME, driver, model), program.to_path_buf());
+        Self { label, program, folder, more: String::new(), child: None }
+    }
+
+    /// With more in its configuration than the task asks for; [`PORTS`] says what its ports are called.
+    pub fn with(mut self, more: &str) -> Self {
+        more.clone_into(&mut self.more);
+        self
+    }
+
+    /// The socket it answers questions at while it runs. By the path that the folder was named by, not by the whole one:
+    /// sockets have short names.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join(SOCKET)
     }
 
     fn log(&self) -> PathBuf {
@@ -60,10 +76,9 @@ impl Thalweg {
 
     fn start(&mut self, topology: &Topology, task: &Task<'_>) -> std::io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        // The program's folder is not the router's.
         let folder = fs::canonicalize(&self.folder)?;
         let config = folder.join("router.toml");
-        fs::write(&config, configuration(&self.label.driver, task, &folder))?;
+        fs::write(&config, configuration(&self.label.driver, task) + &self.more)?;
         let mut routes = String::new();
         for net in task.table {
             let _ = writeln!(routes, "{net} {SINK_ADDRESS} {}", PORTS[1]); // a string takes everything
@@ -74,6 +89,8 @@ impl Thalweg {
             .args(["netns", "exec", topology.router.name()])
             .arg(&self.program)
             .args(arguments(&config, &self.label.model))
+            .arg("--socket")
+            .arg(self.socket())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -92,7 +109,7 @@ fn arguments(config: &Path, model: &str) -> Vec<String> {
 }
 
 /// The configuration for a task.
-pub fn configuration(driver: &str, task: &Task<'_>, folder: &Path) -> String {
+pub fn configuration(driver: &str, task: &Task<'_>) -> String {
     let mut text = "# Written by `thalweg lab forwarding`.\n".to_owned();
     for i in 0..2 {
         text += &format!(
@@ -120,8 +137,6 @@ pub fn configuration(driver: &str, task: &Task<'_>, folder: &Path) -> String {
             PORTS[1], PORTS[0]
         );
     }
-    let socket = folder.join("router.sock");
-    text += &format!("\n[control]\nsocket = {:?}\n", socket.display().to_string());
     text
 }
 
@@ -181,14 +196,11 @@ mod tests {
     #[test]
     fn the_configuration_says_what_the_task_wants() {
         let table = ["1.0.0.0/24".parse().unwrap()];
-        let folder = Path::new("/tmp/lab");
-        let plain = configuration("af_xdp", &Task { nat: false, table: &[], mtu: 1500 }, folder);
+        let plain = configuration("af_xdp", &Task { nat: false, table: &[], mtu: 1500 });
         assert!(plain.contains("interface = \"a1\"\ndriver = \"af_xdp\"\naddresses = [\"198.18.0.1/24\"]"));
         assert!(!plain.contains("[nat]") && !plain.contains("[routing]"));
-        let both = configuration("af_packet", &Task { nat: true, table: &table, mtu: 9000 }, folder);
-        for wanted in
-            ["mtu = 9000", "[nat]", "files = [\"routes.txt\"]", "\"af_packet\"", "/tmp/lab/router.sock"]
-        {
+        let both = configuration("af_packet", &Task { nat: true, table: &table, mtu: 9000 });
+        for wanted in ["mtu = 9000", "[nat]", "files = [\"routes.txt\"]", "\"af_packet\""] {
             assert!(both.contains(wanted), "{wanted}: {both}");
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use socket2::{Domain, Socket, Type};
@@ -11,7 +12,7 @@ use super::ring::{Ring, Slot};
 use super::{Attached, Exclusive, Shared};
 use crate::live::link::{LinkFacts, Links};
 use crate::live::segment::{self, OFFLOAD_BYTES, Offload, Segments};
-use crate::live::{LiveError, PortRx, RxCounters, system};
+use crate::live::{LiveError, PortRx, RxCounters, is_for, number_of, system};
 use crate::socket_option;
 
 /// Receiving halves a port may have: more cores than a machine should need for one interface.
@@ -342,6 +343,11 @@ impl PortRx for PacketRx {
 
     fn counters(&mut self) -> RxCounters {
         self.count_missed();
+        if self.shared.follows
+            && let Ok(facts) = self.links.read(&self.shared.interface)
+        {
+            self.shared.mac.store(number_of(facts.mac), Ordering::Relaxed);
+        }
         self.counters
     }
 }
@@ -436,7 +442,7 @@ impl Shared {
     /// Whether a frame is for the port: to its address or a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        matches!(frame.first_chunk::<6>(), Some(to) if *to == self.mac || to[0] & 1 == 1)
+        is_for(self.mac.load(Ordering::Relaxed), frame)
     }
 
     /// Makes a socket with a ring and attaches it to the interface.

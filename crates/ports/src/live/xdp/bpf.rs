@@ -10,13 +10,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::program::Slot;
+use super::assembler::Slot;
 
 /// Name of our programs, as `bpftool` and `ip -details link` show it.
 pub(super) const PROGRAM_NAME: &str = "thalweg_xdp";
 
 // Commands and constants of linux/bpf.h and linux/if_link.h.
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 const PROG_GET_FD_BY_ID: libc::c_int = 13;
@@ -25,7 +26,6 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_GET_FD_BY_ID: libc::c_int = 30;
 const LINK_GET_NEXT_ID: libc::c_int = 31;
 const LINK_DETACH: libc::c_int = 34;
-const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 const LINK_TYPE_XDP: u32 = 6;
@@ -73,12 +73,37 @@ fn address_of<T>(slice: &[T]) -> u64 {
     slice.as_ptr().expose_provenance() as u64
 }
 
-/// A map from receive queue to socket.
-#[derive(Debug)]
-pub(super) struct SocketMap(OwnedFd);
+/// What a map is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MapKind {
+    /// Values by number.
+    Array = 2,
+    /// One such array for each processor.
+    ArrayByProcessor = 6,
+    /// Values by key; when it is full, what was not used for long goes.
+    RecentlyUsed = 9,
+    /// Sockets by receive queue.
+    Sockets = 17,
+}
 
-impl SocketMap {
-    pub(super) fn create(queues: u32) -> io::Result<Self> {
+/// A map.
+#[derive(Debug)]
+pub(super) struct Map {
+    descriptor: OwnedFd,
+    key_octets: usize,
+    /// Of a look-up's answer: an array by processor answers with the values of all.
+    answer_octets: usize,
+    value_octets: usize,
+}
+
+impl Map {
+    pub(super) fn create(
+        kind: MapKind,
+        key_octets: u32,
+        value_octets: u32,
+        entries: u32,
+        called: &str,
+    ) -> io::Result<Self> {
         #[repr(C)]
         struct Attributes {
             map_type: u32,
@@ -91,25 +116,46 @@ impl SocketMap {
             map_name: [u8; 16],
         }
         let mut attributes = Attributes {
-            map_type: MAP_TYPE_XSKMAP,
-            key_size: 4,
-            value_size: 4,
-            max_entries: queues,
+            map_type: kind as u32,
+            key_size: key_octets,
+            value_size: value_octets,
+            max_entries: entries,
             map_flags: 0,
             inner_map_fd: 0,
             numa_node: 0,
-            map_name: name("thalweg_queues"),
+            map_name: name(called),
+        };
+        let value_octets = value_octets as usize;
+        let answer_octets = match kind {
+            MapKind::ArrayByProcessor => value_octets.next_multiple_of(8) * processors()?,
+            _ => value_octets,
         };
         // SAFETY: the command's member, of 44 octets without padding; no pointers. It returns a new descriptor.
-        unsafe { bpf(MAP_CREATE, &mut attributes).map(|map| Self(owned(map))) }
+        let descriptor = unsafe { bpf(MAP_CREATE, &mut attributes).map(|map| owned(map))? };
+        Ok(Self { descriptor, key_octets: key_octets as usize, answer_octets, value_octets })
     }
 
     pub(super) fn descriptor(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.descriptor.as_raw_fd()
     }
 
-    /// Frames of the queue go to the socket, which is bound, from now on.
-    pub(super) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// Sets the value of a key.
+    pub(super) fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if key.len() != self.key_octets || value.len() != self.value_octets {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        self.access(MAP_UPDATE_ELEM, key, address_of(value))
+    }
+
+    /// Reads the value of a key.
+    pub(super) fn look_up(&self, key: &[u8], value: &mut [u8]) -> io::Result<()> {
+        if key.len() != self.key_octets || value.len() != self.answer_octets {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        self.access(MAP_LOOKUP_ELEM, key, value.as_mut_ptr().expose_provenance() as u64)
+    }
+
+    fn access(&self, command: libc::c_int, key: &[u8], value: u64) -> io::Result<()> {
         #[repr(C)]
         struct Attributes {
             map_fd: u32,
@@ -118,16 +164,42 @@ impl SocketMap {
             value: u64,
             flags: u64,
         }
-        let (key, value) = ([queue], [socket.as_raw_fd()]);
         let mut attributes = Attributes {
-            map_fd: self.0.as_raw_fd() as u32,
+            map_fd: self.descriptor() as u32,
             padding: 0,
-            key: address_of(&key),
-            value: address_of(&value),
+            key: address_of(key),
+            value,
             flags: 0,
         };
-        // SAFETY: the command's member; key and value are live and of the four octets the map was created with.
-        unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes).map(|_| ()) }
+        // SAFETY: the member of both commands that come here; the callers have checked that the key is as long as
+        // the map's, and the value as what the command reads or, being borrowed for that, writes.
+        unsafe { bpf(command, &mut attributes).map(|_| ()) }
+    }
+}
+
+/// Processors that the machine may have, which is how many values an array by processor has.
+pub(super) fn processors() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = text.trim().rsplit(['-', ',']).next().and_then(|number| number.parse::<usize>().ok());
+    last.map(|last| last + 1).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// A map from receive queue to socket.
+#[derive(Debug)]
+pub(super) struct SocketMap(Map);
+
+impl SocketMap {
+    pub(super) fn create(queues: u32) -> io::Result<Self> {
+        Map::create(MapKind::Sockets, 4, 4, queues, "thalweg_queues").map(Self)
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.0.descriptor()
+    }
+
+    /// Frames of the queue go to the socket, which is bound, from now on.
+    pub(super) fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.0.update(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 }
 

@@ -1,16 +1,19 @@
-//! What an interface is, by `ioctl`: its number, address, MTU, state, queues and driver.
+//! An interface by its number, and what `ethtool` knows of it: queues, driver, merging of segments.
 //!
 //! Asked again while a port runs (after a frame was refused, and with the counters), so it is cheap: one descriptor
-//! is kept, and a question is one system call. Names can change; after it was found, an interface is its number.
+//! is kept ([`Links`]), and a question is one system call. Names can change; after it was found, an interface is its
+//! number.
 //!
-//! Unsafe because `ioctl` takes a pointer to whatever the request says. No measurement pays for it: netlink would
-//! answer most of this without, but not by one call, and not the number of queues.
+//! Unsafe because the request of `ethtool` contains a pointer. No measurement pays for it: nothing else tells the number
+//! of queues on all kernels.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::AsRawFd;
 
-use socket2::{Domain, Socket, Type};
+use crate::live::LiveError;
+use crate::live::link::{LinkFacts, Links};
+use crate::live::system::InterfaceRequest;
 
 // linux/ethtool.h
 const GET_DRIVER: u32 = 0x03;
@@ -24,7 +27,7 @@ const WITHOUT_A_WIRE: [&str; 5] = ["veth", "tun", "virtio_net", "vif", "hv_netvs
 /// An interface of the namespace in which this was made.
 #[derive(Debug)]
 pub(super) struct Interface {
-    socket: Socket,
+    links: Links,
     pub(super) index: u32,
 }
 
@@ -37,65 +40,23 @@ pub(super) enum State {
     Gone,
 }
 
-/// `struct ifreq`: a name, and what the request is about.
-#[repr(C, align(8))]
-struct Request {
-    name: [u8; libc::IFNAMSIZ],
-    data: [u8; size_of::<libc::ifreq>() - libc::IFNAMSIZ],
-}
-
-impl Request {
-    fn word(&self) -> u32 {
-        u32::from_ne_bytes([self.data[0], self.data[1], self.data[2], self.data[3]])
-    }
-}
-
 impl Interface {
-    pub(super) fn find(name: &str) -> io::Result<Self> {
-        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
-        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
-        let mut request = Request { name: [0; _], data: [0; _] };
-        request.name[..name.len()].copy_from_slice(name.as_bytes());
-        ask(&socket, libc::SIOCGIFINDEX, &mut request)?;
-        Ok(Self { socket, index: request.word() })
+    /// The interface of a name.
+    pub(super) fn find(name: &str) -> Result<Self, LiveError> {
+        let links = Links::open().map_err(LiveError::call(name, "socket"))?;
+        let index = links.index(name)?;
+        Ok(Self { links, index })
     }
 
-    /// A request by the name it has now.
-    fn request(&self) -> io::Result<Request> {
-        let mut request = Request { name: [0; _], data: [0; _] };
-        request.data[..4].copy_from_slice(&self.index.to_ne_bytes());
-        ask(&self.socket, libc::SIOCGIFNAME, &mut request)?;
-        request.data = [0; _];
-        Ok(request)
-    }
-
-    pub(super) fn mac(&self) -> io::Result<[u8; 6]> {
-        let mut request = self.request()?;
-        ask(&self.socket, libc::SIOCGIFHWADDR, &mut request)?;
-        // struct sockaddr: family, then the address.
-        if u16::from_ne_bytes([request.data[0], request.data[1]]) != libc::ARPHRD_ETHER {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "it is not an Ethernet interface"));
-        }
-        Ok(std::array::from_fn(|i| request.data[2 + i]))
-    }
-
-    pub(super) fn mtu(&self) -> io::Result<u32> {
-        let mut request = self.request()?;
-        ask(&self.socket, libc::SIOCGIFMTU, &mut request)?;
-        Ok(request.word())
+    /// What it is now, whatever its name is.
+    pub(super) fn read(&self) -> Result<LinkFacts, LiveError> {
+        self.links.read(&self.links.name(self.index)?)
     }
 
     /// Whether frames can leave now.
     pub(super) fn state(&self) -> State {
-        let flags = self.request().and_then(|mut request| {
-            ask(&self.socket, libc::SIOCGIFFLAGS, &mut request)?;
-            Ok(i32::from(u16::from_ne_bytes([request.data[0], request.data[1]])))
-        });
-        let up = libc::IFF_UP | libc::IFF_RUNNING;
-        match flags {
-            Ok(flags) if flags & up == up => State::Up,
+        match self.read() {
+            Ok(facts) if facts.has_carrier => State::Up,
             Ok(_) => State::Down,
             Err(_) => State::Gone,
         }
@@ -138,19 +99,17 @@ impl Interface {
 
     /// One of ethtool's commands; `structure` is the whole of the command's structure.
     fn ethtool<const WORDS: usize>(&self, structure: &mut [u32; WORDS]) -> io::Result<()> {
-        let mut request = self.request()?;
+        let name = self.links.name(self.index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+        let mut request = InterfaceRequest::named(&name).map_err(io::Error::other)?;
         let pointer = structure.as_mut_ptr().expose_provenance().to_ne_bytes();
-        request.data[..pointer.len()].copy_from_slice(&pointer);
-        ask(&self.socket, libc::SIOCETHTOOL, &mut request)
-    }
-}
-
-fn ask(socket: &Socket, question: libc::Ioctl, request: &mut Request) -> io::Result<()> {
-    // SAFETY: every question asked in this file reads and writes an `ifreq`, whose layout and size `Request` has. The
-    // one that holds a pointer, `SIOCETHTOOL`, comes from `ethtool`, whose callers pass the whole of the structure
-    // that the kernel reads and writes for the command in its first word.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), question, std::ptr::from_mut(request)) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        request.value[..pointer.len()].copy_from_slice(&pointer);
+        let (socket, question) = (self.links.socket().as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl);
+        // SAFETY: the call reads and writes an `ifreq`, whose layout `InterfaceRequest` has, and the structure that it
+        // points to. Callers pass the whole of the structure that the kernel reads and writes for the command in its
+        // first word.
+        match unsafe { libc::ioctl(socket, question, std::ptr::from_mut(&mut request)) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use thalweg_base::{Chunk, ChunkBuilder};
 use thalweg_wire::checksum;
 
+use super::offload::OffloadOptions;
 use super::*;
 use crate::live::{NotTaken, PortRx};
 use cable::{FarEnd, cable, is_readable};
@@ -166,6 +167,7 @@ fn the_best_mode_there_is_and_why_not_a_better_one() {
         let found = probe("v0");
         assert!(matches!(found[0], (XdpMode::NativeZeroCopy, Err(LiveError::Call { .. }))), "{found:?}");
         assert!(matches!(found[1..], [(_, Ok(())), (_, Ok(()))]), "{found:?}");
+        assert!(matches!(probe("nobody0")[..], [(_, Err(LiveError::NoSuchInterface { .. }))]));
         await_detached();
         let Err(error) = open(&XdpOptions::new("nobody0")) else { panic!("opened") };
         assert!(matches!(error, LiveError::NoSuchInterface { .. }), "{error}");
@@ -226,7 +228,11 @@ fn every_queue_is_received_from() {
 
         // That it was more than one queue, seen from inside.
         let setup = Setup::new(&options).unwrap();
-        let (mut bound, _attachment) = setup.attempt(XdpMode::NativeCopy, &mut None).unwrap();
+        let (mut bound, attachment) = setup.attempt(XdpMode::NativeCopy, &mut None).unwrap();
+        // As long as no socket is in the map, frames go on to the kernel.
+        far.send(&sent[0]);
+        assert!(bound.queues.iter_mut().all(|queue| queue.receive.available(1) == 0));
+        setup.connect(&bound, &attachment.map).unwrap();
         for frame in &sent {
             far.send(frame);
         }
@@ -502,6 +508,43 @@ fn an_interface_may_vanish() {
 }
 
 #[test]
+fn a_port_comes_back_with_its_interface() {
+    in_namespace("live::xdp::tests::a_port_comes_back_with_its_interface", || {
+        let far = cable(1500, "");
+        let open = || open(&options(XdpMode::NativeCopy));
+        let mut port = crate::live::reopen::open_again(Box::new(open)).unwrap();
+        both_ways(&far, &mut port, &[60, 700]);
+        let before = (port.rx[0].counters(), port.tx.counters());
+        port.tx.push(&frame(1, 100)).unwrap();
+        ip("link delete v0");
+        let gone = |port: &mut crate::live::Port| {
+            let mut into = ChunkBuilder::with_capacity(10_000);
+            let received = port.rx[0].receive(0, 1 << 40, 1, &mut into);
+            assert_eq!(received.unwrap_err().raw_os_error(), Some(libc::ENODEV));
+            assert_eq!(port.tx.flush().unwrap_err().raw_os_error(), Some(libc::ENODEV));
+            assert_eq!(port.tx.push(&frame(2, 100)), Err(NotTaken::Down));
+        };
+        gone(&mut port);
+        gone(&mut port);
+        let far = cable(1500, "");
+        let start = Instant::now();
+        // Whichever half asks first, the other one has its own.
+        while port.tx.flush().is_err() && start.elapsed() < Duration::from_secs(5) {}
+        let mut into = ChunkBuilder::with_capacity(10_000);
+        assert_eq!(port.rx[0].receive(0, 2 << 40, 1, &mut into).unwrap(), 0);
+        far.send(&frame(3, 100));
+        assert_eq!(receive(&mut *port.rx[0], 1), [frame(3, 100)]);
+        port.tx.push(&frame(4, 100)).unwrap();
+        port.tx.flush().unwrap();
+        assert_eq!(ours(&far), frame(4, 100));
+        let after = (port.rx[0].counters(), port.tx.counters());
+        assert_eq!((after.0.frames, after.1.frames), (before.0.frames + 1, before.1.frames + 1));
+        assert_eq!((before.1.failed, after.1.failed), (0, 1));
+        ip("link delete v0");
+    });
+}
+
+#[test]
 fn what_another_one_holds_is_named_and_may_be_taken() {
     in_namespace("live::xdp::tests::what_another_one_holds_is_named_and_may_be_taken", || {
         let far = cable(1500, "");
@@ -557,6 +600,90 @@ fn nothing_is_left_after_a_kill() {
         both_ways(&far, &mut port, &[60, 1514, 700]);
         victim.wait().unwrap();
         drop(port);
+        await_detached();
+    });
+}
+
+#[test]
+fn the_kernel_forwards_leased_flows() {
+    in_namespace("live::xdp::tests::the_kernel_forwards_leased_flows", || {
+        let far = cable(1500, "");
+        ip("link add w0 type veth peer name w1");
+        for end in ["w0", "w1"] {
+            std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
+            ip(&format!("link set {end} up"));
+        }
+        let beyond = FarEnd::of("w1");
+        let offload = Arc::new(Offload::create(&OffloadOptions { flows: 1024, ports: 3 }).unwrap());
+        let mut port = open(&XdpOptions { offload: Some(offload.clone()), ..XdpOptions::new("v0") }).unwrap();
+        assert_eq!(port.facts.mode, "af_xdp generic copy, offload");
+        let mac = port.facts.mac;
+        let packet = |payload: usize| {
+            let mut frame = datagram([192, 0, 2, 1], 5000, 42 + payload);
+            frame[..6].copy_from_slice(&mac);
+            frame
+        };
+        let key = offload::FlowKey::of_frame(&packet(1)).unwrap();
+        // As NAT would: another source and port, no checksum as before.
+        let out = |before: &[u8]| {
+            let mut frame = before.to_vec();
+            frame[..12].copy_from_slice(&[2, 0, 0, 0, 8, 8, 2, 0, 0, 0, 8, 1]);
+            frame[22] -= 1;
+            frame[26..30].copy_from_slice(&[203, 0, 113, 7]);
+            frame[34..36].copy_from_slice(&[0xbe, 0xef]);
+            frame[24..26].fill(0);
+            let sum = checksum::finish(checksum::sum(&frame[14..34], 0));
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            frame
+        };
+        let egress = offload::Egress { port: 2, interface: Interface::find("w0").unwrap().index, mtu: 1500 };
+        let action = offload::FlowAction::between(&key, &out(&packet(1)), egress).unwrap();
+        let goes_up = |port: &mut Port, payload: usize| {
+            far.send(&packet(payload));
+            assert_eq!(receive(&mut *port.rx[0], 1), [packet(payload)]);
+        };
+        let goes_on = |payload: usize| {
+            far.send(&packet(payload));
+            assert_eq!(beyond.receive(|frame| frame[12..14] == [8, 0]), out(&packet(payload)));
+        };
+        let (few, many) = (30, 900);
+        goes_up(&mut port, few);
+        offload.install(&key, &action, offload.generation()).unwrap();
+        goes_on(few);
+        goes_on(many);
+        // Another flow, and the same with one packet that has to be answered.
+        let mut other = packet(few);
+        other[35] ^= 1;
+        far.send(&other);
+        assert_eq!(receive(&mut *port.rx[0], 1), [other]);
+        // The lease ends, is given anew, and all end at once; what was decided before is not taken.
+        for _ in 0..=offload::LEASE_EPOCHS {
+            goes_on(few);
+            offload.advance().unwrap();
+        }
+        goes_up(&mut port, few);
+        let before = offload.generation();
+        offload.install(&key, &action, before).unwrap();
+        goes_on(few);
+        offload.invalidate().unwrap();
+        goes_up(&mut port, few);
+        offload.install(&key, &action, before).unwrap();
+        goes_up(&mut port, few);
+        offload.install(&key, &action, offload.generation()).unwrap();
+        goes_on(few);
+        // The interface's address changes: noticed with the next look at the counters.
+        ip("link set v0 address 02:00:00:00:00:77");
+        port.rx[0].counters();
+        far.send(&packet(few));
+        assert!(is_readable(port.rx[0].fd()));
+        let mut into = ChunkBuilder::with_capacity(1 << 16);
+        assert_eq!(port.rx[0].receive(3, 77, 8, &mut into).unwrap(), 0);
+        assert_eq!(port.rx[0].counters().foreign, 1);
+        let forwarded = offload.forwarded().unwrap();
+        let packets = 2 + u64::from(offload::LEASE_EPOCHS) + 1 + 1 + 1;
+        let octets = packets * (42 + few as u64) - (few as u64) + many as u64;
+        assert_eq!(forwarded, [(0, 0), (0, 0), (packets, octets)]);
+        drop((port, offload));
         await_detached();
     });
 }

@@ -1,5 +1,7 @@
 //! The program decoded to text, and run by an interpreter against an oracle that reads frames the plain way.
 
+use super::super::assembler::code;
+use super::super::assembler::interpreter::{End, Machine};
 use super::*;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -18,99 +20,28 @@ fn text(slots: &[Slot]) -> Vec<String> {
         let (i, o) = (slot.immediate, slot.offset);
         let to = (at as isize + 1 + isize::from(o)) as usize;
         lines.push(match slot.code {
-            LOAD_IMMEDIATE_64 => {
-                assert_eq!((s, slots[at + 1].code), (IS_MAP, 0));
+            code::LOAD_IMMEDIATE_64 => {
+                assert_eq!((s, slots[at + 1].code), (code::IS_MAP, 0));
                 format!("r{d} = map {i}")
             }
-            LOAD_8 => format!("r{d} = u8[r{s} + {o}]"),
-            LOAD_16 => format!("r{d} = u16[r{s} + {o}]"),
-            LOAD_32 => format!("r{d} = u32[r{s} + {o}]"),
-            MOVE => format!("r{d} = {i}"),
-            MOVE_REGISTER => format!("r{d} = r{s}"),
-            ADD => format!("r{d} += {i}"),
-            AND => format!("r{d} &= {i}"),
-            JUMP => format!("goto {to}"),
-            JUMP_IF_EQUAL_32 => format!("if r{d} == {:#x} goto {to}", i as u32),
-            JUMP_UNLESS_EQUAL_32 => format!("if r{d} != {:#x} goto {to}", i as u32),
-            JUMP_IF_GREATER_REGISTER => format!("if r{d} > r{s} goto {to}"),
-            CALL => format!("call {i}"),
-            EXIT => "exit".into(),
+            0x71 => format!("r{d} = u8[r{s} + {o}]"),
+            0x69 => format!("r{d} = u16[r{s} + {o}]"),
+            0x61 => format!("r{d} = u32[r{s} + {o}]"),
+            code::MOVE => format!("r{d} = {i}"),
+            code::MOVE_REGISTER => format!("r{d} = r{s}"),
+            code::ADD => format!("r{d} += {i}"),
+            code::AND => format!("r{d} &= {i}"),
+            code::JUMP => format!("goto {to}"),
+            code::JUMP_IF_EQUAL_32 => format!("if r{d} == {:#x} goto {to}", i as u32),
+            code::JUMP_UNLESS_EQUAL_32 => format!("if r{d} != {:#x} goto {to}", i as u32),
+            code::JUMP_IF_GREATER_REGISTER => format!("if r{d} > r{s} goto {to}"),
+            code::CALL => format!("call {i}"),
+            code::EXIT => "exit".into(),
             code => panic!("unknown code {code:#x}"),
         });
-        at += if slot.code == LOAD_IMMEDIATE_64 { 2 } else { 1 };
+        at += if slot.code == code::LOAD_IMMEDIATE_64 { 2 } else { 1 };
     }
     lines
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    Pass,
-    Redirected { queue: u64 },
-}
-
-/// Runs the program as the kernel would; panics where its verifier would refuse: reads outside the frame, endless
-/// programs, unknown codes.
-fn run(slots: &[Slot], frame: &[u8], queue: u32) -> End {
-    const FRAME: u64 = 0x1000_0000;
-    const CONTEXT: u64 = 0x2000_0000;
-    let context = |offset: u64| match offset {
-        0 => FRAME,
-        4 => FRAME + frame.len() as u64,
-        16 => u64::from(queue),
-        _ => panic!("no such field {offset}"),
-    };
-    let mut r = [0u64; 16];
-    r[1] = CONTEXT;
-    let mut at = 0usize;
-    for _ in 0..slots.len() + 1 {
-        let slot = slots[at];
-        let (d, s) = (usize::from(parts(slot).0), usize::from(parts(slot).1));
-        let immediate = slot.immediate as i64 as u64;
-        let same = r[d] as u32 == slot.immediate as u32;
-        at += 1;
-        let load = |octets: usize| {
-            let address = r[s].wrapping_add(slot.offset as i64 as u64);
-            if (CONTEXT..CONTEXT + 64).contains(&address) {
-                return context(address - CONTEXT);
-            }
-            let from = (address - FRAME) as usize;
-            let mut word = [0; 8];
-            word[..octets].copy_from_slice(&frame[from..from + octets]);
-            u64::from_le_bytes(word)
-        };
-        let jump = match slot.code {
-            LOAD_IMMEDIATE_64 => {
-                r[d] = immediate;
-                at += 1;
-                false
-            }
-            LOAD_8 => (r[d] = load(1), false).1,
-            LOAD_16 => (r[d] = load(2), false).1,
-            LOAD_32 => (r[d] = load(4), false).1,
-            MOVE => (r[d] = immediate, false).1,
-            MOVE_REGISTER => (r[d] = r[s], false).1,
-            ADD => (r[d] = r[d].wrapping_add(immediate), false).1,
-            AND => (r[d] &= immediate, false).1,
-            JUMP => true,
-            JUMP_IF_EQUAL_32 => same,
-            JUMP_UNLESS_EQUAL_32 => !same,
-            JUMP_IF_GREATER_REGISTER => r[d] > r[s],
-            CALL => {
-                assert_eq!((slot.immediate, r[1], r[3]), (REDIRECT_MAP, 7, XDP_PASS as u64));
-                assert_eq!(slots[at].code, EXIT);
-                return End::Redirected { queue: r[2] };
-            }
-            EXIT => {
-                assert_eq!(r[0], XDP_PASS as u64);
-                return End::Pass;
-            }
-            code => panic!("unknown code {code:#x}"),
-        };
-        if jump {
-            at = (at as isize + isize::from(slot.offset)) as usize;
-        }
-    }
-    panic!("the program does not end");
 }
 
 /// What should happen, said without registers.
@@ -149,7 +80,7 @@ fn is_left(leave: &LeaveToKernel, frame: &[u8]) -> bool {
 #[test]
 fn the_plain_program() {
     let expected = ["r6 = r1", "r2 = u32[r6 + 16]", "r1 = map 7", "r3 = 2", "call 51", "exit"];
-    assert_eq!(text(&program(7, &LeaveToKernel::None)), expected);
+    assert_eq!(text(&program(7, &LeaveToKernel::None, None)), expected);
 }
 
 #[test]
@@ -181,9 +112,9 @@ fn the_program_that_leaves_what_is_not_ip() {
         "if r5 == 0xdd86 goto 29",
         "if r5 != 0x8 goto 42",
     ];
-    let lines = text(&program(7, &LeaveToKernel::NonIp));
+    let lines = text(&program(7, &LeaveToKernel::NonIp, None));
     let lines: Vec<&str> = lines.iter().map(|line| line.as_str()).collect();
-    let pass = program(7, &LeaveToKernel::NonIp).len() - 2;
+    let pass = program(7, &LeaveToKernel::NonIp, None).len() - 2;
     for (line, expected) in lines.iter().zip(expected) {
         assert_eq!(*line, expected.replace("goto 42", &format!("goto {pass}")));
     }
@@ -194,7 +125,7 @@ fn the_program_that_leaves_what_is_not_ip() {
 fn the_largest_program_is_within_reach_of_its_jumps() {
     let address = |i: usize| IpAddr::V6(Ipv6Addr::from(0x2001_0db8_u128 << 96 | i as u128));
     let addresses: Vec<IpAddr> = (0..ADDRESSES_MAX).map(address).collect();
-    let slots = program(7, &LeaveToKernel::NonIpAndTo(addresses));
+    let slots = program(7, &LeaveToKernel::NonIpAndTo(addresses), None);
     assert!(slots.len() < 4096, "{}", slots.len());
 }
 
@@ -242,9 +173,10 @@ fn frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn decides_as_the_oracle(leave in leave(), frame in frame(), queue in 0u32..64) {
-        let end = run(&program(7, &leave), &frame, queue);
+        let mut machine = Machine { frame: frame.clone(), queue, ..Machine::default() };
+        let end = machine.run(&program(7, &leave, None));
         let expected =
-            if is_left(&leave, &frame) { End::Pass } else { End::Redirected { queue: queue.into() } };
+            if is_left(&leave, &frame) { End::Pass } else { End::ToSocket { map: 7, queue: queue.into() } };
         prop_assert_eq!(end, expected);
     }
 }

@@ -1,0 +1,189 @@
+//! Which block of public ports belongs to which subscriber: the arithmetic, without state.
+//!
+//! A block is `2^bits` consecutive ports of one public address. Only blocks that lie in the port range as a
+//! whole are given out; they are numbered through, address by address. Deterministic allocation (RFC 7422
+//! section 2, sequential) gives the n-th inside address of the configured networks the n-th block, so whoever
+//! knows the configuration knows who had a port, without a log.
+
+use super::config::{BlockAllocation, NatConfig, NatConfigError, SubscriberConfig};
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+
+/// Bits of a port within its block where nobody asked for blocks: a pair, so that parity can be kept.
+pub(crate) const PAIR_BITS: u32 = 1;
+
+/// The blocks of one NAT.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockPlan {
+    /// Ports in a block, as a power of two.
+    pub(crate) bits: u32,
+    /// The first block that is given out, on every address; block `n` begins at port `n << bits`.
+    pub(crate) first: u32,
+    /// How many are given out on each address.
+    pub(crate) per_address: u32,
+    /// Inside networks in order: first address, addresses, addresses of those before. `None`: any
+    /// subscriber gets any block.
+    networks: Option<Box<[Network]>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    first: u32,
+    addresses: u64,
+    before: u64,
+}
+
+impl BlockPlan {
+    /// The blocks of a validated configuration that has subscribers.
+    pub(crate) fn new(config: &NatConfig, subscribers: &SubscriberConfig) -> Self {
+        let bits = u32::from(subscribers.block_size).trailing_zeros();
+        let (from, to) = (u32::from(*config.port_range.start()), u32::from(*config.port_range.end()));
+        let first = from.div_ceil(1 << bits);
+        let per_address = ((to + 1) >> bits).saturating_sub(first);
+        let networks = match &subscribers.allocation {
+            BlockAllocation::Dynamic => None,
+            BlockAllocation::Deterministic(networks) => {
+                let mut before = 0;
+                let network = |net: &ipnet::Ipv4Net| {
+                    let addresses = 1u64 << (32 - net.prefix_len());
+                    let network = Network { first: net.network().into(), addresses, before };
+                    before += addresses;
+                    network
+                };
+                Some(networks.iter().map(network).collect())
+            }
+        };
+        Self { bits, first, per_address, networks }
+    }
+
+    /// Whether blocks follow from addresses.
+    pub(crate) fn is_deterministic(&self) -> bool {
+        self.networks.is_some()
+    }
+
+    /// The block a subscriber's address leads to, as index of the public address and number on it. `None` for
+    /// dynamic blocks, and for an address that is no subscriber's.
+    pub(crate) fn block_of(&self, subscriber: u32) -> Option<(usize, u32)> {
+        let networks = self.networks.as_ref()?;
+        let number = networks.iter().find_map(|net| {
+            let offset = u64::from(subscriber.checked_sub(net.first)?);
+            (offset < net.addresses).then_some(net.before + offset)
+        })?;
+        let per_address = u64::from(self.per_address.max(1));
+        Some(((number / per_address) as usize, self.first + (number % per_address) as u32))
+    }
+
+    /// The subscriber whose block holds a port of the public address with this index.
+    pub(crate) fn subscriber_of(&self, address: usize, port: u16) -> Option<u32> {
+        let place = (u32::from(port) >> self.bits).checked_sub(self.first)?;
+        if place >= self.per_address {
+            return None;
+        }
+        let number = address as u64 * u64::from(self.per_address) + u64::from(place);
+        let networks = self.networks.as_ref()?;
+        let net = networks.iter().find(|net| (net.before..net.before + net.addresses).contains(&number))?;
+        Some(net.first + (number - net.before) as u32)
+    }
+
+    /// The ports of a block.
+    pub(crate) fn ports(&self, block: u32) -> RangeInclusive<u16> {
+        let first = block << self.bits;
+        first as u16..=(first + (1 << self.bits) - 1) as u16
+    }
+
+    /// The shard of a subscriber, before it is cut to the number of shards. A deterministic block's own; else the
+    /// low bits of the address, so that neighbouring addresses, which networks hand out, spread evenly.
+    #[inline]
+    pub(crate) fn shard_of(&self, subscriber: u32) -> u32 {
+        let spread = subscriber ^ subscriber >> 8 ^ subscriber >> 16;
+        self.block_of(subscriber).map_or(spread, |(_, block)| block)
+    }
+}
+
+impl NatConfig {
+    /// The public address and ports that deterministic allocation gives an inside address; `None` where blocks are
+    /// not deterministic or the address is no subscriber's. The configuration is a valid one.
+    pub fn block_of(&self, inside: Ipv4Addr) -> Option<(Ipv4Addr, RangeInclusive<u16>)> {
+        let plan = BlockPlan::new(self, self.subscribers.as_ref()?);
+        let (address, block) = plan.block_of(inside.into())?;
+        Some((*self.public_addresses.get(address)?, plan.ports(block)))
+    }
+
+    /// The other way round: the inside address that a public port belongs to.
+    pub fn subscriber_of(&self, public: Ipv4Addr, port: u16) -> Option<Ipv4Addr> {
+        let plan = BlockPlan::new(self, self.subscribers.as_ref()?);
+        let address = self.public_addresses.iter().position(|a| *a == public)?;
+        plan.subscriber_of(address, port).map(Ipv4Addr::from)
+    }
+
+    /// Checks what subscribers ask for against ports, shards and addresses.
+    pub(crate) fn validate_subscribers(&self) -> Result<(), NatConfigError> {
+        let Some(subscribers) = &self.subscribers else { return Ok(()) };
+        let size = subscribers.block_size;
+        let sizes = SubscriberConfig::BLOCK_SIZE_MIN..=SubscriberConfig::BLOCK_SIZE_MAX;
+        if !size.is_power_of_two() || !sizes.contains(&size) {
+            return Err(NatConfigError::BlockSize(size));
+        }
+        if subscribers.ports_max == 0 || subscribers.sessions_max == 0 {
+            return Err(NatConfigError::SubscriberLimit);
+        }
+        let plan = BlockPlan::new(self, subscribers);
+        if plan.per_address < u32::from(self.shards) {
+            return Err(NatConfigError::Blocks { blocks: plan.per_address, shards: self.shards });
+        }
+        if let BlockAllocation::Deterministic(networks) = &subscribers.allocation {
+            let wanted: u64 = networks.iter().map(|net| 1u64 << (32 - net.prefix_len())).sum();
+            let there = u64::from(plan.per_address) * self.public_addresses.len() as u64;
+            if wanted == 0 || wanted > there {
+                return Err(NatConfigError::Subscribers { wanted, there });
+            }
+            for (i, net) in networks.iter().enumerate() {
+                if networks[..i].iter().any(|other| other.contains(net) || net.contains(other)) {
+                    return Err(NatConfigError::SubscriberTwice(*net));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nat::testing;
+
+    #[test]
+    fn every_subscriber_has_a_block_of_its_own_and_every_port_leads_back() {
+        let networks = ["100.64.0.0/25", "10.0.0.0/28", "10.0.1.7/32"].map(|net| net.parse().unwrap());
+        let subscribers = SubscriberConfig {
+            allocation: BlockAllocation::Deterministic(networks.to_vec()),
+            block_size: 512,
+            ..SubscriberConfig::default()
+        };
+        let config = NatConfig {
+            subscribers: Some(subscribers),
+            port_range: 1000..=65535,
+            shards: 8,
+            ..testing::config(2)
+        };
+        config.validate().unwrap();
+        let mut seen = std::collections::HashSet::new();
+        for subscriber in networks
+            .iter()
+            .flat_map(|net: &ipnet::Ipv4Net| u32::from(net.network())..=u32::from(net.broadcast()))
+        {
+            let subscriber = Ipv4Addr::from(subscriber);
+            let (public, ports) = config.block_of(subscriber).unwrap();
+            assert!(*ports.start() >= 1024 && ports.len() == 512);
+            for port in ports {
+                assert!(seen.insert((public, port)));
+                assert_eq!(config.subscriber_of(public, port), Some(subscriber));
+            }
+        }
+        // 126 blocks an address: the second address has what the first cannot hold, and the rest is nobody's.
+        assert_eq!(seen.len(), 145 * 512);
+        assert_eq!(config.block_of([10, 0, 1, 8].into()), None);
+        assert_eq!(config.subscriber_of(config.public_addresses[0], 1023), None);
+        assert_eq!(config.subscriber_of(config.public_addresses[1], 65535), None);
+    }
+}

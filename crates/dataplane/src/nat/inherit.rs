@@ -1,0 +1,57 @@
+//! One NAT after another: what becomes of sessions when the configuration changes.
+
+use super::config::NatConfig;
+use super::shard::NatShard;
+use super::stage::{NatStage, lock};
+use std::sync::MutexGuard;
+
+/// What became of the sessions of a NAT that was replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// Sessions that go on.
+    pub kept: u64,
+    /// Sessions that have no place in the new table.
+    pub displaced: u64,
+}
+
+impl NatStage {
+    /// Changes what sessions do from now on: lifetimes and filters, as the configuration says; what else it says is
+    /// fixed by now, and must be what it was. Linear in the sessions where lifetimes differ.
+    pub fn set_behaviour(&self, config: &NatConfig) {
+        for shard in self.shards() {
+            lock(shard).set_behaviour(config);
+        }
+    }
+
+    /// Takes over what a NAT before this one has made, seen of time, and counted. No packet may be with either. The
+    /// hash seed must be the same. Linear in the sessions.
+    pub fn inherit(&self, old: &NatStage) -> Inherited {
+        let mut shards: Vec<MutexGuard<'_, NatShard>> = self.shards().iter().map(lock).collect();
+        let count = shards.len();
+        let mut inherited = Inherited::default();
+        // A shard's time is that of its last packet. All go on from the latest, or sessions would live too short or long.
+        let now_s = old.shards().iter().map(|shard| lock(shard).now_s()).max().unwrap_or(0);
+        shards.iter_mut().for_each(|shard| shard.advance_to(now_s));
+        for (number, before) in old.shards().iter().enumerate() {
+            let mut before = lock(before);
+            before.advance_to(now_s);
+            shards[number % count].succeed(&before);
+        }
+        for before in old.shards() {
+            let before = lock(before);
+            let is_filtered = before.is_filtered();
+            for session in before.sessions() {
+                let number = usize::from(shards[0].shard_of_session(session));
+                let taken = shards[number].adopt(session, is_filtered);
+                inherited.kept += u64::from(taken);
+                inherited.displaced += u64::from(!taken);
+            }
+        }
+        inherited
+    }
+
+    /// A copy of a shard, for trying things out.
+    pub(crate) fn copy_of(&self, shard: u16) -> Option<NatShard> {
+        self.shards().get(usize::from(shard)).map(|shard| lock(shard).clone())
+    }
+}

@@ -1,0 +1,327 @@
+//! What one shard knows of its subscribers: which blocks of ports they have and what they use of them
+//! (RFC 6888, RFC 7422). Asked only when a session is made or ends; a packet of a session that exists costs
+//! nothing here.
+//!
+//! ```text
+//!   inside address --> subscriber: sessions by protocol, first block
+//!                                                          |
+//!                       block: owner, sessions, next ------+--> next block of the same owner
+//!   public address --> oldest free block --> next ..          (dynamic blocks: given out oldest first)
+//! ```
+//!
+//! A block belongs to its owner as long as it has a session. A dynamic block then waits for `hold_s` seconds before
+//! anybody gets it, so that packets for its last owner find nobody rather than a stranger (RFC 6888 REQ-8).
+//! When there is none, packets that would make sessions are dropped; sessions that exist go on
+//! (REQ-11).
+//!
+//! Memory, at construction: 20 bytes a block of the shard, and a table with room for twice as many subscribers as
+//! there can be: about 100 bytes a block in all.
+
+use super::blocks::BlockPlan;
+use super::config::{NatProtocol, SubscriberConfig};
+use super::layout::Layout;
+use super::ports::PortPool;
+use std::collections::HashMap;
+use thalweg_base::DropReason;
+
+/// A block of ports that this shard owns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// Whose it is; only of meaning while it has sessions.
+    owner: u32,
+    /// Sessions by protocol.
+    used: [u16; 3],
+    /// The next block of the same owner, or the next free one, plus one; 0 ends the list.
+    next: u32,
+    /// It goes to nobody before this second.
+    held_until_s: u32,
+}
+
+/// An inside address that has sessions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Subscriber {
+    used: [u32; 3],
+    blocks: u32,
+    /// First block plus one.
+    first: u32,
+}
+
+/// Free blocks of one public address, oldest first.
+#[derive(Clone, Copy, Debug, Default)]
+struct FreeList {
+    head: u32,
+    tail: u32,
+}
+
+/// A port that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// Index of its public address.
+    pub(crate) address: usize,
+    pub(crate) port: u16,
+    /// It is on another address than the subscriber's other sessions.
+    pub(crate) is_unpaired: bool,
+}
+
+/// A block as shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// Whose it is.
+    pub inside: std::net::Ipv4Addr,
+    /// Where it is.
+    pub public: std::net::Ipv4Addr,
+    /// Its ports.
+    pub ports: std::ops::RangeInclusive<u16>,
+    /// Sessions by protocol, in the order of [`NatProtocol::ALL`].
+    pub sessions: [u16; 3],
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Subscribers {
+    plan: BlockPlan,
+    ports_max: u32,
+    sessions_max: u32,
+    blocks_max: u32,
+    hold_s: u32,
+    shard: u16,
+    /// By address, then by place in the shard's lanes.
+    blocks: Box<[Block]>,
+    /// Blocks of one address.
+    lane_blocks: usize,
+    free: Box<[FreeList]>,
+    subscribers: HashMap<u32, Subscriber>,
+    blocks_used: u64,
+}
+
+impl Subscribers {
+    /// The blocks of one shard; `None` where nobody asked for blocks.
+    pub(crate) fn new(layout: &Layout, shard: u16, config: Option<&SubscriberConfig>) -> Option<Box<Self>> {
+        let (config, plan) = config.zip(layout.blocks.clone())?;
+        let lane_blocks = layout.lane_blocks();
+        let given_out = plan.first..plan.first + plan.per_address;
+        let mut this = Self {
+            ports_max: config.ports_max,
+            sessions_max: config.sessions_max,
+            blocks_max: config.blocks_max(),
+            hold_s: config.hold_s,
+            shard,
+            blocks: vec![Block::default(); lane_blocks * layout.addresses.len()].into_boxed_slice(),
+            lane_blocks,
+            free: vec![FreeList::default(); layout.addresses.len()].into_boxed_slice(),
+            // Twice the number there can be: taking out and putting in again then never needs more room.
+            subscribers: HashMap::with_capacity(2 * lane_blocks * layout.addresses.len()),
+            blocks_used: 0,
+            plan,
+        };
+        for at in 0..this.blocks.len() {
+            if !this.plan.is_deterministic()
+                && given_out.contains(&layout.block_number(shard, at % lane_blocks))
+            {
+                this.put_back(at, 0);
+            }
+        }
+        Some(Box::new(this))
+    }
+
+    /// Subscribers that have sessions, and blocks that are theirs.
+    pub(crate) fn in_use(&self) -> (u64, u64) {
+        (self.subscribers.len() as u64, self.blocks_used)
+    }
+
+    /// Takes a port for a subscriber's new session: of the inside port's parity in its blocks, then of the other,
+    /// then in another block if it may have one and there is one. `start` says where in a block to begin.
+    pub(crate) fn take(
+        &mut self,
+        layout: &Layout,
+        ports: &mut PortPool,
+        protocol: NatProtocol,
+        inside: (u32, u16),
+        start: usize,
+        now_s: u32,
+    ) -> Result<Taken, DropReason> {
+        let (address, inside_port) = inside;
+        let known = self.subscribers.get(&address).copied().unwrap_or_default();
+        if known.used[protocol as usize] >= self.ports_max
+            || known.used.iter().sum::<u32>() >= self.sessions_max
+        {
+            return Err(DropReason::NatPortLimit);
+        }
+        let wanted = (protocol, inside_port & 1, start);
+        let (at, port, blocks) = match self.take_from_own(layout, ports, wanted, known.first) {
+            Some((at, port)) => (at, port, known.blocks),
+            None => {
+                if known.blocks >= self.blocks_max {
+                    return Err(DropReason::NatPortLimit);
+                }
+                let (at, port) = self.take_from_another(layout, ports, wanted, (address, known), now_s)?;
+                (at, port, known.blocks + 1)
+            }
+        };
+        let is_another = blocks > known.blocks;
+        let block = &mut self.blocks[at];
+        block.used[protocol as usize] += 1;
+        block.owner = address;
+        if is_another {
+            block.next = known.first;
+            self.blocks_used += 1;
+        }
+        let subscriber = self.subscribers.entry(address).or_default();
+        subscriber.used[protocol as usize] += 1;
+        subscriber.blocks = blocks;
+        subscriber.first = if is_another { at as u32 + 1 } else { known.first };
+        let public = at / self.lane_blocks;
+        let is_unpaired =
+            is_another && known.first != 0 && public != (known.first as usize - 1) / self.lane_blocks;
+        Ok(Taken { address: public, port, is_unpaired })
+    }
+
+    /// A port of the blocks in a list, by parity first.
+    fn take_from_own(
+        &self,
+        layout: &Layout,
+        ports: &mut PortPool,
+        wanted: (NatProtocol, u16, usize),
+        first: u32,
+    ) -> Option<(usize, u16)> {
+        let (protocol, parity, start) = wanted;
+        for parity in [parity, parity ^ 1] {
+            let mut list = first;
+            while let Some(at) = list.checked_sub(1) {
+                let at = at as usize;
+                let places = layout.block_places(at % self.lane_blocks);
+                let start = places.start + start % places.len();
+                let lane = layout.lane(protocol, at / self.lane_blocks, parity);
+                if let Some(place) = ports.take_within(lane, places, start) {
+                    return Some((at, layout.lane_port(self.shard, parity, place)));
+                }
+                list = self.blocks[at].next;
+            }
+        }
+        None
+    }
+
+    /// A port of a block that is the subscriber's from now on.
+    fn take_from_another(
+        &mut self,
+        layout: &Layout,
+        ports: &mut PortPool,
+        wanted: (NatProtocol, u16, usize),
+        (address, known): (u32, Subscriber),
+        now_s: u32,
+    ) -> Result<(usize, u16), DropReason> {
+        let at = if self.plan.is_deterministic() {
+            let (public, block) = self.plan.block_of(address).ok_or(DropReason::NatPortLimit)?;
+            public * self.lane_blocks + layout.lane_block(*self.plan.ports(block).start())
+        } else {
+            let home = match known.first {
+                0 => layout.paired_address(address),
+                first => (first as usize - 1) / self.lane_blocks,
+            };
+            let addresses = self.free.len();
+            let mut order = (0..addresses).map(|n| (home + n) % addresses);
+            order.find_map(|public| self.oldest_free(public, now_s)).ok_or(DropReason::NatPortsExhausted)?
+        };
+        self.blocks[at].next = 0;
+        self.take_from_own(layout, ports, wanted, at as u32 + 1).ok_or_else(|| {
+            // Port forwards have all of this one.
+            if !self.plan.is_deterministic() {
+                self.put_back(at, now_s);
+            }
+            DropReason::NatPortsExhausted
+        })
+    }
+
+    /// Takes the block out that has been free for longest, if it is not held any more.
+    fn oldest_free(&mut self, address: usize, now_s: u32) -> Option<usize> {
+        let list = &mut self.free[address];
+        let at = list.head.checked_sub(1)? as usize;
+        if self.blocks[at].held_until_s > now_s {
+            return None;
+        }
+        list.head = self.blocks[at].next;
+        if list.head == 0 {
+            list.tail = 0;
+        }
+        Some(at)
+    }
+
+    fn put_back(&mut self, at: usize, held_until_s: u32) {
+        (self.blocks[at].next, self.blocks[at].held_until_s) = (0, held_until_s);
+        let list = &mut self.free[at / self.lane_blocks];
+        match list.tail.checked_sub(1) {
+            Some(tail) => self.blocks[tail as usize].next = at as u32 + 1,
+            None => list.head = at as u32 + 1,
+        }
+        list.tail = at as u32 + 1;
+    }
+
+    /// A session of a subscriber ended in second `ended_s`; its port is free.
+    pub(crate) fn release(
+        &mut self,
+        layout: &Layout,
+        protocol: NatProtocol,
+        inside: u32,
+        (public, port): (usize, u16),
+        ended_s: u32,
+    ) {
+        let at = public * self.lane_blocks + layout.lane_block(port);
+        let Some(subscriber) = self.subscribers.get_mut(&inside) else {
+            debug_assert!(false, "a session without a subscriber");
+            return;
+        };
+        subscriber.used[protocol as usize] -= 1;
+        debug_assert_eq!(self.blocks[at].owner, inside, "somebody else's block");
+        self.blocks[at].used[protocol as usize] -= 1;
+        if self.blocks[at].used != [0; 3] {
+            return;
+        }
+        // Out of the owner's list; it is short.
+        let next = self.blocks[at].next;
+        if subscriber.first == at as u32 + 1 {
+            subscriber.first = next;
+        } else {
+            let mut before = subscriber.first;
+            while let Some(place) = before.checked_sub(1) {
+                let block = &mut self.blocks[place as usize];
+                if block.next == at as u32 + 1 {
+                    block.next = next;
+                    break;
+                }
+                before = block.next;
+            }
+        }
+        subscriber.blocks -= 1;
+        if subscriber.blocks == 0 {
+            self.subscribers.remove(&inside);
+        }
+        self.blocks_used -= 1;
+        if !self.plan.is_deterministic() {
+            self.put_back(at, ended_s.saturating_add(self.hold_s));
+        }
+    }
+
+    /// Shows blocks that have sessions, beginning with the block at `from`, looking at `count` at most; where to
+    /// go on, if there are more.
+    pub(crate) fn visit(
+        &self,
+        layout: &Layout,
+        from: usize,
+        count: usize,
+        mut show: impl FnMut(BlockInfo),
+    ) -> Option<usize> {
+        let end = from.saturating_add(count).min(self.blocks.len());
+        for (at, block) in self.blocks.iter().enumerate().take(end).skip(from) {
+            if block.used != [0; 3] {
+                let number = layout.block_number(self.shard, at % self.lane_blocks);
+                show(BlockInfo {
+                    inside: block.owner.into(),
+                    public: layout.addresses[at / self.lane_blocks].into(),
+                    ports: self.plan.ports(number),
+                    sessions: block.used,
+                });
+            }
+        }
+        (end < self.blocks.len()).then_some(end)
+    }
+}

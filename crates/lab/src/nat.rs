@@ -1,0 +1,439 @@
+//! The experiment on address translation: set-up rate, capacity, tear-down and established throughput by number of
+//! sessions, as RFC 9693 has them; in memory ([`memory`]) and live beside the kernel's own translation ([`live`]).
+//!
+//! ```text
+//!   rounds x (memory: numbers of sessions, shuffled)
+//!   rounds x (routers, shuffled): set-up rate, established by sessions, tear-down; capacity in the last round
+//! ```
+//!
+//! Every figure is of *valid* sessions: their replies came to where they belong. Where that does not hold in memory
+//! there is no result at all; live, a lower rate or number is found. Medians and ranges of rounds are given.
+//!
+//! Missing: traffic both ways at once, TCP, IPv6, RFC 9693's variation of port ranges.
+
+pub mod live;
+pub mod memory;
+pub mod render;
+pub mod subject;
+
+use crate::forwarding::ForwardingError;
+use crate::forwarding::method::SearchOptions;
+use crate::forwarding::subject::{Label, Subject};
+use crate::forwarding::topology::Topology;
+use crate::stages::clock::Calibration;
+use crate::stats::{Summary, shuffle};
+use memory::{Fill, MemoryError, MemoryRun};
+use serde::Serialize;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thalweg_base::XorShift64Star;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// All of it without interfaces.
+    Memory,
+    /// New sessions per second, live.
+    SetUp,
+    /// Throughput over established sessions, live.
+    Established,
+    /// Sessions forgotten per second, live.
+    TearDown,
+    /// Sessions at once, live.
+    Capacity,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Part; 5] = [Part::Memory, Part::SetUp, Part::Established, Part::TearDown, Part::Capacity];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Memory => "memory",
+            Part::SetUp => "set-up",
+            Part::Established => "established",
+            Part::TearDown => "tear-down",
+            Part::Capacity => "capacity",
+        }
+    }
+}
+
+/// What to measure, and how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which parts.
+    pub parts: Vec<Part>,
+    /// Numbers of sessions in memory.
+    pub memory_sessions: Vec<u32>,
+    /// Packets over established sessions in memory.
+    pub memory_packets: u64,
+    /// Room of the table that is filled to see how much of it can be used.
+    pub fill_room: u32,
+    /// Sessions of a set-up trial; at most [`crate::forwarding::tester::CAPTURE_MAX`].
+    pub set_up_sessions: u32,
+    /// Numbers of sessions that throughput is searched over, live.
+    pub live_sessions: Vec<u32>,
+    /// The most sessions that are tried at once, live.
+    pub capacity_limit: u32,
+    /// Rounds.
+    pub runs: usize,
+    /// How long a trial over established sessions sends, seconds.
+    pub trial_s: f64,
+    /// How rates are searched for.
+    pub search: SearchOptions,
+    /// Seed of sessions and orders.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            parts: Part::ALL.to_vec(),
+            memory_sessions: vec![4_000, 100_000, 1_000_000, 10_000_000],
+            memory_packets: 320_000,
+            fill_room: 1 << 20,
+            set_up_sessions: 40_000,
+            live_sessions: vec![1_000, 10_000, 100_000],
+            capacity_limit: 300_000,
+            runs: 3,
+            trial_s: 0.5,
+            search: SearchOptions { width: 0.02, ..SearchOptions::default() },
+            seed: XorShift64Star::DEFAULT_SEED,
+        }
+    }
+}
+
+impl Options {
+    /// Whether a part is wanted.
+    pub fn has(&self, part: Part) -> bool {
+        self.parts.contains(&part)
+    }
+
+    /// Whether anything is to be measured live.
+    pub fn is_live(&self) -> bool {
+        self.parts.iter().any(|part| *part != Part::Memory)
+    }
+}
+
+/// NAT in memory with so many sessions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MemoryResult {
+    /// How many.
+    pub sessions: u32,
+    /// Sessions opened per second by the NAT stage alone.
+    pub set_up_per_second: Summary,
+    /// Nanoseconds of the NAT stage for each.
+    pub set_up_ns: f64,
+    /// The same of the whole router.
+    pub set_up_all_ns: f64,
+    /// Ticks of the time stamp counter that the NAT stage takes for a packet of an established session.
+    pub established_tsc_cycles: Summary,
+    /// Nanoseconds of that.
+    pub established_ns: f64,
+    /// The same of the whole router.
+    pub established_all_ns: f64,
+    /// Sessions forgotten per second when all have expired at once.
+    pub tear_down_per_second: Summary,
+    /// Memory for each session that the table has room for, bytes; the most of the rounds.
+    pub bytes_per_session: Option<f64>,
+}
+
+/// A figure of a router, live.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LiveResult {
+    /// Who.
+    #[serde(flatten)]
+    pub label: Label,
+    /// Which.
+    pub measure: Part,
+    /// Sessions of a trial, or those that throughput is over; for capacity those that were held.
+    pub sessions: u32,
+    /// Sessions or packets per second; none for capacity.
+    pub per_second: Option<Summary>,
+    /// For set-up: the rate at which all frames came through, before their sessions were validated.
+    pub counted_per_second: Option<f64>,
+    /// Median over that of the kernel.
+    pub native_ratio: Option<f64>,
+    /// For capacity: whether the limit of the search was reached, so that there may be room for more.
+    pub at_least: bool,
+}
+
+/// What the experiment came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Rounds.
+    pub runs: usize,
+    /// What a tick is worth.
+    pub clock: Calibration,
+    /// The generator alone with the smallest frame, live; frames per second.
+    pub ceiling_per_second: Option<Summary>,
+    /// One object for each number of sessions in memory.
+    pub memory: Vec<MemoryResult>,
+    /// How much of a table can be used.
+    pub fill: Option<FillResult>,
+    /// One object for each router and figure.
+    pub live: Vec<LiveResult>,
+    /// Who was left out, and why.
+    pub left_out: Vec<String>,
+}
+
+/// A table that was offered more than it has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FillResult {
+    /// Sessions it has room for.
+    pub room: u32,
+    /// Sessions opened before the first was refused.
+    pub before_first_refusal: u32,
+    /// Sessions held in the end.
+    pub held: u32,
+}
+
+impl From<Fill> for FillResult {
+    fn from(fill: Fill) -> Self {
+        Self { room: fill.room, before_first_refusal: fill.before_first_refusal, held: fill.held }
+    }
+}
+
+/// Why there is no outcome.
+#[derive(Debug)]
+pub enum NatError {
+    /// In memory.
+    Memory(MemoryError),
+    /// Live.
+    Live(ForwardingError),
+}
+
+impl fmt::Display for NatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(error) => write!(f, "{error}"),
+            Self::Live(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for NatError {}
+
+impl From<MemoryError> for NatError {
+    fn from(error: MemoryError) -> Self {
+        Self::Memory(error)
+    }
+}
+
+impl From<ForwardingError> for NatError {
+    fn from(error: ForwardingError) -> Self {
+        Self::Live(error)
+    }
+}
+
+/// What one router was found to do, round by round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveRuns {
+    /// Set-up searches.
+    pub set_up: Vec<live::SetUp>,
+    /// Throughput over so many sessions.
+    pub established: Vec<(u32, f64)>,
+    /// Sessions forgotten per second.
+    pub tear_down: Vec<f64>,
+    /// Sessions held, and whether that was the limit.
+    pub capacity: Option<(u32, bool)>,
+}
+
+/// Runs the whole experiment. `step` is told how many steps are done, how many there are and what is next.
+pub fn run(
+    subjects: &mut [Box<dyn Subject>],
+    options: &Options,
+    stop: &AtomicBool,
+    step: &mut dyn FnMut(usize, usize, &str),
+) -> Result<Outcome, NatError> {
+    let clock = Calibration::measure();
+    let mut rng = XorShift64Star::new(options.seed);
+    let cells = if options.has(Part::Memory) { options.memory_sessions.len() } else { 0 };
+    let routers = if options.is_live() { subjects.len() } else { 0 };
+    let total = options.runs * (cells + routers);
+    let mut done = 0;
+    let mut step = |what: &str| {
+        step(done, total, what);
+        done += 1;
+    };
+
+    let mut memory: Vec<(u32, Vec<MemoryRun>)> =
+        options.memory_sessions.iter().take(cells).map(|sessions| (*sessions, Vec::new())).collect();
+    let mut fill = None;
+    let mut left_out = Vec::new();
+    let mut ceilings = Vec::new();
+    let mut runs: Vec<LiveRuns> = vec![LiveRuns::default(); subjects.len()];
+    let mut absent = vec![false; subjects.len()];
+    for round in 0..options.runs {
+        let mut order: Vec<usize> = (0..cells).collect();
+        shuffle(&mut order, &mut rng);
+        for at in order {
+            let (sessions, runs) = &mut memory[at];
+            step(&format!("in memory, {sessions} sessions"));
+            runs.push(memory::measure(*sessions, options.memory_packets, rng.next_u64(), &clock)?);
+            if stop.load(Ordering::Relaxed) {
+                return Err(ForwardingError::Interrupted.into());
+            }
+        }
+        if round == 0 && cells > 0 {
+            fill = Some(memory::fill(options.fill_room, options.seed, &clock)?.into());
+        }
+        if !options.is_live() {
+            continue;
+        }
+        let ceiling = live::ceiling(&Topology::new(1500)?, options.trial_s, stop)?;
+        ceilings.push(ceiling);
+        let mut order: Vec<usize> = (0..subjects.len()).collect();
+        shuffle(&mut order, &mut rng);
+        for at in order {
+            let subject = subjects[at].as_mut();
+            let label = subject.label().clone();
+            step(&label.to_string());
+            if absent[at] {
+                continue;
+            }
+            let last = round + 1 == options.runs;
+            match live_round(subject, options, ceiling, last, stop, &mut runs[at]) {
+                Ok(()) => {}
+                Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted.into()),
+                Err(error) => {
+                    absent[at] = true;
+                    left_out.push(format!("{label}: {error}"));
+                }
+            }
+        }
+    }
+    let labels: Vec<Label> = subjects.iter().map(|subject| subject.label().clone()).collect();
+    Ok(Outcome {
+        runs: options.runs,
+        clock,
+        ceiling_per_second: Summary::of(&ceilings),
+        memory: memory.iter().filter_map(|(sessions, runs)| sum_up_memory(*sessions, runs, &clock)).collect(),
+        fill,
+        live: sum_up_live(&labels, &runs, options.set_up_sessions),
+        left_out,
+    })
+}
+
+/// One router, one round. Each part has a router of its own that knows no sessions yet.
+fn live_round(
+    subject: &mut dyn Subject,
+    options: &Options,
+    ceiling_pps: f64,
+    last: bool,
+    stop: &AtomicBool,
+    runs: &mut LiveRuns,
+) -> Result<(), ForwardingError> {
+    if options.has(Part::SetUp) {
+        let sessions = options.set_up_sessions;
+        let found = live::with_router(subject, stop, |bench| {
+            bench.set_up_rate(sessions, ceiling_pps, &options.search)
+        })?;
+        runs.set_up.push(found);
+    }
+    if options.has(Part::Established) {
+        for &sessions in &options.live_sessions {
+            let pps = live::with_router(subject, stop, |bench| {
+                bench.established(sessions, ceiling_pps, options.trial_s, &options.search)
+            })?;
+            runs.established.push((sessions, pps));
+        }
+    }
+    if options.has(Part::TearDown) {
+        let rate = live::with_router(subject, stop, |bench| bench.tear_down_rate(options.set_up_sessions))?;
+        runs.tear_down.extend(rate);
+    }
+    if options.has(Part::Capacity) && last {
+        let first = options.set_up_sessions.min(options.capacity_limit);
+        let found = live::capacity(first, options.capacity_limit, |sessions| {
+            live::with_router(subject, stop, |bench| bench.holds(sessions))
+        })?;
+        runs.capacity = Some(found);
+    }
+    Ok(())
+}
+
+fn sum_up_memory(sessions: u32, runs: &[MemoryRun], clock: &Calibration) -> Option<MemoryResult> {
+    let of = |value: &dyn Fn(&MemoryRun) -> f64| Summary::of(&runs.iter().map(value).collect::<Vec<_>>());
+    let ns = |value: &dyn Fn(&MemoryRun) -> f64| Some(clock.ns(of(value)?.median));
+    let bytes: Vec<f64> = runs.iter().filter_map(|run| run.bytes_per_session).collect();
+    Some(MemoryResult {
+        sessions,
+        set_up_per_second: of(&|run| 1e9 / clock.ns(run.set_up_ticks).max(f64::MIN_POSITIVE))?,
+        set_up_ns: ns(&|run| run.set_up_ticks)?,
+        set_up_all_ns: ns(&|run| run.set_up_all_ticks)?,
+        established_tsc_cycles: of(&|run| run.established_ticks)?,
+        established_ns: ns(&|run| run.established_ticks)?,
+        established_all_ns: ns(&|run| run.established_all_ticks)?,
+        tear_down_per_second: of(&|run| f64::from(sessions) / run.tear_down_s.max(1e-9))?,
+        // What was freed in an earlier round may be used again, and then less is seen.
+        bytes_per_session: Summary::of(&bytes).map(|summary| summary.max),
+    })
+}
+
+/// One object for each router and figure, with what it is of the kernel's.
+fn sum_up_live(labels: &[Label], runs: &[LiveRuns], set_up_sessions: u32) -> Vec<LiveResult> {
+    let mut results = Vec::new();
+    for (label, runs) in labels.iter().zip(runs) {
+        let result = |measure, sessions, values: &[f64]| {
+            let per_second = Some(Summary::of(values)?);
+            let label = label.clone();
+            let (counted_per_second, native_ratio) = (None, None);
+            Some(LiveResult {
+                label,
+                measure,
+                sessions,
+                per_second,
+                counted_per_second,
+                native_ratio,
+                at_least: false,
+            })
+        };
+        let valid: Vec<f64> = runs.set_up.iter().map(|run| run.valid_pps).collect();
+        let counted: Vec<f64> = runs.set_up.iter().map(|run| run.counted_pps).collect();
+        let counted = Summary::of(&counted).map(|summary| summary.median);
+        results.extend(
+            result(Part::SetUp, set_up_sessions, &valid)
+                .map(|result| LiveResult { counted_per_second: counted, ..result }),
+        );
+        let mut numbers: Vec<u32> = runs.established.iter().map(|(sessions, _)| *sessions).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        for sessions in numbers {
+            let here = runs.established.iter().filter(|(n, _)| *n == sessions);
+            let values: Vec<f64> = here.map(|(_, pps)| *pps).collect();
+            results.extend(result(Part::Established, sessions, &values));
+        }
+        results.extend(result(Part::TearDown, set_up_sessions, &runs.tear_down));
+        results.extend(runs.capacity.map(|(sessions, at_least)| LiveResult {
+            label: label.clone(),
+            measure: Part::Capacity,
+            sessions,
+            per_second: None,
+            counted_per_second: None,
+            native_ratio: None,
+            at_least,
+        }));
+    }
+    compare(&mut results);
+    results
+}
+
+fn compare(results: &mut [LiveResult]) {
+    let native: Vec<LiveResult> = results.iter().filter(|r| r.label.is_native()).cloned().collect();
+    for result in results {
+        let same = |other: &&LiveResult| {
+            other.measure == result.measure && other.sessions == result.sessions && other.per_second.is_some()
+        };
+        let kernel = native.iter().find(same).and_then(|other| other.per_second);
+        result.native_ratio = kernel
+            .zip(result.per_second)
+            .filter(|(kernel, _)| kernel.median > 0.0)
+            .map(|(kernel, own)| own.median / kernel.median);
+    }
+}
+
+#[cfg(test)]
+mod tests;

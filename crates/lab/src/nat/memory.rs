@@ -1,0 +1,270 @@
+//! NAT in memory: the router's plan with nothing but its NAT stage looked at.
+//!
+//! RFC 9693's two phases without interfaces. *Opening*: a packet of every session, each from an endpoint of its own; all
+//! must be translated, no two to the same public endpoint. *Validating*: a reply to every session, which must arrive at
+//! the endpoint it belongs to. Only then is a figure one. *Established*: packets of both directions over random sessions.
+//! *Tear-down*: the packet clock jumps behind the last session's life, and the table is emptied.
+//!
+//! Memory is the growth of the process while the table is made: all of it is allocated and touched then.
+
+use crate::stages::clock::Calibration;
+use crate::stages::measure::{configuration, walk};
+use crate::stages::{StageError, Workload};
+use crate::workload::frames::Chunks;
+use crate::workload::nat::{NatOptions, NatSessions};
+use ipnet::Ipv4Net;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Instant;
+use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk, DropReason};
+use thalweg_exec::Plan;
+use thalweg_node::Routes;
+use thalweg_node::config::RouterConfig;
+use thalweg_node::plan::{RouterPlan, Scratch};
+
+/// Longer than a UDP session lives.
+const LATER_NS: u64 = 400 * 1_000_000_000;
+/// A table of so many sessions is large enough to be seen in the size of the process.
+const SHOWS_FROM: u32 = 1_000_000;
+/// A page of memory.
+const PAGE_BYTES: u64 = 4096;
+
+/// What one round came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryRun {
+    /// Ticks of the NAT stage for each session opened.
+    pub set_up_ticks: f64,
+    /// Ticks of the whole router for each session opened.
+    pub set_up_all_ticks: f64,
+    /// Ticks of the NAT stage for each packet of established sessions; median over chunks.
+    pub established_ticks: f64,
+    /// Ticks of the whole router for the same.
+    pub established_all_ticks: f64,
+    /// Seconds to empty the table.
+    pub tear_down_s: f64,
+    /// Growth of the process for each session the table has room for; `None` where it cannot be told from other things.
+    pub bytes_per_session: Option<f64>,
+}
+
+/// Why a round does not count.
+#[derive(Debug)]
+pub enum MemoryError {
+    /// There is no router.
+    Router(StageError),
+    /// A phase did not come out as it must.
+    Invalid {
+        /// How many sessions there should have been.
+        sessions: u32,
+        /// What was found instead.
+        found: String,
+    },
+}
+
+impl std::fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Router(error) => write!(f, "{error}"),
+            Self::Invalid { sessions, found } => write!(f, "with {sessions} sessions {found}"),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}
+
+/// A router with an empty table.
+struct Translator {
+    plan: RouterPlan,
+    scratch: Scratch,
+    nat: usize,
+    sessions: u32,
+    bytes: u64,
+    reading_ticks: f64,
+}
+
+impl Translator {
+    fn new(sessions: u32, room: Option<u32>, reading_ticks: f64) -> Result<Self, MemoryError> {
+        let text = configuration(Workload::Nat(sessions));
+        let mut config = RouterConfig::from_text("router.toml", &text, Path::new(""))
+            .map_err(|errors| MemoryError::Router(StageError::Config(errors)))?;
+        if let (Some(nat), Some(room)) = (&mut config.nat, room) {
+            nat.sessions_max = room;
+        }
+        let refused =
+            |error: &dyn std::fmt::Display| MemoryError::Router(StageError::Router(error.to_string()));
+        let routes = Routes::build(&config).map_err(|error| refused(&error))?;
+        let before = resident_bytes();
+        let plan = RouterPlan::with_routes(&config, &routes, None).map_err(|error| refused(&error))?;
+        let bytes = resident_bytes().saturating_sub(before);
+        let nat = plan.stages().iter().position(|stage| stage.name == "nat").unwrap_or(0);
+        Ok(Self { scratch: plan.scratch(), plan, nat, sessions, bytes, reading_ticks })
+    }
+
+    /// Takes a chunk through; ticks of NAT and of all stages.
+    fn pass(&mut self, chunk: &mut Chunk) -> (u64, u64) {
+        let mut spent = vec![0; self.plan.stages().len()];
+        walk(&self.plan, &mut self.scratch, chunk, self.reading_ticks, &mut spent);
+        (spent.get(self.nat).copied().unwrap_or(0), spent.iter().sum())
+    }
+
+    fn invalid(&self, found: String) -> MemoryError {
+        MemoryError::Invalid { sessions: self.sessions, found }
+    }
+}
+
+fn plan_of_sessions(sessions: u32, seed: u64) -> Result<NatSessions, MemoryError> {
+    let options = NatOptions {
+        sessions,
+        inside: Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 14).unwrap_or_default(),
+        outside: Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 8).unwrap_or_default(),
+        inside_port: 0,
+        outside_port: 1,
+        inward_percent: 50,
+        seed,
+    };
+    NatSessions::new(options).map_err(|error| MemoryError::Router(StageError::Router(error.to_string())))
+}
+
+/// One round with so many sessions; `packets` of them over established ones.
+pub fn measure(
+    sessions: u32,
+    packets: u64,
+    seed: u64,
+    clock: &Calibration,
+) -> Result<MemoryRun, MemoryError> {
+    let mut made = plan_of_sessions(sessions, seed)?;
+    let unopened = made.clone();
+    let mut nat = Translator::new(sessions, None, clock.reading_ticks)?;
+
+    let (mut of_nat, mut of_all) = (0, 0);
+    for mut chunk in Chunks::new(&mut unopened.openers(), u64::from(sessions), CHUNK_PACKETS_DEFAULT, 0) {
+        let (ticks, all) = nat.pass(&mut chunk);
+        (of_nat, of_all) = (of_nat + ticks, of_all + all);
+        made.learn(&chunk);
+    }
+    drop(unopened);
+    let (opened, shared) = (made.established(), made.shared_endpoints());
+    if opened != made.len() || shared != 0 {
+        return Err(nat.invalid(format!("{opened} were opened, {shared} shared a public endpoint")));
+    }
+
+    let mut answered = 0;
+    for mut chunk in Chunks::new(&mut made.replies(), u64::from(sessions), CHUNK_PACKETS_DEFAULT, 0) {
+        nat.pass(&mut chunk);
+        answered += made.answered(&chunk);
+    }
+    if answered != made.len() {
+        return Err(nat.invalid(format!("{answered} replies came to where they belong")));
+    }
+
+    let mut established = Vec::new();
+    for mut chunk in Chunks::new(&mut made.traffic_from(seed), packets, CHUNK_PACKETS_DEFAULT, 0) {
+        let (ticks, all) = nat.pass(&mut chunk);
+        let count = chunk.packets().len().max(1) as f64;
+        established.push(vec![ticks as f64 / count, (all - ticks.min(all)) as f64 / count]);
+    }
+    let medians = crate::stages::measure::medians(&established);
+
+    let before = nat.plan.nat_counters().unwrap_or_default().sessions_active;
+    let tear_down_s = nat.tear_down(&made)?;
+    if before != u64::from(sessions) {
+        return Err(nat.invalid(format!("{before} were in the table")));
+    }
+    let room = f64::from(sessions) + f64::from(sessions) / 16.0 + 8192.0;
+    Ok(MemoryRun {
+        set_up_ticks: of_nat as f64 / f64::from(sessions),
+        set_up_all_ticks: of_all as f64 / f64::from(sessions),
+        established_ticks: medians.stages.first().copied().unwrap_or(0.0),
+        established_all_ticks: medians.all,
+        tear_down_s,
+        // A small table fits what the allocator had in store, and does not show.
+        bytes_per_session: (sessions >= SHOWS_FROM).then(|| nat.bytes as f64 / room),
+    })
+}
+
+impl Translator {
+    /// Empties the table by the clock; how long that took.
+    fn tear_down(&mut self, sessions: &NatSessions) -> Result<f64, MemoryError> {
+        // A chunk from later, of one packet that is no session's first, carries the clock; it goes no further than to
+        // the stage that reads it.
+        let order = self.plan.stages().iter().position(|stage| stage.name == "order").unwrap_or(0);
+        let Some(mut chunk) = Chunks::new(&mut sessions.replies(), 1, 1, 0).next() else { return Ok(0.0) };
+        chunk.clock_ns += LATER_NS;
+        self.plan.admit(&mut chunk, 0);
+        self.plan.run_whole(order, &mut chunk, &mut self.scratch);
+        let begin = Instant::now();
+        let after = self.plan.nat_counters().unwrap_or_default();
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        match after.sessions_active {
+            0 => Ok(elapsed_s),
+            left => Err(self.invalid(format!("{left} were left after their time"))),
+        }
+    }
+}
+
+/// How much of a table can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// Sessions it has room for.
+    pub room: u32,
+    /// Sessions before the first that found its shard full.
+    pub before_first_refusal: u32,
+    /// Sessions it held in the end.
+    pub held: u32,
+}
+
+/// Opens more sessions than there is room for: nothing may be lost but what does not fit, and for that reason.
+pub fn fill(room: u32, seed: u64, clock: &Calibration) -> Result<Fill, MemoryError> {
+    let offered = room + room / 2;
+    let made = plan_of_sessions(offered, seed)?;
+    let mut nat = Translator::new(offered, Some(room), clock.reading_ticks)?;
+    let (mut opened, mut first) = (0, None);
+    for mut chunk in Chunks::new(&mut made.openers(), u64::from(offered), CHUNK_PACKETS_DEFAULT, 0) {
+        nat.pass(&mut chunk);
+        for packet in chunk.packets() {
+            match packet.drop_reason() {
+                None => opened += 1,
+                Some(DropReason::NatTableFull) => {}
+                Some(other) => return Err(nat.invalid(format!("one was dropped as {}", other.name()))),
+            }
+        }
+        if opened < chunk.first_packet_number as u32 - 1 + chunk.packets().len() as u32 {
+            let lost =
+                chunk.packets().iter().filter(|packet| !packet.is_alive()).map(|packet| packet.index).min();
+            first = first.or(lost.map(|index| chunk.first_packet_number as u32 - 1 + u32::from(index)));
+        }
+    }
+    Ok(Fill { room, before_first_refusal: first.unwrap_or(offered), held: opened })
+}
+
+/// Memory of this process that is in use, bytes.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = text.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * PAGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_phase_is_validated_and_measured() {
+        let clock = Calibration { ticks_per_ns: 1.0, core_cycles_per_ns: None, reading_ticks: 0.0 };
+        for sessions in [1, 5_000] {
+            let run = measure(sessions, 3200, 7, &clock).unwrap();
+            assert!(run.set_up_ticks <= run.set_up_all_ticks, "{run:?}");
+            assert!(run.established_ticks <= run.established_all_ticks, "{run:?}");
+            assert!(run.tear_down_s >= 0.0 && run.bytes_per_session.is_none());
+        }
+    }
+
+    #[test]
+    fn a_full_table_holds_what_it_has_room_for() {
+        let clock = Calibration { ticks_per_ns: 1.0, core_cycles_per_ns: None, reading_ticks: 0.0 };
+        let fill = fill(6_400, 3, &clock).unwrap();
+        // Sixty-four shards of a hundred: with half as many again, hardly one is not full.
+        assert_eq!(fill.room, 6_400);
+        assert!(fill.held <= fill.room && fill.held > 6_300, "{fill:?}");
+        assert!((1_000..6_400).contains(&fill.before_first_refusal), "{fill:?}");
+    }
+}

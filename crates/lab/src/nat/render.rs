@@ -1,0 +1,238 @@
+//! The experiment on translation as tables, charts and a report.
+
+use super::{LiveResult, Outcome, Part};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
+use crate::report::{Origin, Report};
+use crate::stats::Summary;
+use crate::table::{Align, Table};
+use crate::units::{Unit, grouped};
+
+fn ns(value: f64) -> String {
+    Unit::Nanoseconds.format(value)
+}
+
+fn range(summary: &Summary) -> String {
+    format!("{} to {}", Unit::Count.format(summary.min), Unit::Count.format(summary.max))
+}
+
+/// All tables that have something in them.
+pub fn tables(outcome: &Outcome) -> Vec<Table> {
+    [memory(outcome), live(outcome)].into_iter().filter(|table| !table.rows().is_empty()).collect()
+}
+
+fn memory(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        format!(
+            "NAT in memory: the NAT stage (and the whole router), one core, median of {} rounds",
+            outcome.runs
+        ),
+        [
+            ("sessions", Align::Right),
+            ("set-up/s", Align::Right),
+            ("range", Align::Right),
+            ("ns each", Align::Right),
+            ("(all)", Align::Right),
+            ("established", Align::Right),
+            ("TSC cycles", Align::Right),
+            ("(all)", Align::Right),
+            ("tear-down/s", Align::Right),
+            ("bytes", Align::Right),
+        ],
+    );
+    for result in &outcome.memory {
+        table.push([
+            grouped(result.sessions.into()),
+            Unit::Count.format(result.set_up_per_second.median),
+            range(&result.set_up_per_second),
+            ns(result.set_up_ns),
+            ns(result.set_up_all_ns),
+            ns(result.established_ns),
+            format!("{:.1}", result.established_tsc_cycles.median),
+            ns(result.established_all_ns),
+            Unit::Count.format(result.tear_down_per_second.median),
+            result.bytes_per_session.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.0}")),
+        ]);
+    }
+    table
+}
+
+fn live(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        format!("NAT live (RFC 9693): every session validated by a reply; median of {} rounds", outcome.runs),
+        [
+            ("figure", Align::Left),
+            ("sessions", Align::Right),
+            ("router", Align::Left),
+            ("per second", Align::Right),
+            ("range", Align::Right),
+            ("unvalidated", Align::Right),
+            ("x native", Align::Right),
+        ],
+    );
+    let dash = || "–".to_owned();
+    for part in Part::ALL {
+        for result in outcome.live.iter().filter(|result| result.measure == part) {
+            let sessions = grouped(result.sessions.into());
+            table.push([
+                part.name().to_owned(),
+                if result.at_least { format!("at least {sessions}") } else { sessions },
+                result.label.to_string(),
+                result.per_second.map_or_else(dash, |s| Unit::Count.format(s.median)),
+                result.per_second.map_or_else(dash, |s| range(&s)),
+                result.counted_per_second.map_or_else(dash, |pps| Unit::Count.format(pps)),
+                result.native_ratio.map_or_else(dash, |ratio| format!("{ratio:.2}")),
+            ]);
+        }
+    }
+    table
+}
+
+/// What was found, in a few sentences.
+pub fn lead(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    if let Some(most) = outcome.memory.iter().max_by_key(|result| result.sessions) {
+        text += &format!(
+            "In memory, {} sessions were opened without loss at {} a second by the NAT stage",
+            grouped(most.sessions.into()),
+            Unit::Count.format(most.set_up_per_second.median)
+        );
+        text += &most
+            .bytes_per_session
+            .map_or(". ".to_owned(), |bytes| format!(", and take {bytes:.0} bytes each. "));
+    }
+    if let Some(fewest) = outcome.memory.iter().min_by_key(|result| result.sessions) {
+        text += &format!(
+            "A packet of {} established sessions takes it {:.0} cycles. ",
+            grouped(fewest.sessions.into()),
+            fewest.established_tsc_cycles.median
+        );
+    }
+    if let Some(fill) = outcome.fill {
+        text += &format!(
+            "A table with room for {} held {} when more came, and refused the first when it held {}. ",
+            grouped(fill.room.into()),
+            grouped(fill.held.into()),
+            grouped(fill.before_first_refusal.into())
+        );
+    }
+    let set_ups = outcome.live.iter().filter(|result| result.measure == Part::SetUp);
+    let said: Vec<String> = set_ups
+        .filter_map(|r| Some(format!("{} {}", r.label, Unit::Count.format(r.per_second?.median))))
+        .collect();
+    if !said.is_empty() {
+        text += &format!("Live, valid sessions per second: {}. ", said.join(", "));
+    }
+    if !outcome.left_out.is_empty() {
+        text += &format!("Left out: {}.", outcome.left_out.join("; "));
+    }
+    if text.is_empty() { "Measured as asked for.".to_owned() } else { text.trim_end().to_owned() }
+}
+
+/// Names of all routers; the place of one is its colour.
+fn routers(outcome: &Outcome) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for name in outcome.live.iter().map(|result| result.label.to_string()) {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+fn in_memory_chart(outcome: &Outcome) -> LineChart {
+    let series = |name: &str, at: usize, mut points: Vec<Point>| {
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        Series { name: name.to_owned(), kind: SeriesKind::Measured(at), points }
+    };
+    let rate = outcome.clock.ticks_per_ns;
+    let point =
+        |sessions: u32, y: f64, range: (f64, f64)| Point { x: sessions.into(), y, range: Some(range) };
+    let opened = outcome.memory.iter().map(|result| {
+        let s = &result.set_up_per_second;
+        point(result.sessions, result.set_up_ns, (1e9 / s.max, 1e9 / s.min))
+    });
+    let established = outcome.memory.iter().map(|result| {
+        let s = &result.established_tsc_cycles;
+        point(result.sessions, result.established_ns, (s.min / rate, s.max / rate))
+    });
+    LineChart {
+        title: "NAT in memory: time per packet by number of sessions".to_owned(),
+        x: Axis::at_data("sessions", Unit::Count, Scale::Log),
+        y: Axis::new("NAT stage, per packet", Unit::Nanoseconds, Scale::Linear),
+        series: vec![
+            series("opens a session", 0, opened.collect()),
+            series("established", 1, established.collect()),
+        ],
+    }
+}
+
+/// Bars of one figure, by router, in groups of so many sessions.
+fn live_chart(outcome: &Outcome, part: Part, title: &str) -> BarChart {
+    let routers = routers(outcome);
+    let here: Vec<&LiveResult> = outcome.live.iter().filter(|result| result.measure == part).collect();
+    let mut sessions: Vec<u32> = here.iter().map(|result| result.sessions).collect();
+    sessions.sort_unstable();
+    sessions.dedup();
+    let bar = |result: &&LiveResult| {
+        let summary = result.per_second?;
+        let series = routers.iter().position(|router| *router == result.label.to_string())?;
+        Some(Bar { series, value: summary.median, range: Some((summary.min, summary.max)), mark: None })
+    };
+    let group = |sessions: u32| BarGroup {
+        label: format!("{} sessions", grouped(sessions.into())),
+        bars: here.iter().filter(|result| result.sessions == sessions).filter_map(bar).collect(),
+    };
+    BarChart {
+        title: title.to_owned(),
+        values: Axis::new("per second", Unit::Count, Scale::Linear),
+        groups: sessions.into_iter().map(group).collect(),
+        series: routers,
+        ordered: false,
+        mark_name: None,
+    }
+}
+
+/// The report.
+pub fn report(outcome: &Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("Address translation", lead(outcome), origin);
+    if !outcome.memory.is_empty() {
+        report.plot(
+            in_memory_chart(outcome).svg(),
+            "The NAT stage alone, one core. Ranges: the fastest and the slowest round.",
+        );
+    }
+    for (part, title) in [
+        (Part::SetUp, "Set-up rate, live"),
+        (Part::Established, "Throughput over established sessions, live"),
+        (Part::TearDown, "Tear-down rate, live"),
+    ] {
+        if outcome.live.iter().any(|result| result.measure == part) {
+            report.plot(live_chart(outcome, part, title).svg(), "Ranges: the slowest and the fastest round.");
+        }
+    }
+    for table in tables(outcome) {
+        report.table(table);
+    }
+    if !outcome.left_out.is_empty() {
+        report.heading("Left out");
+        report.notes(outcome.left_out.iter().map(String::as_str));
+    }
+    report.heading("How to read this");
+    let ceiling = outcome.ceiling_per_second.map_or_else(String::new, |s| {
+        format!(" The generator alone sends {} frames a second.", Unit::Count.format(s.median))
+    });
+    report.notes([
+        "In memory: every opening packet was translated, no two sessions share a public endpoint, and a reply to each came to \
+         where it belongs; else there would be no figure. Memory is the growth of the process while the table is made, by the \
+         sessions there is room for."
+            .to_owned(),
+        format!(
+            "Live: a set-up rate is one at which every session was valid in phase 2; \"unvalidated\" is the rate at which all \
+             frames of phase 1 came through. Virtual links stand in for network cards.{ceiling}"
+        ),
+        "Tear-down: the kernel is told to forget all its connections. Our router has no such command; in memory its sessions \
+         expire all at once."
+            .to_owned(),
+    ]);
+    report
+}

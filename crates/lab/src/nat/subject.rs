@@ -1,0 +1,156 @@
+//! Who translates, live: our router and the kernel, both with one pool of public addresses.
+//!
+//! Sources are on [`INSIDE`], a network behind tester-a; destinations behind the sink; public addresses are
+//! [`POOL`] of them from [`POOL_FIRST`] on. The kernel translates with nftables' `snat` to that range.
+
+use crate::forwarding::ForwardingError;
+use crate::forwarding::load::ONE_ROUTE;
+use crate::forwarding::subject::linux::{self, forward};
+use crate::forwarding::subject::thalweg::PORTS;
+use crate::forwarding::subject::{Label, Subject, Task, has_program};
+use crate::forwarding::topology::{ROUTER_PORTS, TESTER_ADDRESSES, Topology};
+use crate::workload::frames::Endpoint;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io::{self, Read};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+/// The network of those who are translated.
+pub const INSIDE: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
+/// The first public address, and how many there are: room for two million sessions.
+pub const POOL_FIRST: Ipv4Addr = Ipv4Addr::new(198, 19, 64, 1);
+/// See [`POOL_FIRST`].
+pub const POOL: u32 = 32;
+/// Hosts of the network that sessions are spread over.
+const HOSTS: u32 = 32_000;
+const PORT_FIRST: u32 = 1024;
+/// The most different sessions there are.
+pub const SESSIONS_MAX: u32 = HOSTS * 64_000;
+
+/// The ends of the `n`-th session, each with an inside end of its own.
+pub fn session(n: u32) -> (Endpoint, Endpoint) {
+    let (inside, remote) = (u32::from(INSIDE.0), u32::from(ONE_ROUTE.0));
+    let host = 1 + n % HOSTS;
+    let port = (PORT_FIRST + n / HOSTS % 64_000) as u16;
+    // Seven is the port of echo (RFC 862), which test frames go to.
+    (Endpoint { address: inside + host, port }, Endpoint { address: remote + host, port: 7 })
+}
+
+/// What our router is told beside the usual.
+pub fn configuration(sessions_max: u32) -> String {
+    let first = u32::from(POOL_FIRST);
+    let pool: Vec<String> = (0..POOL).map(|i| format!("\"{}\"", Ipv4Addr::from(first + i))).collect();
+    format!(
+        "\n[[routes]]\nprefix = \"{}/{}\"\nvia = \"{}\"\n\n[nat]\noutside = \"{}\"\ninside = [\"{}\"]\naddresses = \
+         [{}]\nport_selection = \"hash\"\nsessions_max = {sessions_max}\n",
+        INSIDE.0,
+        INSIDE.1,
+        TESTER_ADDRESSES[0],
+        PORTS[1],
+        PORTS[0],
+        pool.join(", ")
+    )
+}
+
+/// The kernel with `snat` to the pool.
+#[derive(Debug)]
+pub struct KernelPool(Label);
+
+impl Default for KernelPool {
+    fn default() -> Self {
+        Self(Label::new(linux::NAME, "nftables", ""))
+    }
+}
+
+impl Subject for KernelPool {
+    fn label(&self) -> &Label {
+        &self.0
+    }
+
+    fn refuses(&self, _: &Task<'_>) -> Option<String> {
+        (!has_program("nft")).then(|| "nft is not here (package nftables)".to_owned())
+    }
+
+    fn set_up(&mut self, topology: &Topology, _: &Task<'_>) -> Result<(), ForwardingError> {
+        forward(topology, &[])?;
+        let router = &topology.router;
+        router.ip(&format!(
+            "route add {}/{} via {} dev {}",
+            INSIDE.0, INSIDE.1, TESTER_ADDRESSES[0], ROUTER_PORTS[0]
+        ))?;
+        let last = Ipv4Addr::from(u32::from(POOL_FIRST) + POOL - 1);
+        let rules = format!(
+            "add table ip thalweg_lab; add chain ip thalweg_lab out {{ type nat hook postrouting priority srcnat; }}; \
+             add rule ip thalweg_lab out oifname {} snat to {POOL_FIRST}-{last}",
+            ROUTER_PORTS[1]
+        );
+        router.exec(&["nft", &rules]).map(drop)
+    }
+
+    fn cpu_s(&self) -> f64 {
+        0.0
+    }
+
+    fn said(&self) -> String {
+        String::new()
+    }
+
+    fn tear_down(&mut self) {}
+}
+
+/// A message to the kernel's connection tracking: `struct nlmsghdr` and `struct nfgenmsg` (linux/netlink.h,
+/// nfnetlink_conntrack.h): delete, of every family, all; with an answer.
+const FORGET_ALL: [u8; 20] = [20, 0, 0, 0, 2, 1, 5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// `NETLINK_NETFILTER`, and the type of an answer that says how it went.
+const NETFILTER: i32 = 12;
+const ERROR: [u8; 2] = 2u16.to_ne_bytes();
+/// Nothing takes longer.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Has the kernel of the router's namespace forget all its connections; how long it took, seconds, and how many there were.
+pub fn forget_all(topology: &Topology) -> Result<(f64, u64), ForwardingError> {
+    topology.router.inside(|| {
+        let before = connections()?;
+        let mut socket =
+            Socket::new(Domain::from(libc::AF_NETLINK), Type::RAW, Some(Protocol::from(NETFILTER)))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        let begin = Instant::now();
+        // Without an address, a message goes to the kernel.
+        socket.send(&FORGET_ALL)?;
+        let mut answer = [0; 256];
+        let length = socket.read(&mut answer)?;
+        let elapsed_s = begin.elapsed().as_secs_f64();
+        match answer.get(..length).and_then(|answer| Some((answer.get(4..6)?, answer.get(16..20)?))) {
+            Some((kind, [0, 0, 0, 0])) if kind == ERROR => Ok((elapsed_s, before)),
+            Some((kind, &[a, b, c, d])) if kind == ERROR => {
+                Err(io::Error::from_raw_os_error(-i32::from_ne_bytes([a, b, c, d])))
+            }
+            _ => Err(io::Error::other("connection tracking gave an answer that is none")),
+        }
+    })
+}
+
+/// Connections that the kernel of this thread's namespace tracks.
+fn connections() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn sessions_have_ends_of_their_own_in_their_networks() {
+        let inside: ipnet::Ipv4Net = "198.18.128.0/17".parse().unwrap();
+        let remote = ipnet::Ipv4Net::new(ONE_ROUTE.0, ONE_ROUTE.1).unwrap();
+        let mut seen = HashSet::new();
+        for n in (0..100_000).chain([SESSIONS_MAX - 1]) {
+            let (from, to) = session(n);
+            assert!(seen.insert(from), "{n}: {from:?}");
+            assert!(inside.contains(&Ipv4Addr::from(from.address)) && from.port >= 1024);
+            assert!(remote.contains(&Ipv4Addr::from(to.address)));
+        }
+    }
+}

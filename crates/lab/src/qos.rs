@@ -1,0 +1,252 @@
+//! The experiment on overload: calls and bulk through a shaped port that is offered more than it carries.
+//!
+//! tester-a sends two streams of UDP, each at a steady rate: *voice*, packets of 200 octets as a hundred calls make
+//! them, and *bulk*, full frames, together [`Options::overload`] times the port's rate. The router lets
+//! out [`Options::rate_bits`], voice first. tester-b receives every frame: latency by class, what came through, what was
+//! lost. Where a router says how long packets waited in its queue (ours does), that is beside it.
+//!
+//! Against it stand Linux' own disciplines ([`shaper`]) on the kernel's forwarding, in the same run; one of them a
+//! single queue, which shows what happens when nobody comes first.
+//!
+//! Rates count what a frame takes on a line: its octets, preamble, check sequence and gap (24 octets beside what the
+//! interface sees), on all sides alike.
+//!
+//! Missing: senders that slow down (TCP), more than two classes.
+
+pub mod render;
+pub mod shaper;
+mod streams;
+
+pub use streams::Received;
+
+use crate::forwarding::ForwardingError;
+use crate::forwarding::latency::Percentiles;
+use crate::forwarding::subject::{Label, Task};
+use crate::forwarding::topology::Topology;
+use crate::stats::{Summary, shuffle};
+use serde::Serialize;
+use shaper::{QueueTimes, Shaper};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use thalweg_base::XorShift64Star;
+
+/// The two classes.
+pub const CLASSES: [&str; 2] = ["voice", "bulk"];
+/// Octets of a voice packet: 20 ms of G.711 with its headers.
+pub const VOICE_PACKET_BYTES: usize = 200;
+/// Octets of a bulk packet.
+pub const BULK_PACKET_BYTES: usize = 1500;
+/// Where each class goes; the routers tell them apart by it.
+pub const CLASS_PORTS: [u16; 2] = [5004, 7];
+/// What a frame takes on a line beside the octets the interface sees.
+pub const OVERHEAD_BYTES: usize = 24;
+/// Of Ethernet, without the check sequence.
+const HEADER_BYTES: usize = 14;
+/// How long a router may take until it forwards.
+const START_WAIT: Duration = Duration::from_secs(20);
+
+/// What to measure, and how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The port's rate, bits per second.
+    pub rate_bits: f64,
+    /// What is offered, as a multiple of it.
+    pub overload: f64,
+    /// Voice packets per second; a call has 50.
+    pub voice_pps: f64,
+    /// How long a trial sends before anything counts, seconds: queues fill.
+    pub warm_up_s: f64,
+    /// How long it sends then.
+    pub trial_s: f64,
+    /// Rounds.
+    pub runs: usize,
+    /// Seed of the order of runs.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rate_bits: 100e6,
+            overload: 2.0,
+            voice_pps: 5_000.0,
+            warm_up_s: 1.0,
+            trial_s: 4.0,
+            runs: 3,
+            seed: XorShift64Star::DEFAULT_SEED,
+        }
+    }
+}
+
+/// Bits that a packet takes on a line.
+pub fn line_bits(packet_bytes: usize) -> f64 {
+    ((packet_bytes + HEADER_BYTES + OVERHEAD_BYTES) * 8) as f64
+}
+
+impl Options {
+    /// Packets per second of each class.
+    pub fn offered_pps(&self) -> [f64; 2] {
+        let voice_bits = self.voice_pps * line_bits(VOICE_PACKET_BYTES);
+        let bulk_bits = (self.overload * self.rate_bits - voice_bits).max(0.0);
+        [self.voice_pps, bulk_bits / line_bits(BULK_PACKET_BYTES)]
+    }
+
+    /// Bits per second, on the line, that voice leaves to bulk.
+    pub fn rest_bits(&self) -> f64 {
+        (self.rate_bits - self.voice_pps * line_bits(VOICE_PACKET_BYTES)).max(0.0)
+    }
+}
+
+/// One router in one round.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What was sent and what came, by class.
+    pub classes: [Received; 2],
+    /// How long packets waited in the queue, by class, where the router says so.
+    pub queue: Option<[QueueTimes; 2]>,
+}
+
+/// A class behind a router.
+#[derive(Clone, Debug, Serialize)]
+pub struct QosResult {
+    /// Who.
+    #[serde(flatten)]
+    pub label: Label,
+    /// Which class.
+    pub class: String,
+    /// Packets per second sent.
+    pub offered_pps: f64,
+    /// Bits per second that came through, as on the line.
+    pub line_bits_per_second: Summary,
+    /// Bits per second of IP packets that came through.
+    pub goodput_bits_per_second: Summary,
+    /// The share lost; median.
+    pub loss: Summary,
+    /// From the sender's call to the receiver's interface: medians of the rounds.
+    pub latency: Option<Percentiles>,
+    /// The 99th percentile of latency by round, nanoseconds.
+    pub latency_p99_ns: Option<Summary>,
+    /// How long packets waited in the queue by its own books: medians of the rounds, microseconds.
+    pub sojourn: Option<QueueTimes>,
+}
+
+/// What the experiment came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Rounds.
+    pub runs: usize,
+    /// How long a trial counts, seconds.
+    pub trial_s: f64,
+    /// The port's rate, bits per second.
+    pub rate_bits: f64,
+    /// What was offered, as a multiple of it.
+    pub overload: f64,
+    /// What voice leaves to bulk, bits per second.
+    pub rest_bits: f64,
+    /// One object for each router and class.
+    pub cells: Vec<QosResult>,
+    /// Who was left out, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Measures all routers. `step` is told how many steps are done, how many there are and what is next. A router that
+/// cannot be set up or does not forward is left out from then on.
+pub fn run(
+    shapers: &mut [Box<dyn Shaper>],
+    options: &Options,
+    stop: &AtomicBool,
+    step: &mut dyn FnMut(usize, usize, &str),
+) -> Result<Outcome, ForwardingError> {
+    let mut rng = XorShift64Star::new(options.seed);
+    let mut runs: Vec<Vec<Run>> = shapers.iter().map(|_| Vec::new()).collect();
+    let mut left_out: Vec<Option<String>> = vec![None; shapers.len()];
+    let total = options.runs * shapers.len();
+    let mut done = 0;
+    for _ in 0..options.runs {
+        let mut order: Vec<usize> = (0..shapers.len()).collect();
+        shuffle(&mut order, &mut rng);
+        for at in order {
+            let shaper = shapers[at].as_mut();
+            let label = shaper.subject().label().clone();
+            step(done, total, &label.to_string());
+            done += 1;
+            if left_out[at].is_some() {
+                continue;
+            }
+            match once(shaper, options, stop) {
+                Ok(run) => runs[at].push(run),
+                Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
+                Err(error) => left_out[at] = Some(format!("{label}: {error}")),
+            }
+        }
+    }
+    let labels: Vec<Label> = shapers.iter_mut().map(|shaper| shaper.subject().label().clone()).collect();
+    let cells: Vec<QosResult> =
+        labels.iter().zip(&runs).flat_map(|(label, runs)| sum_up(label, runs, options)).collect();
+    let left_out: Vec<String> = left_out.into_iter().flatten().collect();
+    if cells.is_empty() {
+        return Err(ForwardingError::Nothing(left_out));
+    }
+    Ok(Outcome {
+        runs: options.runs,
+        trial_s: options.trial_s,
+        rate_bits: options.rate_bits,
+        overload: options.overload,
+        rest_bits: options.rest_bits(),
+        cells,
+        left_out,
+    })
+}
+
+/// One router, once, in a topology of its own.
+fn once(shaper: &mut dyn Shaper, options: &Options, stop: &AtomicBool) -> Result<Run, ForwardingError> {
+    let task = Task { nat: false, table: &[], mtu: BULK_PACKET_BYTES };
+    if let Some(why) = shaper.subject().refuses(&task) {
+        return Err(ForwardingError::Command { command: shaper.subject().label().to_string(), said: why });
+    }
+    let topology = Topology::new(BULK_PACKET_BYTES)?;
+    let ran = shaper
+        .subject()
+        .set_up(&topology, &task)
+        .and_then(|()| streams::wait_until_it_forwards(&topology, START_WAIT, stop))
+        .map_err(|error| match error {
+            ForwardingError::NotForwarding { sent, received, fault, .. } => {
+                ForwardingError::NotForwarding { sent, received, fault, said: shaper.subject().said() }
+            }
+            other => other,
+        })
+        .and_then(|()| streams::trial(&topology, options, stop))
+        .and_then(|classes| Ok(Run { classes, queue: shaper.queue_times()? }));
+    shaper.subject().tear_down();
+    ran
+}
+
+/// A result for each class; none without a run.
+fn sum_up(label: &Label, runs: &[Run], options: &Options) -> Vec<QosResult> {
+    let of_class = |class: usize| {
+        let packet_bytes = [VOICE_PACKET_BYTES, BULK_PACKET_BYTES][class];
+        let summary = |value: &dyn Fn(&Received) -> f64| {
+            Summary::of(&runs.iter().map(|run| value(&run.classes[class])).collect::<Vec<_>>())
+        };
+        let pps = |received: &Received| received.received as f64 / options.trial_s;
+        let latencies: Vec<Percentiles> = runs.iter().filter_map(|run| run.classes[class].latency).collect();
+        let p99: Vec<f64> = latencies.iter().map(|latency| latency.p99_ns as f64).collect();
+        let queues: Vec<QueueTimes> =
+            runs.iter().filter_map(|run| run.queue.map(|queue| queue[class])).collect();
+        Some(QosResult {
+            label: label.clone(),
+            class: CLASSES[class].to_owned(),
+            offered_pps: options.offered_pps()[class],
+            line_bits_per_second: summary(&|r| pps(r) * line_bits(packet_bytes))?,
+            goodput_bits_per_second: summary(&|r| pps(r) * (packet_bytes * 8) as f64)?,
+            loss: summary(&|r| r.loss())?,
+            latency: Percentiles::median_of(&latencies),
+            latency_p99_ns: Summary::of(&p99),
+            sojourn: QueueTimes::median_of(&queues),
+        })
+    };
+    (0..CLASSES.len()).filter_map(of_class).collect()
+}
+
+#[cfg(test)]
+mod tests;

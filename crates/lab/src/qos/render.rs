@@ -1,0 +1,166 @@
+//! The experiment on overload as a table, charts and a report.
+
+use super::{CLASSES, Outcome, QosResult};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::report::{Origin, Report};
+use crate::table::{Align, Table};
+use crate::units::Unit;
+
+fn mbit(bits: f64) -> String {
+    format!("{:.1}", bits / 1e6)
+}
+
+fn ns(value: f64) -> String {
+    Unit::Nanoseconds.format(value)
+}
+
+/// Both classes behind every router.
+pub fn table(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        format!(
+            "A port of {} Mbit/s offered {} times as much: latency end to end, wait in the queue by its own books, {} s, \
+             median of {} runs",
+            mbit(outcome.rate_bits),
+            outcome.overload,
+            outcome.trial_s,
+            outcome.runs
+        ),
+        [
+            ("router", Align::Left),
+            ("class", Align::Left),
+            ("Mbit/s", Align::Right),
+            ("lost", Align::Right),
+            ("p50", Align::Right),
+            ("p99", Align::Right),
+            ("p99 range", Align::Right),
+            ("p99.9", Align::Right),
+            ("wait p50", Align::Right),
+            ("p99", Align::Right),
+            ("p99.9", Align::Right),
+        ],
+    );
+    let dash = || "–".to_owned();
+    for cell in &outcome.cells {
+        let latency = |value: fn(&crate::forwarding::latency::Percentiles) -> u64| {
+            cell.latency.as_ref().map_or_else(dash, |latency| ns(value(latency) as f64))
+        };
+        let wait = |value: fn(&super::shaper::QueueTimes) -> f64| {
+            cell.sojourn.as_ref().map_or_else(dash, |times| ns(value(times) * 1000.0))
+        };
+        table.push([
+            cell.label.to_string(),
+            cell.class.clone(),
+            mbit(cell.line_bits_per_second.median),
+            format!("{:.1} %", cell.loss.median * 100.0),
+            latency(|l| l.p50_ns),
+            latency(|l| l.p99_ns),
+            cell.latency_p99_ns.map_or_else(dash, |p99| format!("{} to {}", ns(p99.min), ns(p99.max))),
+            latency(|l| l.p999_ns),
+            wait(|t| t.p50_us),
+            wait(|t| t.p99_us),
+            wait(|t| t.p999_us),
+        ]);
+    }
+    table
+}
+
+fn chart(outcome: &Outcome, title: &str, axis: Axis, value: impl Fn(&QosResult) -> Option<Bar>) -> BarChart {
+    let mut routers: Vec<String> = Vec::new();
+    for cell in &outcome.cells {
+        let name = cell.label.to_string();
+        if !routers.contains(&name) {
+            routers.push(name);
+        }
+    }
+    let group = |router: String| BarGroup {
+        bars: outcome
+            .cells
+            .iter()
+            .filter(|cell| cell.label.to_string() == router)
+            .filter_map(&value)
+            .collect(),
+        label: router,
+    };
+    BarChart {
+        title: title.to_owned(),
+        values: axis,
+        series: CLASSES.map(str::to_owned).to_vec(),
+        ordered: false,
+        mark_name: Some("99.9th percentile".to_owned()),
+        groups: routers.into_iter().map(group).collect(),
+    }
+}
+
+fn series(cell: &QosResult) -> usize {
+    CLASSES.iter().position(|class| *class == cell.class).unwrap_or(0)
+}
+
+/// What was found: voice and bulk behind each router.
+pub fn lead(outcome: &Outcome) -> String {
+    let voice = outcome.cells.iter().filter(|cell| cell.class == CLASSES[0]);
+    let said: Vec<String> = voice
+        .filter_map(|cell| {
+            let latency = cell.latency?;
+            let wait = cell
+                .sojourn
+                .map_or(String::new(), |times| format!(" ({} in the queue)", ns(times.p99_us * 1e3)));
+            Some(format!("{} {}{wait}", cell.label, ns(latency.p99_ns as f64)))
+        })
+        .collect();
+    let left_out = match outcome.left_out.as_slice() {
+        [] => String::new(),
+        left_out => format!(" Left out: {}.", left_out.join("; ")),
+    };
+    format!(
+        "99th percentile of voice under {} times overload of {} Mbit/s: {}. Voice leaves {} Mbit/s to bulk.{left_out}",
+        outcome.overload,
+        mbit(outcome.rate_bits),
+        said.join("; "),
+        mbit(outcome.rest_bits)
+    )
+}
+
+/// The report.
+pub fn report(outcome: &Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("Overload", lead(outcome), origin);
+    let latency = Axis::new("latency, 99th percentile", Unit::Nanoseconds, Scale::Log);
+    report.plot(
+        chart(outcome, "Latency by class", latency, |cell| {
+            let (p99, latency) = (cell.latency_p99_ns?, cell.latency?);
+            let range = Some((p99.min, p99.max));
+            Some(Bar { series: series(cell), value: p99.median, range, mark: Some(latency.p999_ns as f64) })
+        })
+        .svg(),
+        "From the sender's call to the receiver's interface. Shorter is better.",
+    );
+    let mut shares = chart(
+        outcome,
+        "What came through, by class",
+        Axis::new("bit/s on the line", Unit::Count, Scale::Linear),
+        |cell| {
+            let bits = cell.line_bits_per_second;
+            Some(Bar {
+                series: series(cell),
+                value: bits.median,
+                range: Some((bits.min, bits.max)),
+                mark: None,
+            })
+        },
+    );
+    shares.mark_name = None;
+    report.plot(shares.svg(), "Bulk should get what voice leaves of the port's rate.");
+    report.table(table(outcome));
+    if !outcome.left_out.is_empty() {
+        report.heading("Left out");
+        report.notes(outcome.left_out.iter().map(String::as_str));
+    }
+    report.heading("How to read this");
+    report.notes([
+        "Latency runs from the sender's call to the receiver's interface, and holds the links, the router and what other \
+         programs on this machine took from them. The wait in the queue is the router's own histogram, over all packets since its \
+         start.",
+        "Rates are those of the line: 24 octets a frame are added to what the interface sees, by all routers.",
+        "Neither stream slows down when packets are lost. With senders that do, bulk waits less.",
+    ]);
+    report
+}

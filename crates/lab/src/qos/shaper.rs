@@ -1,0 +1,276 @@
+//! Who shapes: our router's egress queues, and Linux' queueing disciplines behind the kernel's forwarding.
+//!
+//! | discipline | what it is |
+//! |---|---|
+//! | `htb` | hierarchical token buckets, a class for voice with the first priority, one for bulk; both may borrow all |
+//! | `htb+fq_codel` | one bucket, behind it fair queues by flow with CoDel (RFC 8290): no classes |
+//! | `tbf+prio` | one token bucket, behind it strict priority |
+//! | `tbf` | one token bucket and one queue: nobody comes first |
+//!
+//! A kernel that was built without a discipline leaves it out, with what `tc` says.
+
+use super::{CLASS_PORTS, CLASSES, OVERHEAD_BYTES, Options};
+use crate::forwarding::ForwardingError;
+use crate::forwarding::subject::linux::{self, forward};
+use crate::forwarding::subject::thalweg::{PORTS, Thalweg};
+use crate::forwarding::subject::{Label, Subject, Task, has_program};
+use crate::forwarding::topology::{ROUTER_PORTS, Topology};
+use crate::stats::Summary;
+use serde::Serialize;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use thalweg_node::control::{Line, QueueView, Request};
+
+/// A router with a shaped port.
+pub trait Shaper {
+    /// The router.
+    fn subject(&mut self) -> &mut dyn Subject;
+
+    /// How long packets of each class waited so far, if it says so.
+    fn queue_times(&self) -> Result<Option<[QueueTimes; 2]>, ForwardingError>;
+}
+
+/// How long packets waited in a queue, microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct QueueTimes {
+    /// Half of them waited less.
+    pub p50_us: f64,
+    /// 99 in a hundred did.
+    pub p99_us: f64,
+    /// 999 in a thousand did.
+    pub p999_us: f64,
+}
+
+impl QueueTimes {
+    /// Each the median of several; `None` of none.
+    pub fn median_of(times: &[Self]) -> Option<Self> {
+        let median = |value: fn(&Self) -> f64| {
+            Summary::of(&times.iter().map(value).collect::<Vec<_>>()).map(|summary| summary.median)
+        };
+        Some(Self {
+            p50_us: median(|t| t.p50_us)?,
+            p99_us: median(|t| t.p99_us)?,
+            p999_us: median(|t| t.p999_us)?,
+        })
+    }
+}
+
+/// Our router with its queues.
+#[derive(Debug)]
+pub struct ThalwegShaper(Thalweg);
+
+impl ThalwegShaper {
+    /// To be run from `program`, its files in `folder`.
+    pub fn new(program: &Path, driver: &str, model: &str, folder: &Path, options: &Options) -> Self {
+        Self(Thalweg::new(program, driver, model, folder).with(&configuration(options)))
+    }
+}
+
+/// What our router is told beside the usual.
+fn configuration(options: &Options) -> String {
+    format!(
+        "\n[[qos.classes]]\nname = \"{}\"\nstrict = 0\nmatch = [{{ protocol = \"udp\", destination_ports = {} }}]\n\n\
+         [[qos.egress]]\nport = \"{}\"\nrate = \"{} bit/s\"\noverhead = {OVERHEAD_BYTES}\n",
+        CLASSES[0], CLASS_PORTS[0], PORTS[1], options.rate_bits as u64
+    )
+}
+
+impl Shaper for ThalwegShaper {
+    fn subject(&mut self) -> &mut dyn Subject {
+        &mut self.0
+    }
+
+    fn queue_times(&self) -> Result<Option<[QueueTimes; 2]>, ForwardingError> {
+        let socket = self.0.socket();
+        let failed =
+            |source| ForwardingError::System { what: format!("asking {}", socket.display()), source };
+        let views = queues(&socket).map_err(failed)?;
+        // Bulk is of no class of its own.
+        let of =
+            |class: &str| views.iter().find(|view| view.port == PORTS[1] && view.class == class).map(times);
+        Ok(of(CLASSES[0]).zip(of("default")).map(|(voice, bulk)| [voice, bulk]))
+    }
+}
+
+fn times(view: &QueueView) -> QueueTimes {
+    QueueTimes { p50_us: view.sojourn_p50_us, p99_us: view.sojourn_p99_us, p999_us: view.sojourn_p999_us }
+}
+
+/// The queues of a router that runs.
+fn queues(socket: &Path) -> io::Result<Vec<QueueView>> {
+    let mut stream = UnixStream::connect(socket)?;
+    let question = serde_json::to_string(&Request::Queues)?;
+    stream.write_all(format!("{question}\n").as_bytes())?;
+    let mut views = Vec::new();
+    for line in BufReader::new(stream).lines() {
+        match serde_json::from_str(&line?)? {
+            Line::Item(item) => views.push(serde_json::from_value(item)?),
+            Line::Done { .. } => return Ok(views),
+            Line::Error(error) => return Err(io::Error::other(error)),
+        }
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
+/// A discipline of the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discipline {
+    /// Token buckets with a class each.
+    Htb,
+    /// One bucket, fair queues by flow.
+    HtbFqCodel,
+    /// One bucket, strict priority.
+    TbfPrio,
+    /// One bucket, one queue.
+    Tbf,
+}
+
+impl Discipline {
+    /// All of them.
+    pub const ALL: [Discipline; 4] =
+        [Discipline::Htb, Discipline::HtbFqCodel, Discipline::TbfPrio, Discipline::Tbf];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Discipline::Htb => "htb",
+            Discipline::HtbFqCodel => "htb+fq_codel",
+            Discipline::TbfPrio => "tbf+prio",
+            Discipline::Tbf => "tbf",
+        }
+    }
+
+    /// Arguments of `tc`, a line for each call.
+    fn commands(self, options: &Options) -> Vec<String> {
+        let dev = format!("dev {}", ROUTER_PORTS[1]);
+        let rate = options.rate_bits as u64;
+        // What our router takes unless told otherwise: a millisecond's bytes, at least two full frames.
+        let burst = (rate / 8000).max(2 * 1538);
+        let class = |parent: &str, id: &str, own: u64, prio: u8| {
+            format!(
+                "class add {dev} parent {parent} classid {id} htb rate {own}bit ceil {rate}bit burst {burst} cburst \
+                 {burst} overhead {OVERHEAD_BYTES} quantum 1514 prio {prio}"
+            )
+        };
+        let voice = |parent: &str, id: &str| {
+            format!(
+                "filter add {dev} parent {parent} protocol ip prio 1 u32 match ip dport {} 0xffff flowid {id}",
+                CLASS_PORTS[0]
+            )
+        };
+        // A quarter of a second of full frames, as our router's bulk queue.
+        let limit = (rate / 4 / 8 / 1538).max(16);
+        let tbf = format!(
+            "qdisc add {dev} root handle 1: tbf rate {rate}bit burst {burst} limit {} overhead {OVERHEAD_BYTES}",
+            limit * 1514
+        );
+        match self {
+            Discipline::Htb => vec![
+                format!("qdisc add {dev} root handle 1: htb default 20"),
+                class("1:", "1:1", rate, 0),
+                class("1:1", "1:10", rate / 2, 0),
+                class("1:1", "1:20", rate / 2, 1),
+                format!("qdisc add {dev} parent 1:10 pfifo limit 1000"),
+                format!("qdisc add {dev} parent 1:20 pfifo limit {limit}"),
+                voice("1:", "1:10"),
+            ],
+            Discipline::HtbFqCodel => vec![
+                format!("qdisc add {dev} root handle 1: htb default 1"),
+                class("1:", "1:1", rate, 0),
+                format!("qdisc add {dev} parent 1:1 fq_codel"),
+            ],
+            Discipline::TbfPrio => vec![
+                tbf,
+                format!(
+                    "qdisc add {dev} parent 1: handle 2: prio bands 3 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1"
+                ),
+                voice("2:", "2:1"),
+            ],
+            Discipline::Tbf => vec![tbf],
+        }
+    }
+}
+
+/// The kernel's forwarding with a discipline at the port.
+#[derive(Debug)]
+pub struct KernelShaper {
+    label: Label,
+    discipline: Discipline,
+    options: Options,
+}
+
+impl KernelShaper {
+    /// With this discipline.
+    pub fn new(discipline: Discipline, options: &Options) -> Self {
+        Self { label: Label::new(linux::NAME, discipline.name(), ""), discipline, options: options.clone() }
+    }
+}
+
+impl Shaper for KernelShaper {
+    fn subject(&mut self) -> &mut dyn Subject {
+        self
+    }
+
+    fn queue_times(&self) -> Result<Option<[QueueTimes; 2]>, ForwardingError> {
+        Ok(None)
+    }
+}
+
+impl Subject for KernelShaper {
+    fn label(&self) -> &Label {
+        &self.label
+    }
+
+    fn refuses(&self, _: &Task<'_>) -> Option<String> {
+        (!has_program("tc")).then(|| "tc is not here (package iproute2)".to_owned())
+    }
+
+    fn set_up(&mut self, topology: &Topology, task: &Task<'_>) -> Result<(), ForwardingError> {
+        forward(topology, task.table)?;
+        for command in self.discipline.commands(&self.options) {
+            let mut words = vec!["tc"];
+            words.extend(command.split_whitespace());
+            topology.router.exec(&words)?;
+        }
+        Ok(())
+    }
+
+    fn cpu_s(&self) -> f64 {
+        0.0
+    }
+
+    fn said(&self) -> String {
+        String::new()
+    }
+
+    fn tear_down(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_discipline_gets_the_rate_and_what_a_line_takes() {
+        let options = Options { rate_bits: 50e6, ..Options::default() };
+        for discipline in Discipline::ALL {
+            let all = discipline.commands(&options).join("\n");
+            assert!(all.contains("rate 50000000bit") && all.contains("overhead 24"), "{all}");
+            let tells_apart = matches!(discipline, Discipline::Htb | Discipline::TbfPrio);
+            assert_eq!(all.contains("dport 5004"), tells_apart, "{all}");
+        }
+        let own = configuration(&options);
+        assert!(
+            own.contains("rate = \"50000000 bit/s\"") && own.contains("destination_ports = 5004"),
+            "{own}"
+        );
+    }
+
+    #[test]
+    fn waits_of_rounds_become_medians() {
+        let of = |us| QueueTimes { p50_us: us, p99_us: us * 2.0, p999_us: us * 3.0 };
+        assert_eq!(QueueTimes::median_of(&[of(1.0), of(9.0), of(2.0)]), Some(of(2.0)));
+        assert_eq!(QueueTimes::median_of(&[]), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! What each stage costs a packet when nothing is received or sent: cycles per packet, stage by stage, on one core.
+//!
+//! The router is the one that `replay` and `run` build, its stages driven as the serial model drives them: batches of up to
+//! 256 packets, neighbouring stages over batches in turn for each batch. Frames are the smallest, laid out in memory by the
+//! same core just before, so they are in its second- and third-level cache, about where a network card's would be.
+//! Beside a live figure this says what is the packets' own work and what is the interfaces'.
+//!
+//! A *workload* ([`Workload`]) is a table of routes or a number of NAT sessions. In every round each workload gets its
+//! frames anew, in shuffled order; a stage's figure of a round is the *median over chunks*, so that a time
+//! slice of somebody else's program touches the chunks it fell into and no other. Medians and ranges of rounds are given.
+//! The clock is [`clock`]'s.
+//!
+//! Invariants: every packet of every round is forwarded, or there is no result; sessions are opened before anything is
+//! timed and none expires.
+
+pub mod clock;
+pub(crate) mod measure;
+pub mod render;
+
+pub use measure::{Bed, StageError, StageTicks};
+
+use crate::stats::{Summary, shuffle};
+use clock::Calibration;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use thalweg_base::{CHUNK_PACKETS_DEFAULT, XorShift64Star};
+
+/// The name of the sum of all stages.
+pub const ALL_STAGES: &str = "all";
+/// The most sessions of a workload: so many fit 256 public addresses.
+pub const SESSIONS_MAX: u32 = 10_000_000;
+
+/// What the packets want of the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Workload {
+    /// IPv4 with a default route only.
+    OneRoute,
+    /// IPv4 with the whole table, each packet to an address of its own, drawn evenly over the prefixes.
+    FullTable,
+    /// IPv4 with the whole table, few addresses often and many seldom.
+    FullTableZipf,
+    /// NAT, both ways over so many established sessions, at random.
+    Nat(u32),
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workload::OneRoute => f.write_str("one"),
+            Workload::FullTable => f.write_str("full"),
+            Workload::FullTableZipf => f.write_str("full-zipf"),
+            Workload::Nat(sessions) => write!(f, "nat:{sessions}"),
+        }
+    }
+}
+
+/// As on the command line: `one`, `full`, `full-zipf` or `nat:SESSIONS`.
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "one" => return Ok(Workload::OneRoute),
+            "full" => return Ok(Workload::FullTable),
+            "full-zipf" => return Ok(Workload::FullTableZipf),
+            _ => {}
+        }
+        let sessions = text.strip_prefix("nat:").and_then(|number| number.parse().ok());
+        match sessions {
+            Some(sessions) if (1..=SESSIONS_MAX).contains(&sessions) => Ok(Workload::Nat(sessions)),
+            Some(_) => Err(format!("{text:?}: expected 1 to {SESSIONS_MAX} sessions")),
+            None => Err(format!("{text:?}: expected one, full, full-zipf or nat:SESSIONS, such as nat:4000")),
+        }
+    }
+}
+
+/// What to measure, and how often.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the packets want.
+    pub workloads: Vec<Workload>,
+    /// Rounds.
+    pub runs: usize,
+    /// Chunks of a round and workload.
+    pub chunks: usize,
+    /// Packets of a chunk.
+    pub chunk_packets: usize,
+    /// Seed of addresses, sessions and orders.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            workloads: vec![
+                Workload::OneRoute,
+                Workload::FullTable,
+                Workload::FullTableZipf,
+                Workload::Nat(4_000),
+                Workload::Nat(100_000),
+                Workload::Nat(1_000_000),
+            ],
+            runs: 15,
+            chunks: 40,
+            chunk_packets: CHUNK_PACKETS_DEFAULT,
+            seed: XorShift64Star::DEFAULT_SEED,
+        }
+    }
+}
+
+/// What a stage costs a packet of a workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StageResult {
+    /// As on the command line.
+    pub workload: String,
+    /// Routes of the table.
+    pub routes: usize,
+    /// NAT sessions.
+    pub sessions: u32,
+    /// The stage, or [`ALL_STAGES`].
+    pub stage: String,
+    /// Ticks of the time stamp counter.
+    pub tsc_cycles_per_packet: Summary,
+    /// Cycles of an undisturbed core, of the median.
+    pub core_cycles_per_packet: Option<f64>,
+    /// Nanoseconds, of the median.
+    pub ns_per_packet: f64,
+}
+
+/// What the experiment came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Rounds.
+    pub runs: usize,
+    /// Packets of a chunk.
+    pub chunk_packets: usize,
+    /// What a tick is worth.
+    pub clock: Calibration,
+    /// One object for each workload and stage.
+    pub cells: Vec<StageResult>,
+}
+
+/// Measures all workloads. `beds` has a router for each, in their order; `step` is told what comes next.
+pub fn run(
+    beds: &mut [Bed],
+    options: &Options,
+    step: &mut dyn FnMut(usize, &str),
+) -> Result<Outcome, StageError> {
+    let clock = Calibration::measure();
+    let mut rng = XorShift64Star::new(options.seed);
+    let mut rounds: Vec<Vec<StageTicks>> = beds.iter().map(|_| Vec::new()).collect();
+    let mut done = 0;
+    // The first round warms up: it is measured and thrown away.
+    for round in 0..=options.runs {
+        let mut order: Vec<usize> = (0..beds.len()).collect();
+        shuffle(&mut order, &mut rng);
+        for at in order {
+            step(done, &beds[at].workload().to_string());
+            let ticks = beds[at].round(options, clock.reading_ticks, rng.next_u64())?;
+            if round > 0 {
+                rounds[at].push(ticks);
+            }
+            done += 1;
+        }
+    }
+    let cells = beds.iter().zip(&rounds).flat_map(|(bed, rounds)| sum_up(bed, rounds, &clock)).collect();
+    Ok(Outcome { runs: options.runs, chunk_packets: options.chunk_packets, clock, cells })
+}
+
+/// A result for each stage, and one for all together.
+fn sum_up(bed: &Bed, rounds: &[StageTicks], clock: &Calibration) -> Vec<StageResult> {
+    let sessions = match bed.workload() {
+        Workload::Nat(sessions) => sessions,
+        _ => 0,
+    };
+    let result = |stage: &str, ticks: &[f64]| {
+        let summary = Summary::of(ticks)?;
+        Some(StageResult {
+            workload: bed.workload().to_string(),
+            routes: bed.routes(),
+            sessions,
+            stage: stage.to_owned(),
+            tsc_cycles_per_packet: summary,
+            core_cycles_per_packet: clock.core_cycles(summary.median),
+            ns_per_packet: clock.ns(summary.median),
+        })
+    };
+    let of_stage = |at: usize| rounds.iter().map(|round| round.stages[at]).collect::<Vec<f64>>();
+    let all: Vec<f64> = rounds.iter().map(|round| round.all).collect();
+    let stages = bed.stages();
+    let each = stages.iter().enumerate().filter_map(|(at, stage)| result(stage, &of_stage(at)));
+    each.chain(result(ALL_STAGES, &all)).collect()
+}
+
+#[cfg(test)]
+mod tests;

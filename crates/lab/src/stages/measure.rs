@@ -1,0 +1,311 @@
+//! A router, its frames, and the walk through its stages with a clock beside it.
+
+use super::clock::ticks;
+use super::{Options, Workload};
+use crate::workload::destinations::Kind;
+use crate::workload::flood::Flood;
+use crate::workload::frames::{Chunks, Endpoint};
+use crate::workload::nat::{NatOptions, NatSessions};
+use ipnet::Ipv4Net;
+use std::fmt;
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
+use thalweg_exec::{Plan, Scope};
+use thalweg_node::config::{ConfigErrors, RouterConfig};
+use thalweg_node::plan::{RouterPlan, Scratch};
+
+/// The file the table is written to.
+const ROUTE_FILE: &str = "routes.txt";
+/// Chunks that are laid out before the clock runs: 16,000 frames of 1600-packet chunks are 3 MB with their descriptors, about
+/// what waits in the rings of a network card.
+const CHUNKS_AT_ONCE: usize = 10;
+/// Time between two packets.
+const GAP_NS: u64 = 1_000;
+/// Sessions of a public address, of the 64,512 ports it has: spread by hash, they are not even.
+const SESSIONS_PER_ADDRESS: u32 = 48_000;
+
+const PORTS: &str = r#"
+[ports.core]
+mac = "02:00:00:00:00:01"
+addresses = ["192.0.2.1/24"]
+default_mac = "02:00:00:00:01:01"
+
+[ports.edge]
+mac = "02:00:00:00:00:02"
+addresses = ["198.51.100.1/24"]
+default_mac = "02:00:00:00:01:02"
+"#;
+
+/// Why there is no result.
+#[derive(Debug)]
+pub enum StageError {
+    /// The table cannot be written.
+    File {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The made configuration does not load: a mistake in this module.
+    Config(ConfigErrors),
+    /// The router cannot be built.
+    Router(String),
+    /// A packet of a workload was not forwarded, so something else was measured.
+    Dropped {
+        /// The workload.
+        workload: String,
+        /// Why the first such packet was dropped.
+        reason: String,
+    },
+}
+
+impl fmt::Display for StageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            Self::Config(errors) => write!(f, "{errors}"),
+            Self::Router(why) => f.write_str(why),
+            Self::Dropped { workload, reason } => {
+                write!(f, "workload {workload}: a packet was not forwarded: {reason}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StageError {}
+
+/// Ticks per packet of one round: the median over chunks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageTicks {
+    /// Of each stage.
+    pub stages: Vec<f64>,
+    /// Of all together.
+    pub all: f64,
+}
+
+/// A router and what its frames are made of.
+pub struct Bed {
+    workload: Workload,
+    plan: RouterPlan,
+    scratch: Scratch,
+    routes: usize,
+    prefixes: Vec<Ipv4Net>,
+    sessions: Option<NatSessions>,
+}
+
+impl fmt::Debug for Bed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bed").field("workload", &self.workload).field("routes", &self.routes).finish()
+    }
+}
+
+impl Bed {
+    /// Builds a router over `table` (used where the workload wants it) and opens its sessions. The table is
+    /// left in `folder`.
+    pub fn new(workload: Workload, table: &[Ipv4Net], seed: u64, folder: &Path) -> Result<Self, StageError> {
+        let full = matches!(workload, Workload::FullTable | Workload::FullTableZipf);
+        if full {
+            write_routes(table, folder)?;
+        }
+        let text = configuration(workload);
+        let config = RouterConfig::from_text("router.toml", &text, folder).map_err(StageError::Config)?;
+        let plan =
+            RouterPlan::from_config(&config, None).map_err(|error| StageError::Router(error.to_string()))?;
+        let scratch = plan.scratch();
+        let everywhere = Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 6).unwrap_or_default();
+        let (routes, prefixes) = if full { (table.len(), table.to_vec()) } else { (1, vec![everywhere]) };
+        let mut bed = Self { workload, plan, scratch, routes, prefixes, sessions: None };
+        if let Workload::Nat(sessions) = workload {
+            bed.open(sessions, seed)?;
+        }
+        Ok(bed)
+    }
+
+    /// What its packets want.
+    pub fn workload(&self) -> Workload {
+        self.workload
+    }
+
+    /// Routes of the table.
+    pub fn routes(&self) -> usize {
+        self.routes
+    }
+
+    /// Names of its stages, in order.
+    pub fn stages(&self) -> Vec<String> {
+        self.plan.stages().iter().map(|stage| stage.name.clone()).collect()
+    }
+
+    fn open(&mut self, sessions: u32, seed: u64) -> Result<(), StageError> {
+        let options = NatOptions {
+            sessions,
+            inside: Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 14).unwrap_or_default(),
+            outside: Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 8).unwrap_or_default(),
+            inside_port: 0,
+            outside_port: 1,
+            inward_percent: 50,
+            seed,
+        };
+        let mut made = NatSessions::new(options).map_err(|error| StageError::Router(error.to_string()))?;
+        let unopened = made.clone();
+        for mut chunk in Chunks::new(&mut unopened.openers(), u64::from(sessions), CHUNK_PACKETS_DEFAULT, 0) {
+            let mut ignored = vec![0; self.plan.stages().len()];
+            walk(&self.plan, &mut self.scratch, &mut chunk, 0.0, &mut ignored);
+            self.all_forwarded(&chunk)?;
+            made.learn(&chunk);
+        }
+        self.sessions = Some(made);
+        Ok(())
+    }
+
+    /// One round: fresh frames, made before the clock runs, through all stages.
+    pub fn round(
+        &mut self,
+        options: &Options,
+        reading_ticks: f64,
+        seed: u64,
+    ) -> Result<StageTicks, StageError> {
+        let mut of_chunks = Vec::with_capacity(options.chunks);
+        let mut left = options.chunks.max(1);
+        while left > 0 {
+            let set = left.min(CHUNKS_AT_ONCE);
+            for mut chunk in
+                self.frames((set * options.chunk_packets) as u64, options.chunk_packets, seed ^ left as u64)
+            {
+                let mut spent = vec![0; self.plan.stages().len()];
+                walk(&self.plan, &mut self.scratch, &mut chunk, reading_ticks, &mut spent);
+                self.all_forwarded(&chunk)?;
+                let packets = chunk.packets().len().max(1) as f64;
+                of_chunks.push(spent.into_iter().map(|ticks| ticks as f64 / packets).collect::<Vec<f64>>());
+            }
+            left -= set;
+        }
+        Ok(medians(&of_chunks))
+    }
+
+    /// Chunks that lie in memory.
+    fn frames(&self, packets: u64, chunk_packets: usize, seed: u64) -> Vec<Chunk> {
+        let kind = if self.workload == Workload::FullTableZipf { Kind::Zipf } else { Kind::Inside };
+        match &self.sessions {
+            Some(sessions) => {
+                Chunks::new(&mut sessions.traffic_from(seed), packets, chunk_packets, GAP_NS).collect()
+            }
+            None => {
+                // RFC 2544 sets 198.18.0.0/15 aside for this.
+                let from = Endpoint { address: 0xc612_0001, port: 5000 };
+                let mut flood = Flood::new(kind, &self.prefixes, seed, from, 0);
+                Chunks::new(&mut flood, packets, chunk_packets, GAP_NS).collect()
+            }
+        }
+    }
+
+    fn all_forwarded(&self, chunk: &Chunk) -> Result<(), StageError> {
+        match chunk.packets().iter().find(|packet| !packet.is_alive()) {
+            None => Ok(()),
+            Some(packet) => Err(StageError::Dropped {
+                workload: self.workload.to_string(),
+                reason: packet.drop_reason().map_or_else(String::new, |reason| reason.name().to_owned()),
+            }),
+        }
+    }
+}
+
+/// Takes a chunk through all stages as the serial model does, and adds each stage's ticks to `spent`.
+pub(crate) fn walk(
+    plan: &RouterPlan,
+    scratch: &mut Scratch,
+    chunk: &mut Chunk,
+    reading_ticks: f64,
+    spent: &mut [u64],
+) {
+    let reading = reading_ticks as u64;
+    let mut timed = |stage: usize, work: &mut dyn FnMut()| {
+        let begin = ticks();
+        work();
+        spent[stage] += ticks().wrapping_sub(begin).saturating_sub(reading);
+    };
+    let stages = plan.stages();
+    plan.admit(chunk, 0);
+    let mut stage = 0;
+    while let Some(spec) = stages.get(stage) {
+        match spec.scope {
+            Scope::Batches => {
+                let row = stages[stage..].iter().take_while(|spec| spec.scope == Scope::Batches).count();
+                for batch in 0..plan.batches(stage, chunk) {
+                    for at in stage..stage + row {
+                        timed(at, &mut || plan.run_batch(at, chunk, batch, 0, scratch));
+                    }
+                }
+                stage += row;
+                continue;
+            }
+            Scope::Whole | Scope::Ordered => timed(stage, &mut || plan.run_whole(stage, chunk, scratch)),
+            Scope::PerShard => timed(stage, &mut || {
+                plan.run_shards(stage, chunk, 0..plan.shard_groups(), scratch);
+                if plan.crosses(stage, chunk) {
+                    plan.run_crossing(stage, chunk, scratch);
+                }
+            }),
+        }
+        stage += 1;
+    }
+}
+
+/// The median over chunks of each stage, and of their sum.
+pub(crate) fn medians(chunks: &[Vec<f64>]) -> StageTicks {
+    let median = |mut values: Vec<f64>| {
+        values.sort_unstable_by(f64::total_cmp);
+        values.get(values.len() / 2).copied().unwrap_or(0.0)
+    };
+    let stages = chunks.first().map_or(0, Vec::len);
+    StageTicks {
+        stages: (0..stages).map(|at| median(chunks.iter().map(|chunk| chunk[at]).collect())).collect(),
+        all: median(chunks.iter().map(|chunk| chunk.iter().sum()).collect()),
+    }
+}
+
+fn write_routes(table: &[Ipv4Net], folder: &Path) -> Result<(), StageError> {
+    let path = folder.join(ROUTE_FILE);
+    let mut text = String::new();
+    for net in table {
+        let _ = writeln!(text, "{net}"); // a string takes everything
+    }
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, text))
+        .map_err(|source| StageError::File { path, source })
+}
+
+/// The configuration for a workload.
+pub(crate) fn configuration(workload: Workload) -> String {
+    let mut text = PORTS.to_owned();
+    match workload {
+        Workload::FullTable | Workload::FullTableZipf => {
+            let _ = write!(
+                text,
+                "\n[routing]\nfiles = [\"{ROUTE_FILE}\"]\ndefault_next_hops = [\"192.0.2.11\", \"192.0.2.12\", \
+                 \"198.51.100.11\", \"198.51.100.12\"]\n"
+            );
+        }
+        Workload::OneRoute | Workload::Nat(_) => {
+            text += "\n[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"198.51.100.11\"\n";
+        }
+    }
+    if let Workload::Nat(sessions) = workload {
+        text += "\n[[routes]]\nprefix = \"10.0.0.0/14\"\nvia = \"192.0.2.11\"\n";
+        let addresses = sessions.div_ceil(SESSIONS_PER_ADDRESS).max(4);
+        let first = u32::from(Ipv4Addr::new(203, 0, 113, 0));
+        let list: Vec<String> =
+            (0..addresses).map(|i| format!("\"{}\"", Ipv4Addr::from(first + i))).collect();
+        // A shard's share of the table is not quite even either.
+        let sessions_max = sessions + sessions / 16 + 8192;
+        let _ = write!(
+            text,
+            "\n[nat]\noutside = \"edge\"\ninside = [\"core\"]\naddresses = [{}]\nport_selection = \"hash\"\n\
+             sessions_max = {sessions_max}\n",
+            list.join(", ")
+        );
+    }
+    text
+}

@@ -1,0 +1,114 @@
+//! Stages as a table, a chart and a report.
+
+use super::{ALL_STAGES, Outcome, StageResult};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
+use crate::report::{Origin, Report};
+use crate::table::{Align, Table};
+use crate::units::{Unit, grouped};
+
+/// All stages of all workloads.
+pub fn table(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        format!(
+            "Cycles per packet by stage, one core, no interfaces: chunks of {}, median of {} rounds",
+            outcome.chunk_packets, outcome.runs
+        ),
+        [
+            ("workload", Align::Left),
+            ("routes", Align::Right),
+            ("sessions", Align::Right),
+            ("stage", Align::Left),
+            ("TSC cycles", Align::Right),
+            ("range", Align::Right),
+            ("core cycles", Align::Right),
+            ("ns", Align::Right),
+        ],
+    );
+    for cell in &outcome.cells {
+        let ticks = &cell.tsc_cycles_per_packet;
+        table.push([
+            cell.workload.clone(),
+            grouped(cell.routes as u64),
+            if cell.sessions == 0 { "–".to_owned() } else { grouped(cell.sessions.into()) },
+            cell.stage.clone(),
+            format!("{:.1}", ticks.median),
+            format!("{:.1} to {:.1}", ticks.min, ticks.max),
+            cell.core_cycles_per_packet.map_or_else(|| "–".to_owned(), |cycles| format!("{cycles:.1}")),
+            format!("{:.1}", cell.ns_per_packet),
+        ]);
+    }
+    table
+}
+
+/// The stages of each workload side by side.
+fn chart(outcome: &Outcome) -> BarChart {
+    let mut series: Vec<String> = Vec::new();
+    let mut workloads: Vec<&str> = Vec::new();
+    for cell in &outcome.cells {
+        if !series.contains(&cell.stage) {
+            series.push(cell.stage.clone());
+        }
+        if !workloads.contains(&cell.workload.as_str()) {
+            workloads.push(&cell.workload);
+        }
+    }
+    let bar = |cell: &StageResult| {
+        let ticks = &cell.tsc_cycles_per_packet;
+        Bar {
+            series: series.iter().position(|stage| *stage == cell.stage).unwrap_or(0),
+            value: ticks.median,
+            range: Some((ticks.min, ticks.max)),
+            mark: None,
+        }
+    };
+    let group = |workload: &&str| BarGroup {
+        label: (*workload).to_owned(),
+        bars: outcome.cells.iter().filter(|cell| cell.workload == *workload).map(bar).collect(),
+    };
+    BarChart {
+        title: "Cycles per packet by stage".to_owned(),
+        values: Axis::new("time stamp counter cycles per packet", Unit::Plain, Scale::Linear),
+        groups: workloads.iter().map(group).collect(),
+        series,
+        ordered: false,
+        mark_name: None,
+    }
+}
+
+/// What was found, in a sentence or two.
+pub fn lead(outcome: &Outcome) -> String {
+    let all: Vec<String> = outcome
+        .cells
+        .iter()
+        .filter(|cell| cell.stage == ALL_STAGES)
+        .map(|cell| format!("{} {:.0}", cell.workload, cell.tsc_cycles_per_packet.median))
+        .collect();
+    let clock = &outcome.clock;
+    let core = clock.core_cycles_per_ns.map_or(String::new(), |rate| format!(", the core at {rate:.2} GHz"));
+    format!(
+        "Cycles per packet of the whole router in memory: {}. The counter runs at {:.2} GHz{core}.",
+        all.join(", "),
+        clock.ticks_per_ns
+    )
+}
+
+/// The report.
+pub fn report(outcome: &Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("Stages in memory", lead(outcome), origin);
+    report.plot(
+        chart(outcome).svg(),
+        "Each bar a stage; the last of a group is all of them. Ranges: the fastest and the slowest round.",
+    );
+    report.table(table(outcome));
+    report.heading("How to read this");
+    report.notes([
+        "TSC cycles are ticks of the time stamp counter, which papers count; its rate was measured against the \
+         monotonic clock. Core cycles are those of an undisturbed core, whose rate was measured with a chain of \
+         instructions of known length. A core that runs faster than its counter needs more cycles than ticks.",
+        "A figure of a round is the median over its chunks; a packet's share of reading the clock is taken off.",
+        "Frames of 64 bytes, made by the same core just before: they are in its caches.",
+        "Validation, flow hash, class and NAT's label are part of `ingress`; policing and fragments of `arrival`; the \
+         books of `egress`.",
+    ]);
+    report
+}

@@ -1,0 +1,319 @@
+//! Flows handed to the kernel: which, when, and for how long (see [`thalweg_ports::live::xdp::offload`]).
+//!
+//! ```text
+//! feed: a packet of a flow seen before? ──candidate: key, generation──> stages ──> sink: what became of it? ──install──> kernel
+//! ```
+//!
+//! The feed notes the flow of some packets before the stages rewrite them, the sink installs what has become of those
+//! that went out. A flow has to be seen twice while its place in a small table is its own, so that a flood of flows
+//! of one packet each installs little; and no chunk is looked at beyond [`LOOKS`] packets.
+//!
+//! Not handed over: flows of classes with a policer, through ports with a queue or an access list or a tag, and out of
+//! TAPs; for those every packet has something to say. A thread turns the clock of leases, and ends all of them when
+//! the forwarding tables have changed, so a change reaches flows in the kernel within [`TURN`].
+
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use thalweg_base::{Chunk, Packet};
+use thalweg_node::config::{Driver, PortConfig, RouterConfig};
+use thalweg_node::egress::has_queues;
+use thalweg_ports::live::PortFacts;
+use thalweg_ports::live::link::Links;
+use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, OffloadOptions};
+
+use crate::host::Tables;
+
+/// Packets of a chunk that are looked at at most.
+const LOOKS: usize = 16;
+/// Flows that are remembered as seen once; a power of two.
+const SEEN: usize = 8192;
+/// Chunks whose candidates wait: as many as can be on their way, and more.
+const WAITING: usize = 64;
+/// How often the clock of leases turns.
+pub(crate) const TURN: Duration = Duration::from_millis(100);
+/// Timeouts of NAT must be longer than this, or leases would outlive sessions. Seconds.
+const TIMEOUT_MIN_S: u32 = 4;
+
+/// Packets and octets that the kernel forwarded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offloaded {
+    /// That came in by the port.
+    pub received: (u64, u64),
+    /// That left by the port.
+    pub sent: (u64, u64),
+}
+
+/// See the module.
+pub(crate) struct FlowOffload {
+    /// By the port that flows come in by.
+    ports: Vec<Option<Arc<Offload>>>,
+    /// By the port that they leave by.
+    ways_out: Vec<Option<WayOut>>,
+    rules: ArcSwap<Rules>,
+    candidates: [Mutex<Candidates>; WAITING],
+    refused: AtomicU64,
+}
+
+struct WayOut {
+    /// Its name, by which it is found again when it was away.
+    name: String,
+    /// Its number; zero while it is away.
+    interface: AtomicU32,
+    mtu: AtomicU32,
+}
+
+#[derive(Default)]
+struct Candidates {
+    chunk: u64,
+    flows: Vec<Candidate>,
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    index: u16,
+    generation: u32,
+    key: FlowKey,
+}
+
+impl FlowOffload {
+    /// For a router's ports with what they have; `None` if none has anything.
+    pub(crate) fn new(
+        config: &RouterConfig,
+        ports: Vec<Option<Arc<Offload>>>,
+        facts: &[PortFacts],
+    ) -> Option<Arc<Self>> {
+        ports.iter().any(Option::is_some).then_some(())?;
+        let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
+            let driver = port.interface.as_ref().map(|interface| interface.driver);
+            let takes = driver.is_some_and(|driver| driver != Driver::Tap) && port.sub_interface.is_none();
+            let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
+            let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
+            takes.then_some(WayOut { name, interface, mtu })
+        });
+        Some(Arc::new(Self {
+            ports,
+            ways_out: ways_out.collect(),
+            rules: ArcSwap::from_pointee(Rules::of(config)),
+            candidates: std::array::from_fn(|_| Mutex::default()),
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// Another configuration is in force; no packet is on its way. All leases end.
+    pub(crate) fn set_rules(&self, rules: Rules) {
+        self.rules.store(Arc::new(rules));
+        self.invalidate();
+    }
+
+    /// Installs what has become of the chunk's candidates.
+    pub(crate) fn install(&self, chunk: &Chunk) {
+        let mut waiting = self.waiting(chunk.sequence);
+        if waiting.chunk != chunk.sequence {
+            return;
+        }
+        for candidate in waiting.flows.drain(..) {
+            // Packets are where they were unless classes changed their order.
+            let is_it = |packet: &Packet| packet.index == candidate.index;
+            let packets = chunk.packets();
+            let place = Some(usize::from(candidate.index)).filter(|at| packets.get(*at).is_some_and(is_it));
+            let Some(place) = place.or_else(|| packets.iter().position(is_it)) else { continue };
+            self.install_flow(&candidate, chunk, place);
+        }
+    }
+
+    fn install_flow(&self, candidate: &Candidate, chunk: &Chunk, place: usize) {
+        let packet = &chunk.packets()[place];
+        if !packet.is_alive() || !self.rules.load().allow(packet) {
+            return;
+        }
+        let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };
+        let Some(Some(way)) = self.ways_out.get(usize::from(packet.port_out)) else { return };
+        let (interface, mtu) = (way.interface.load(Ordering::Relaxed), way.mtu.load(Ordering::Relaxed));
+        if interface == 0 {
+            return;
+        }
+        let egress = Egress { port: packet.port_out, interface, mtu };
+        let Some(action) = FlowAction::between(&candidate.key, chunk.egress_frame(place), egress) else {
+            return;
+        };
+        if let Err(error) = offload.install(&candidate.key, &action, candidate.generation)
+            && self.refused.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            tracing::warn!("a flow is not offloaded, and maybe others: {error}");
+        }
+    }
+
+    /// Ends all leases: something that decides about packets has changed.
+    pub(crate) fn invalidate(&self) {
+        self.each(Offload::invalidate);
+    }
+
+    /// Turns the clock of leases until `stop` says so, and ends all when the tables have changed.
+    pub(crate) fn run(&self, tables: &dyn Tables, stop: impl Fn() -> bool) {
+        let links = Links::open()
+            .inspect_err(|error| tracing::warn!("interfaces that come back are not found: {error}"))
+            .ok();
+        let mut seen = None;
+        while !stop() {
+            let mut changes = 0;
+            tables.with(&mut |tables| {
+                changes = tables.changes();
+                for (port, way) in (0..).zip(&self.ways_out) {
+                    if let (Some(way), Some(link)) = (way, tables.port(port)) {
+                        way.mtu.store(link.mtu, Ordering::Relaxed);
+                    }
+                }
+            });
+            let has_moved = self.find_interfaces(&links);
+            if has_moved || seen.replace(changes).is_some_and(|before| before != changes) {
+                self.invalidate();
+            }
+            self.each(Offload::advance);
+            std::thread::sleep(TURN);
+        }
+    }
+
+    /// Whether an interface has gone, or is another one now.
+    fn find_interfaces(&self, links: &Option<Links>) -> bool {
+        let mut has_moved = false;
+        for way in self.ways_out.iter().flatten() {
+            let Some(links) = links else { continue };
+            let now = links.index(&way.name).unwrap_or(0);
+            has_moved |= way.interface.swap(now, Ordering::Relaxed) != now;
+        }
+        has_moved
+    }
+
+    fn each(&self, act: impl Fn(&Offload) -> io::Result<()>) {
+        for offload in self.ports.iter().flatten() {
+            if let Err(error) = act(offload) {
+                tracing::error!("the kernel's flows cannot be told that something changed: {error}");
+            }
+        }
+    }
+
+    /// What the kernel forwarded, by port.
+    pub(crate) fn forwarded(&self) -> Vec<Offloaded> {
+        let mut sums = vec![Offloaded::default(); self.ports.len()];
+        for (came_in, offload) in self.ports.iter().enumerate() {
+            let counts = offload.as_ref().map(|offload| offload.forwarded());
+            for (left, (packets, octets)) in counts.into_iter().flatten().flatten().enumerate() {
+                let add = |sum: (u64, u64)| (sum.0 + packets, sum.1 + octets);
+                sums[came_in].received = add(sums[came_in].received);
+                sums[left].sent = add(sums[left].sent);
+            }
+        }
+        sums
+    }
+
+    fn waiting(&self, chunk: u64) -> std::sync::MutexGuard<'_, Candidates> {
+        let slot = &self.candidates[(chunk % WAITING as u64) as usize];
+        slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Flows of a port that the kernel forwards at most: some 12 MB of its memory.
+const FLOWS: u32 = 1 << 16;
+
+/// Tables for a port's flows, if it is to have some. Without them the port works, and all packets go up.
+pub(crate) fn flows_of(
+    config: &RouterConfig,
+    port: &PortConfig,
+    carries_vlans: bool,
+) -> Option<Arc<Offload>> {
+    port.interface.as_ref().filter(|interface| interface.offload)?;
+    if carries_vlans {
+        // A tag beside the frame is not seen by the program.
+        tracing::warn!(port = port.name, "flows are not offloaded: the port carries VLANs");
+        return None;
+    }
+    match Offload::create(&OffloadOptions { flows: FLOWS, ports: config.ports.len() as u32 }) {
+        Ok(offload) => Some(Arc::new(offload)),
+        Err(error) => {
+            tracing::warn!(port = port.name, "flows are not offloaded: {error}");
+            None
+        }
+    }
+}
+
+/// Which flows may be handed over, by what a configuration says.
+pub(crate) struct Rules {
+    /// By the port they come in by, and by the one they leave by.
+    takes: Vec<bool>,
+    lets_out: Vec<bool>,
+    is_policed: Vec<bool>,
+}
+
+impl Rules {
+    /// Those of a configuration.
+    pub(crate) fn of(config: &RouterConfig) -> Self {
+        let lasts = outlives_leases(config);
+        if !lasts {
+            tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
+        }
+        let lets_out = (0u16..).zip(&config.ports);
+        Self {
+            takes: config.ports.iter().map(|port| lasts && port.acl_in.is_none()).collect(),
+            lets_out: lets_out.map(|(i, port)| port.acl_out.is_none() && !has_queues(config, i)).collect(),
+            is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),
+        }
+    }
+
+    fn allow(&self, packet: &Packet) -> bool {
+        let of = |list: &[bool], place: usize| list.get(place).copied().unwrap_or(false);
+        of(&self.takes, packet.port_in.into())
+            && of(&self.lets_out, packet.port_out.into())
+            && !of(&self.is_policed, packet.class.into())
+    }
+}
+
+/// Whether every timeout of NAT is longer than a lease, with room.
+fn outlives_leases(config: &RouterConfig) -> bool {
+    config.nat.as_ref().is_none_or(|nat| {
+        let timeouts = &nat.timeouts;
+        [timeouts.udp_s, timeouts.tcp_established_s, timeouts.tcp_transitory_s]
+            .iter()
+            .all(|s| *s >= TIMEOUT_MIN_S)
+    })
+}
+
+/// Chooses candidates where chunks come in. Used by one thread.
+pub(crate) struct Sampler {
+    offload: Arc<FlowOffload>,
+    seen: Box<[u32; SEEN]>,
+    turn: usize,
+}
+
+impl Sampler {
+    pub(crate) fn new(offload: Arc<FlowOffload>) -> Self {
+        Self { offload, seen: Box::new([0; SEEN]), turn: 0 }
+    }
+
+    /// Looks at some packets of a chunk that no stage has seen yet.
+    pub(crate) fn look_at(&mut self, chunk: &Chunk) {
+        let packets = chunk.packets().len();
+        let generations: Vec<Option<u32>> =
+            self.offload.ports.iter().map(|port| port.as_ref().map(|port| port.generation())).collect();
+        let mut waiting = self.offload.waiting(chunk.sequence);
+        waiting.chunk = chunk.sequence;
+        waiting.flows.clear();
+        self.turn = self.turn.wrapping_add(LOOKS);
+        for look in 0..packets.min(LOOKS) {
+            let at = (self.turn + look) % packets;
+            let packet = &chunk.packets()[at];
+            let generation = generations.get(usize::from(packet.port_in)).copied().flatten();
+            let Some(generation) = generation else { continue };
+            let Some(key) = FlowKey::of_frame(chunk.frame(at)) else { continue };
+            let hash = key.hash();
+            let seen = &mut self.seen[hash as usize % SEEN];
+            // Zero is nobody, or somebody rare.
+            if std::mem::replace(seen, hash) == hash {
+                waiting.flows.push(Candidate { index: packet.index, generation, key });
+            }
+        }
+    }
+}

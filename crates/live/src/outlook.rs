@@ -1,0 +1,118 @@
+//! What a router would get of its interfaces: asked without starting anything.
+//!
+//! Each way of driving an interface is tried as opening the port would try it, and let go of again. Frames go on to the
+//! system meanwhile. What is wrong is a finding that says what to do about it, never a failure: the machine that a
+//! configuration is checked on need not be the one it is for.
+
+use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
+use thalweg_ports::live::link::Links;
+use thalweg_ports::live::packet::{self, PacketOptions};
+use thalweg_ports::live::xdp;
+use thalweg_ports::live::{LiveError, tap};
+
+use crate::claim::Claim;
+
+/// What a port would come to here and now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortOutlook {
+    /// The driver, and how it would work; `None` if the port could not be opened.
+    pub mode: Option<String>,
+    /// Why it is not a better mode.
+    pub why_not_better: Option<String>,
+    /// What is in the way, or will surprise, and what to do about it.
+    pub findings: Vec<String>,
+}
+
+/// Asks the system about a port's interface. Of use in the network namespace that the router is to run in, with its
+/// rights. Where AF_XDP is tried, a driver may reset its card.
+pub fn outlook(config: &PortConfig, interface: &InterfaceConfig) -> PortOutlook {
+    let mut outlook = PortOutlook::default();
+    if let Err(holder) = Claim::look(&interface.name) {
+        outlook.findings.push(holder);
+        return outlook;
+    }
+    if interface.driver == Driver::Tap {
+        match tap::probe() {
+            Ok(()) => outlook.mode = Some("tap".to_owned()),
+            Err(error) => outlook.findings.push(error.to_string()),
+        }
+        return outlook;
+    }
+    link(config, &interface.name, &mut outlook);
+    match interface.driver {
+        Driver::AfPacket => packet(interface, &mut outlook),
+        Driver::AfXdp => {
+            if let Err(why) = af_xdp(interface, &mut outlook) {
+                outlook.findings.push(format!("{why} (driver auto would go on with AF_PACKET)"));
+            }
+        }
+        Driver::Auto | Driver::Tap => {
+            if let Err(why) = af_xdp(interface, &mut outlook) {
+                packet(interface, &mut outlook);
+                outlook.why_not_better =
+                    outlook.mode.as_ref().map(|_| format!("AF_XDP does not work: {why}"));
+            }
+        }
+    }
+    outlook
+}
+
+/// The interface itself: is it there, up, and as large as the configuration would have it?
+fn link(config: &PortConfig, name: &str, outlook: &mut PortOutlook) {
+    let findings = &mut outlook.findings;
+    let facts = match Links::open() {
+        Ok(links) => links.read(name),
+        Err(error) => return findings.push(format!("no socket to ask about interfaces with: {error}")),
+    };
+    match facts {
+        // Said by the drivers.
+        Err(_) => {}
+        Ok(facts) => {
+            if !facts.is_up {
+                findings.push(format!("{name} is switched off: `ip link set {name} up`"));
+            } else if !facts.has_carrier {
+                findings
+                    .push(format!("{name} has no carrier: is its cable plugged in, and its other end up?"));
+            }
+            if facts.mtu < config.mtu.into() {
+                findings.push(format!(
+                    "{name} takes packets of {} octets, the configuration says {}: the smaller counts \
+                     (`ip link set {name} mtu {1}`, or `mtu = {0}` for the port)",
+                    facts.mtu, config.mtu
+                ));
+            }
+        }
+    }
+}
+
+fn packet(interface: &InterfaceConfig, outlook: &mut PortOutlook) {
+    // Not exclusive: the system would be deaf for a moment.
+    let options = PacketOptions { exclusive: false, ring_frames: 16, ..PacketOptions::new(&interface.name) };
+    match packet::open(&options) {
+        Ok(port) => outlook.mode = Some(port.facts.mode),
+        Err(error) => outlook.findings.push(error.to_string()),
+    }
+}
+
+/// The best mode of AF_XDP, or why there is none.
+fn af_xdp(interface: &InterfaceConfig, outlook: &mut PortOutlook) -> Result<(), LiveError> {
+    if !interface.own_mac {
+        return Err(crate::open::no_own_mac(&interface.name));
+    }
+    let mut worse = Vec::new();
+    let mut last = None;
+    for (mode, result) in xdp::probe(&interface.name) {
+        match result {
+            Ok(()) => {
+                outlook.mode = Some(format!("af_xdp {mode}"));
+                outlook.why_not_better = (!worse.is_empty()).then(|| worse.join("; "));
+                return Ok(());
+            }
+            Err(error) => {
+                worse.push(format!("{mode}: {error}"));
+                last = Some(error);
+            }
+        }
+    }
+    last.map_or(Ok(()), Err)
+}

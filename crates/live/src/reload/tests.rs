@@ -1,0 +1,101 @@
+use super::*;
+
+use std::path::Path;
+
+fn config(ports: &str, rest: &str) -> RouterConfig {
+    let text = format!("{ports}{rest}");
+    match RouterConfig::from_text("test.toml", &text, Path::new("")) {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+const PORTS: &str = r#"
+[ports.lan]
+interface = "eth1"
+driver = "af_packet"
+addresses = ["10.1.0.1/24"]
+mirror = true
+[ports.wan]
+interface = "eth0"
+addresses = ["198.51.100.1/24"]
+[ports."wan.7"]
+parent = "wan"
+vlan = 7
+addresses = ["198.51.101.1/24"]
+"#;
+
+#[test]
+fn what_ports_were_opened_with_stays() {
+    let before = config(PORTS, "");
+    let other = |from: &str, to: &str| {
+        let after = config(&PORTS.replace(from, to), "");
+        same_ports(&before, &after).map_err(|error| error.to_string())
+    };
+    let refused = [
+        ("\"eth1\"", "\"eth9\"", "`interface` of [ports.lan]"),
+        ("\"af_packet\"", "\"af_xdp\"", "`driver` of [ports.lan]"),
+        ("mirror = true", "mirror = \"other\"", "`mirror` of [ports.lan]"),
+        ("mirror = true", "mac = \"02:00:00:00:00:09\"\nmirror = true", "`mac` of [ports.lan]"),
+        ("vlan = 7", "vlan = 8", "`vlan` of [ports.wan.7]"),
+        ("[ports.lan]", "[ports.office]", "[ports] (which there are"),
+    ];
+    for (from, to, key) in refused {
+        let why = other(from, to).expect_err(to);
+        assert!(why.contains(key) && why.contains("needs a restart; nothing was changed"), "{why}");
+    }
+    let taken = [
+        ("10.1.0.1/24", "10.1.0.1/16"),
+        ("mirror = true", "mirror = true\nmtu = 1400\nurpf = \"strict\"\nrouter_advertisements = true"),
+        ("mirror = true", "default_mac = \"02:00:00:00:00:09\"\nmirror = true"),
+    ];
+    for (from, to) in taken {
+        assert_eq!(other(from, to), Ok(()), "{to}");
+    }
+}
+
+#[test]
+fn what_is_different_is_said() {
+    let nat = "[nat]\noutside = \"wan\"\ninside = [\"lan\"]\naddresses = [\"198.51.100.1\"]\n";
+    let plain = config(PORTS, "");
+    let said = |before: &RouterConfig, ports: &str, rest: &str| differences(before, &config(ports, rest));
+    assert_eq!(said(&plain, PORTS, ""), Vec::<String>::new());
+    assert_eq!(said(&plain, PORTS, nat), ["NAT begins"]);
+    let translating = config(PORTS, nat);
+    assert_eq!(said(&translating, PORTS, ""), ["NAT ends"]);
+    assert_eq!(said(&translating, PORTS, &format!("{nat}hairpin = false\n")), ["NAT has new settings"]);
+    let everything = "[validate]\nmartians = false\n[[acl]]\nname = \"a\"\n[[qos.egress]]\nport = \"wan\"\nrate = \"1 Gbit/s\"\n\
+                      [[neighbours]]\nport = \"lan\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:00:09\"\n";
+    assert_eq!(
+        said(&plain, &PORTS.replace("10.1.0.1/24", "10.1.0.1/16"), everything),
+        [
+            "port lan has new settings",
+            "access lists are others",
+            "classes and queues have new settings",
+            "checks of packets are others",
+            "configured neighbours are others"
+        ]
+    );
+}
+
+#[test]
+fn the_host_is_told_what_concerns_it() {
+    let station = |address: &str, mac: u8| {
+        format!("[[neighbours]]\nport = \"lan\"\naddress = \"{address}\"\nmac = \"02:00:00:00:00:0{mac}\"\n")
+    };
+    let before = config(
+        PORTS,
+        &format!("{}{}{}", station("10.1.0.7", 1), station("10.1.0.8", 2), station("10.1.0.9", 3)),
+    );
+    let ports = PORTS.replace("10.1.0.1/24", "10.1.0.1/25");
+    let nat = "[nat]\noutside = \"wan\"\ninside = [\"lan\"]\naddresses = [\"198.51.100.1\"]\n";
+    let after = config(&ports, &format!("{}{}{nat}", station("10.1.0.7", 1), station("10.1.0.8", 5)));
+    let change = host_change(&before, &after);
+    let changed: Vec<_> =
+        change.ports.iter().map(|(port, addresses, _)| (*port, addresses[0].to_string())).collect();
+    assert_eq!(changed, [(0, "10.1.0.1/25".to_owned())]);
+    let address = |last: u8| IpAddr::from([10, 1, 0, last]);
+    assert_eq!(change.forgotten, [(0, address(9))]);
+    assert_eq!(change.stations, [(0, address(8), [2, 0, 0, 0, 0, 5])]);
+    assert_eq!(change.outside, Some(1));
+}

@@ -1,0 +1,72 @@
+//! What a router on live interfaces shows of its address translation.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use serde::{Deserialize, Serialize};
+
+/// Which sessions to show. Empty: all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NatSessionFilter {
+    /// Only those of this inside host.
+    pub inside: Option<Ipv4Addr>,
+    /// Only those on this public address.
+    pub public: Option<Ipv4Addr>,
+    /// Only those on this public port (or ICMP identifier).
+    pub port: Option<u16>,
+    /// Only one protocol: `tcp`, `udp` or `icmp`.
+    pub protocol: Option<String>,
+    /// No more than this many.
+    pub limit: Option<usize>,
+}
+
+/// A session, as [`super::Request::NatSessions`] shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NatSessionView {
+    /// `tcp`, `udp` or `icmp`.
+    pub protocol: String,
+    /// The inside endpoint; the port is the identifier of ICMP echo.
+    pub inside: SocketAddrV4,
+    /// The public endpoint.
+    pub public: SocketAddrV4,
+    /// Whom the first packet went to; not kept with address-dependent filtering, nor for port forwards.
+    pub remote: Option<SocketAddrV4>,
+    /// `established`, `syn-sent`, and so on; `open` for UDP and ICMP.
+    pub state: String,
+    /// Seconds since it was refreshed.
+    pub idle_s: u32,
+    /// Seconds until it ends if nothing refreshes it; none for port forwards.
+    pub remaining_s: Option<u32>,
+    /// Packets from inside, modulo 2^32.
+    pub packets_out: u32,
+    /// Packets from outside, modulo 2^32.
+    pub packets_in: u32,
+}
+
+/// A block of public ports, as [`super::Request::NatBlocks`] shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NatBlockView {
+    /// Whose it is.
+    pub inside: Ipv4Addr,
+    /// The public address.
+    pub public: Ipv4Addr,
+    /// First port.
+    pub first: u16,
+    /// Last port.
+    pub last: u16,
+    /// Sessions of TCP in it.
+    pub tcp: u16,
+    /// Of UDP.
+    pub udp: u16,
+    /// Of ICMP echo.
+    pub icmp: u16,
+}
+
+/// What NAT has done, as [`super::Request::NatCounters`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NatCountersView {
+    /// Sessions that there may be.
+    pub sessions_max: u64,
+    /// Name and value, in order.
+    pub counters: Vec<(String, u64)>,
+}

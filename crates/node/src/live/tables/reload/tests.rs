@@ -1,0 +1,193 @@
+use super::super::*;
+use super::*;
+
+use std::path::Path as FilePath;
+
+use proptest::prelude::*;
+use thalweg_dataplane::lpm::Lpm;
+
+fn config(text: &str) -> RouterConfig {
+    let ports = r#"
+[ports.lan]
+mac = "02:00:00:00:00:01"
+addresses = ["10.1.0.1/24", "2001:db8:1::1/64"]
+[ports.wan]
+mac = "02:00:00:00:00:02"
+addresses = ["198.51.100.1/24", "2001:db8:2::1/64"]
+"#;
+    match RouterConfig::from_text("test.toml", &format!("{ports}{text}"), FilePath::new("")) {
+        Ok(config) => config,
+        Err(errors) => panic!("{errors}"),
+    }
+}
+
+/// Where a packet to the address ends: what the paths of its number are.
+fn ends(tables: &LiveTables, address: IpAddr) -> Vec<Path> {
+    let number = match address {
+        IpAddr::V4(address) => tables.fib().fib4().lookup(u32::from(address)),
+        IpAddr::V6(address) => tables.fib().fib6().lookup(u128::from(address)),
+    };
+    number.checked_sub(1).map_or_else(Vec::new, |index| tables.groups[usize::from(index)].clone())
+}
+
+fn turn(tables: &mut LiveTables, before: &RouterConfig, after: &RouterConfig, slice: usize) {
+    let mut change = tables.begin_routes(RouteDifference::between(before, after)).expect("numbers");
+    while !tables.change_routes(&mut change, slice).expect("room") {}
+    tables.finish_routes(change);
+}
+
+#[test]
+fn only_what_differs_is_touched() {
+    let before = config(
+        "[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"198.51.100.2\"\n\
+         [[routes]]\nprefix = \"192.0.2.0/24\"\nvia = \"198.51.100.3\"\n",
+    );
+    let after = config(
+        "[[routes]]\nprefix = \"192.0.2.0/24\"\nvia = \"198.51.100.4\"\n\
+         [[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"198.51.100.2\"\n\
+         [[routes]]\nprefix = \"2001:db8:77::/48\"\naction = \"blackhole\"\n",
+    );
+    let difference = RouteDifference::between(&before, &after);
+    assert_eq!(difference.counts(), RouteCounts { set: 2, removed: 0 });
+    assert_eq!(RouteDifference::between(&after, &before).counts(), RouteCounts { set: 1, removed: 1 });
+    assert_eq!(RouteDifference::between(&after, &after.clone()).counts(), RouteCounts::default());
+    let mut tables = LiveTables::new(&before).expect("tables");
+    turn(&mut tables, &before, &after, 1);
+    let via = |address: &str| Path::Neighbour { port: 1, address: address.parse().expect("an address") };
+    assert_eq!(ends(&tables, "192.0.2.9".parse().expect("an address")), [via("198.51.100.4")]);
+    assert_eq!(ends(&tables, "8.8.8.8".parse().expect("an address")), [via("198.51.100.2")]);
+    assert_eq!(
+        ends(&tables, "2001:db8:77::1".parse().expect("an address")),
+        [Path::Drop(DropReason::Blackhole)]
+    );
+    let gateways: Vec<_> = tables.gateways().iter().map(|(_, address)| address.to_string()).collect();
+    assert_eq!(gateways, ["198.51.100.2", "198.51.100.4"], "the old one is not wanted any more");
+}
+
+#[test]
+fn stations_stay_and_configured_host_routes_come_and_go_around_them() {
+    let plain = config("");
+    let steered = config("[[routes]]\nprefix = \"198.51.100.7/32\"\nvia = \"10.1.0.9\"\n");
+    let mut tables = LiveTables::new(&plain).expect("tables");
+    let station: IpAddr = "198.51.100.7".parse().expect("an address");
+    let own = [Path::Neighbour { port: 1, address: station }];
+    let other = [Path::Neighbour { port: 0, address: "10.1.0.9".parse().expect("an address") }];
+    assert!(tables.resolved(1, station, [2; 6]));
+    assert_eq!(ends(&tables, station), own);
+    turn(&mut tables, &plain, &steered, 9);
+    assert_eq!(ends(&tables, station), other, "what is configured wins");
+    tables.lost(1, station);
+    assert_eq!(ends(&tables, station), other);
+    assert!(tables.resolved(1, station, [2; 6]));
+    turn(&mut tables, &steered, &plain, 9);
+    assert_eq!(ends(&tables, station), own);
+    tables.lost(1, station);
+    assert_eq!(ends(&tables, station), [Path::Glean { port: 1 }]);
+    // A network's last address is somebody's, if it really is.
+    let last: IpAddr = "198.51.100.255".parse().expect("an address");
+    assert_eq!(ends(&tables, last), [Path::Drop(DropReason::NotUnicast)]);
+    tables.resolved(1, last, [3; 6]);
+    assert_eq!(ends(&tables, last), [Path::Neighbour { port: 1, address: last }]);
+    tables.lost(1, last);
+    assert_eq!(ends(&tables, last), [Path::Drop(DropReason::NotUnicast)]);
+}
+
+#[test]
+fn too_many_targets_change_nothing() {
+    let many = |count: u32| {
+        let routes = (0..count).map(|n| {
+            let (high, low) = (n / 250, n % 250 + 2);
+            format!("[[routes]]\nprefix = \"20.{}.{}.0/24\"\nvia = \"30.0.{high}.{low}\"\n", n >> 8, n & 255)
+        });
+        let port = "[ports.big]\nmac = \"02:00:00:00:00:03\"\naddresses = [\"30.0.255.1/16\"]\n";
+        config(&format!("{port}{}", routes.collect::<String>()))
+    };
+    let before = many(1);
+    let after = many(11_000);
+    let mut tables = LiveTables::new(&before).expect("tables");
+    let refused = tables.begin_routes(RouteDifference::between(&before, &after));
+    assert!(matches!(refused, Err(BuildError::TooManyNextHops { .. })), "{refused:?}");
+    assert_eq!(tables.gateways().len(), 1);
+    // All numbers are there again.
+    let some = many(2_000);
+    turn(&mut tables, &before, &some, 100);
+    assert_eq!(tables.gateways().len(), 2_000);
+    turn(&mut tables, &some, &before, 100);
+    turn(&mut tables, &before, &some, 100);
+    assert_eq!(tables.gateways().len(), 2_000);
+}
+
+/// Routes of a made-up configuration.
+fn routes() -> impl Strategy<Value = Vec<(u8, u8, u8)>> {
+    prop::collection::vec((0u8..6, prop::sample::select(vec![8u8, 12, 16, 24, 30, 32]), 0u8..5), 0..24)
+}
+
+fn text_of(routes: &[(u8, u8, u8)]) -> String {
+    let mut seen = std::collections::HashSet::new();
+    let mut text = String::new();
+    for (net, length, target) in routes {
+        let address = u32::from_be_bytes([20, *net << 4, *net, *net << 2]);
+        let address =
+            std::net::Ipv4Addr::from(address & u32::MAX.checked_shl(32 - u32::from(*length)).unwrap_or(0));
+        if !seen.insert((address, *length)) {
+            continue;
+        }
+        text += &format!("[[routes]]\nprefix = \"{address}/{length}\"\n");
+        text += &match target {
+            0 => "action = \"blackhole\"\n".to_owned(),
+            1 => "action = \"unreachable\"\n".to_owned(),
+            n => format!("via = \"198.51.100.{}\"\n", n + 7),
+        };
+    }
+    text
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// From any configuration to any other and, by way of a change that is undone half way, on to a third: always the
+    /// answers of tables that were made from the configuration.
+    #[test]
+    fn tables_that_changed_answer_like_tables_that_were_made(
+        a in routes(), b in routes(), c in routes(), slice in 1usize..9, stop in 0usize..30,
+        stations in prop::collection::vec(0u8..6, 0..4),
+    ) {
+        let [first, second, third] = [&a, &b, &c].map(|routes| config(&text_of(routes)));
+        let mut tables = LiveTables::new(&first).expect("tables");
+        let mut twin = LiveTables::new(&third).expect("tables");
+        for station in stations {
+            let address = IpAddr::from([198, 51, 100, station + 8]);
+            tables.resolved(1, address, [2, 0, 0, 0, 0, station]);
+            twin.resolved(1, address, [2, 0, 0, 0, 0, station]);
+        }
+        turn(&mut tables, &first, &second, slice);
+        let mut undone = tables.begin_routes(RouteDifference::between(&second, &first)).expect("numbers");
+        while undone.done < stop && !tables.change_routes(&mut undone, 1).expect("room") {}
+        while !tables.undo_routes(&mut undone, slice) {}
+        let mut same = LiveTables::new(&second).expect("tables");
+        agree(&mut tables, &mut same);
+        turn(&mut tables, &second, &third, slice);
+        agree(&mut tables, &mut twin);
+    }
+}
+
+fn agree(tables: &mut LiveTables, twin: &mut LiveTables) {
+    for net in 0..7u8 {
+        for low in [0, 1, 3, 255] {
+            let address = IpAddr::from([20, net << 4, net, (net << 2) ^ low]);
+            assert_eq!(ends(tables, address), ends(twin, address), "{address}");
+        }
+    }
+    for last in [1, 2, 8, 9, 10, 11, 255] {
+        let address = IpAddr::from([198, 51, 100, last]);
+        let (ours, theirs) = (ends(tables, address), ends(twin, address));
+        if twin.station_hosts.contains_key(&address) == tables.station_hosts.contains_key(&address) {
+            assert_eq!(ours, theirs, "{address}");
+        }
+    }
+    let stations: Vec<_> = tables.station_hosts.keys().chain(twin.station_hosts.keys()).copied().collect();
+    let without = |gateways: Vec<(u16, IpAddr)>| {
+        gateways.into_iter().filter(|(_, address)| !stations.contains(address)).collect::<Vec<_>>()
+    };
+    assert_eq!(without(tables.gateways()), without(twin.gateways()));
+}

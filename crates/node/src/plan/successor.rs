@@ -1,0 +1,99 @@
+//! One plan after another: what a router remembers of packets when its configuration changes.
+//!
+//! The plan of a new configuration is made while packets still pass through the old one; everything that can fail or
+//! takes long happens then. When no chunk is on its way any more, the new plan takes over: sessions, public ports,
+//! fragments, what policers have saved, and the time.
+//!
+//! NAT keeps its very table where addresses, ports, shards, forwards and size are as before. Where they are not, the
+//! sessions that have a place in the new table move there, and the others are counted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thalweg_dataplane::nat::{Inherited, NatConfig as NatSettings};
+use thalweg_dataplane::route::Router;
+
+use super::{Nat, RouterPlan, lock};
+use crate::BuildError;
+use crate::build::{labeller, nat_settings};
+use crate::config::{NatConfig, RouterConfig};
+
+/// A plan that waits for the end of the one before it.
+pub struct Successor {
+    plan: RouterPlan,
+    /// What NAT's table is told, where it stays.
+    behaviour: Option<NatSettings>,
+    /// By class, the place it had before.
+    places: Vec<Option<usize>>,
+}
+
+/// What became of what the plan before it remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakenOver {
+    /// NAT's sessions, where its table was made anew.
+    pub sessions: Option<Inherited>,
+}
+
+impl RouterPlan {
+    /// Prepares the plan of a configuration that is to follow the one that this plan was made from. `router` is the
+    /// routing stage of both. Allocates what is needed and changes nothing.
+    pub fn successor(
+        &self,
+        before: &RouterConfig,
+        config: &RouterConfig,
+        router: Router,
+        workers: usize,
+    ) -> Result<Successor, BuildError> {
+        let mut behaviour = None;
+        let nat = match (&config.nat, &before.nat, &self.nat) {
+            (Some(new), Some(old), Some(nat)) if has_shape_of(new, old) => {
+                let settings = nat_settings(new, config)?;
+                let labeller = labeller(&settings)?;
+                behaviour = Some(settings);
+                Some(Nat { labeller, stage: Arc::clone(&nat.stage) })
+            }
+            (Some(new), _, _) => Some(Nat::from_config(new, config)?),
+            (None, _, _) => None,
+        };
+        let plan = RouterPlan::with_nat(config, router, None, nat)?.for_workers(workers);
+        let place = |name: &str| before.qos.classes.iter().position(|class| class.name == name);
+        let places = config.qos.classes.iter().map(|class| place(&class.name)).collect();
+        Ok(Successor { plan, behaviour, places })
+    }
+}
+
+impl Successor {
+    /// Takes over from the plan before it, which no packet is with any more and none will be.
+    pub fn take_over(self, before: &RouterPlan) -> (RouterPlan, TakenOver) {
+        let Self { plan, behaviour, places } = self;
+        let mut taken = TakenOver::default();
+        plan.clock_ns.fetch_max(before.clock_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        {
+            let (mut mine, mut theirs) = (lock(&plan.arrival), lock(&before.arrival));
+            mine.police.inherit(&theirs.police, &places);
+            mine.fragments = std::mem::take(&mut theirs.fragments);
+        }
+        match (&plan.nat, &before.nat, behaviour) {
+            (Some(nat), _, Some(settings)) => nat.stage.set_behaviour(&settings),
+            (Some(nat), Some(old), None) => taken.sessions = Some(nat.stage.inherit(&old.stage)),
+            _ => {}
+        }
+        (plan, taken)
+    }
+}
+
+/// Whether sessions are where they were, whatever else is different: whom NAT translates between and what sessions do
+/// is told to the table, the rest it is made of.
+fn has_shape_of(new: &NatConfig, old: &NatConfig) -> bool {
+    let shape = NatConfig {
+        outside: new.outside,
+        inside: new.inside.clone(),
+        filtering: new.filtering,
+        hairpin: new.hairpin,
+        inbound_refresh: new.inbound_refresh,
+        timeouts: new.timeouts,
+        refusal: new.refusal,
+        ..old.clone()
+    };
+    shape == *new
+}

@@ -1,0 +1,203 @@
+//! One packet through all stages, without a trace of it left: what each decides, for a person who asks.
+//!
+//! The packet goes through the very stages that others go through. Those that remember something see it in a copy of
+//! what they remember.
+
+use thalweg_base::{Batch, Chunk, DropReason, Packet, PacketFlags};
+use thalweg_dataplane::acl::{AclCounts, AclSet};
+use thalweg_dataplane::nat::Trial;
+use thalweg_dataplane::police::{Colour, ColourCounts};
+use thalweg_dataplane::reverse_path::ReversePathMode;
+
+use super::{RouterPlan, lock};
+
+/// What the stages decide about a packet. What comes after the stage that drops it is not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traced {
+    /// The check of its source, where its port has one.
+    pub reverse_path: Option<ReversePathMode>,
+    /// The list for what comes in by its port, and the place of the rule that decides; past the last it is the default.
+    pub acl_in: Option<(usize, usize)>,
+    /// Its class.
+    pub class: Option<u8>,
+    /// What the class's policer calls it, if there is one.
+    pub colour: Option<Colour>,
+    /// What NAT does, if it is for NAT.
+    pub nat: Option<TracedNat>,
+    /// The number that its route leads to.
+    pub next_hop: Option<u32>,
+    /// Chooses among equal paths.
+    pub flow_hash: u32,
+    /// The list for what leaves by the port it leaves by, and the place of the rule.
+    pub acl_out: Option<(usize, usize)>,
+    /// The port it leaves by.
+    pub port_out: Option<u16>,
+    /// Where and why it goes no further, if it does not.
+    pub dropped: Option<(TracedStage, DropReason)>,
+    /// Where in the frame its IP header begins.
+    pub l3_offset: u16,
+    /// Whether its sender is told of an access list's refusal.
+    pub is_rejected: bool,
+}
+
+/// What looks at a packet, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TracedStage {
+    /// Its headers.
+    Ingress,
+    /// Its source.
+    ReversePath,
+    /// The list of the port it comes in by.
+    AclIn,
+    /// Its class's policer.
+    Policer,
+    /// Its place in NAT: who translates it, if anybody.
+    Label,
+    /// NAT.
+    Nat,
+    /// The look-up.
+    Route,
+    /// The list of the port it leaves by.
+    AclOut,
+}
+
+/// What NAT does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TracedNat {
+    /// It comes from inside.
+    pub outbound: bool,
+    /// What happens to sessions.
+    pub trial: Trial,
+}
+
+impl RouterPlan {
+    /// Takes the only packet of a chunk through all stages at `now_ns`. The frame is afterwards what would be sent, if it
+    /// is. Nothing is counted and nothing remembered.
+    pub fn trace(&self, chunk: &mut Chunk, now_ns: u64) -> Traced {
+        let mut traced = Traced::default();
+        self.trace_ingress(chunk, &mut traced);
+        self.trace_arrival(chunk, &mut traced);
+        self.trace_nat(chunk, now_ns, &mut traced);
+        self.trace_route(chunk, &mut traced);
+        if let Some(packet) = chunk.packets().first() {
+            traced.l3_offset = packet.l3_offset;
+            traced.is_rejected = packet.flags.has(PacketFlags::REJECT);
+        }
+        traced
+    }
+
+    fn trace_ingress(&self, chunk: &mut Chunk, traced: &mut Traced) {
+        let filters = self.filters();
+        let mut batch = chunk.batch(0);
+        self.ingress.process(&mut batch);
+        if !traced.passes(TracedStage::Ingress, &batch) {
+            return;
+        }
+        let port_in = batch.packets()[0].port_in;
+        traced.flow_hash = batch.packets()[0].flow_hash;
+        traced.reverse_path = Some(filters.reverse_path.mode(port_in)).filter(|m| *m != ReversePathMode::Off);
+        filters.reverse_path.process(&self.router, &mut batch);
+        if !traced.passes(TracedStage::ReversePath, &batch) {
+            return;
+        }
+        let mut counts = AclCounts::new(&filters.acls);
+        filters.acls.process_in(&mut batch, &mut counts);
+        traced.acl_in = met(&filters.acls, &counts);
+        if !traced.passes(TracedStage::AclIn, &batch) {
+            return;
+        }
+        self.classifier.process(&mut batch);
+        traced.class = Some(batch.packets()[0].class);
+        self.label(&mut batch, |packet| !packet.flags.has(PacketFlags::LATER_FRAGMENT));
+        traced.passes(TracedStage::Label, &batch);
+    }
+
+    /// Policers, and ports of later fragments.
+    fn trace_arrival(&self, chunk: &mut Chunk, traced: &mut Traced) {
+        if traced.dropped.is_some() {
+            return;
+        }
+        let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
+        let (mut police, fragments) = {
+            let arrival = lock(&self.arrival);
+            let is_needed = self.nat.is_some() && chunk.packets().iter().any(is_later);
+            (arrival.police.clone(), is_needed.then(|| arrival.fragments.clone()))
+        };
+        let before = police.counts();
+        police.process(chunk);
+        let of = traced.class.map(usize::from).and_then(|class| Some((before.get(class)?, class)));
+        if let Some((Some(before), class)) = of {
+            traced.colour = police.counts()[class].and_then(|after| colour(*before, after));
+        }
+        if !traced.passes(TracedStage::Policer, &chunk.batch(0)) {
+            return;
+        }
+        if let Some(mut fragments) = fragments {
+            fragments.process(chunk);
+        }
+        let (mut batch, _) = chunk.whole();
+        self.label(&mut batch, is_later);
+        traced.passes(TracedStage::Label, &batch);
+    }
+
+    fn trace_nat(&self, chunk: &mut Chunk, now_ns: u64, traced: &mut Traced) {
+        let Some(nat) = self.nat.as_ref().filter(|_| traced.dropped.is_none()) else { return };
+        let mut batch = chunk.batch(0);
+        if batch.is_empty() {
+            return;
+        }
+        let (packet, l3) = batch.packet_and_l3(0);
+        let outbound = packet.flags.has(PacketFlags::NAT_OUT);
+        let trial = nat.stage.try_packet(packet, l3, now_ns);
+        traced.nat = trial.map(|trial| TracedNat { outbound, trial });
+        traced.passes(TracedStage::Nat, &batch);
+    }
+
+    fn trace_route(&self, chunk: &mut Chunk, traced: &mut Traced) {
+        if traced.dropped.is_some() {
+            return;
+        }
+        let filters = self.filters();
+        let mut batch = chunk.batch(0);
+        self.router.process(&mut batch);
+        traced.next_hop = batch.packets().first().map(|packet| packet.next_hop);
+        if !traced.passes(TracedStage::Route, &batch) {
+            return;
+        }
+        traced.port_out = batch.packets().first().map(|packet| packet.port_out);
+        let mut counts = AclCounts::new(&filters.acls);
+        filters.acls.process_out(&mut batch, &mut counts);
+        traced.acl_out = met(&filters.acls, &counts);
+        traced.passes(TracedStage::AclOut, &batch);
+    }
+}
+
+impl Traced {
+    /// Whether the packet is alive after a stage; if not, that stage is noted.
+    fn passes(&mut self, stage: TracedStage, batch: &Batch<'_>) -> bool {
+        let reason = batch.packets().first().and_then(Packet::drop_reason);
+        if let (Some(reason), None) = (reason, self.dropped) {
+            self.dropped = Some((stage, reason));
+        }
+        self.dropped.is_none() && !batch.is_empty()
+    }
+}
+
+/// The list and the rule that a packet met, of counters that were zero before it.
+fn met(acls: &AclSet, counts: &AclCounts) -> Option<(usize, usize)> {
+    (0..)
+        .map_while(|list| Some(acls.counts_of(list, counts)).filter(|rules| !rules.is_empty()))
+        .enumerate()
+        .find_map(|(list, rules)| Some((list, rules.iter().position(|rule| rule.packets > 0)?)))
+}
+
+/// The colour whose count has grown.
+fn colour(before: ColourCounts, after: ColourCounts) -> Option<Colour> {
+    [
+        (Colour::Green, before.green, after.green),
+        (Colour::Yellow, before.yellow, after.yellow),
+        (Colour::Red, before.red, after.red),
+    ]
+    .into_iter()
+    .find_map(|(colour, before, after)| (after > before).then_some(colour))
+}

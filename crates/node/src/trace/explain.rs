@@ -1,0 +1,334 @@
+//! What the stages decided, in words.
+
+use std::net::{IpAddr, SocketAddr};
+
+use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType};
+use thalweg_dataplane::ip_packet::IpPacket;
+use thalweg_dataplane::police::Colour;
+use thalweg_dataplane::reverse_path::ReversePathMode;
+
+use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
+use crate::config::{PortIndex, RedAction, RouterConfig, Service};
+use crate::egress::{egress_config, has_queues};
+use crate::plan::{RouterPlan, Traced, TracedStage};
+
+const ETHERNET: usize = 14;
+
+/// Takes a described packet through a plan and says what each stage does and why. `config` is what the plan was made from.
+/// Errors if the packet's port is none.
+pub fn explain(
+    config: &RouterConfig,
+    plan: &RouterPlan,
+    around: &dyn Surroundings,
+    spec: &PacketSpec,
+    now_ns: u64,
+) -> Result<TraceView, SpecError> {
+    let port = port_of(config, spec)?;
+    let mut chunk = chunk_of(config, spec, port, now_ns);
+    let traced = plan.trace(&mut chunk, now_ns);
+    let explanation = Explanation { config, around, spec, traced: &traced, steps: Vec::new() };
+    Ok(explanation.write(&chunk, port))
+}
+
+/// The port that is named, by itself or by its interface.
+fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecError> {
+    let interface = |port: &crate::config::PortConfig| {
+        port.interface.as_ref().is_some_and(|interface| interface.name == spec.port)
+    };
+    let by_name = config.ports.iter().position(|port| port.name == spec.port);
+    let place = by_name.or_else(|| config.ports.iter().position(interface));
+    place.and_then(|place| PortIndex::try_from(place).ok()).ok_or_else(|| {
+        let names: Vec<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
+        SpecError {
+            text: spec.to_string(),
+            column: 1,
+            found: spec.port.clone(),
+            expected: format!("a port: {}", names.join(", ")),
+        }
+    })
+}
+
+/// The packet as its port's driver would hand it up: in an Ethernet frame, with the tag of a sub-interface.
+fn chunk_of(config: &RouterConfig, spec: &PacketSpec, port: PortIndex, now_ns: u64) -> Chunk {
+    let packet = spec.to_packet();
+    let port_config = &config.ports[usize::from(port)];
+    let mut frame = Vec::with_capacity(ETHERNET + 4 + packet.len());
+    frame.extend(port_config.mac);
+    frame.extend([2, 0, 0, 0, 0, 1]);
+    let mut port_in = port;
+    if let Some(sub) = port_config.sub_interface {
+        port_in = sub.parent;
+        frame.extend([0x81, 0x00]);
+        frame.extend(sub.vlan.to_be_bytes());
+    }
+    frame.extend(if spec.source.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] });
+    frame.extend(packet);
+    let mut builder = ChunkBuilder::with_capacity(frame.len() + 2 * ChunkBuilder::HEADROOM);
+    let at = builder.next_frame_offset();
+    builder.buffer_mut()[at..at + frame.len()].copy_from_slice(&frame);
+    builder.push(at, frame.len(), frame.len() as u32, now_ns, LinkType::Ethernet, port_in, 0);
+    builder.finish(0, 1, now_ns)
+}
+
+struct Explanation<'e> {
+    config: &'e RouterConfig,
+    around: &'e dyn Surroundings,
+    spec: &'e PacketSpec,
+    traced: &'e Traced,
+    steps: Vec<TraceStep>,
+}
+
+impl Explanation<'_> {
+    fn write(mut self, chunk: &Chunk, port: PortIndex) -> TraceView {
+        let (frame, offset) = (chunk.frame(0), usize::from(self.traced.l3_offset));
+        let packet = IpPacket::parse(frame.get(offset..).unwrap_or_default());
+        let destination = packet.map_or(self.spec.destination, |packet| packet.destination);
+        self.ingress(port);
+        self.filters_in(port);
+        self.class();
+        let descriptor = &chunk.packets()[0];
+        let source = packet.map_or(self.spec.source, |packet| packet.source);
+        self.nat(
+            SocketAddr::new(source, descriptor.src_port),
+            SocketAddr::new(destination, descriptor.dst_port),
+        );
+        let station = self.route(destination);
+        self.filters_out();
+        self.queue(descriptor.class);
+        let (outcome, summary) = self.end(frame.len(), station);
+        let reason = self.traced.dropped.map(|(_, reason)| reason.name().to_owned());
+        TraceView { packet: self.spec.to_string(), steps: self.steps, outcome, reason, summary }
+    }
+
+    fn step(&mut self, stage: &str, verdict: &str, why: impl Into<String>) {
+        self.steps.push(TraceStep { stage: stage.to_owned(), verdict: verdict.to_owned(), why: why.into() });
+    }
+
+    /// Why this stage drops it, if it does.
+    fn drops(&self, stage: TracedStage) -> Option<DropReason> {
+        self.traced.dropped.filter(|(at, _)| *at == stage).map(|(_, reason)| reason)
+    }
+
+    /// A step for a stage that drops or passes.
+    fn pass_or_drop(
+        &mut self,
+        name: &str,
+        stage: TracedStage,
+        why: impl FnOnce(Option<DropReason>) -> String,
+    ) {
+        let dropped = self.drops(stage);
+        let verdict = dropped.map_or("pass".to_owned(), |reason| format!("drop: {}", reason.name()));
+        let why = why(dropped);
+        self.step(name, &verdict, why);
+    }
+
+    fn port_name(&self, port: PortIndex) -> String {
+        self.config.ports.get(usize::from(port)).map_or_else(|| "?".to_owned(), |port| port.name.clone())
+    }
+
+    fn ingress(&mut self, port: PortIndex) {
+        let name = self.port_name(port);
+        self.pass_or_drop("ingress", TracedStage::Ingress, |dropped| match dropped {
+            Some(reason) => reason.meaning().to_owned(),
+            None => format!("comes in by {name}; its headers and addresses are such as can be forwarded"),
+        });
+    }
+
+    fn filters_in(&mut self, port: PortIndex) {
+        if let Some(mode) = self.traced.reverse_path {
+            let (name, source) = (self.port_name(port), self.spec.source);
+            let prefix = self.around.prefix(source).unwrap_or_else(|| "no prefix".to_owned());
+            self.pass_or_drop("source", TracedStage::ReversePath, |dropped| {
+                let way = match mode {
+                    ReversePathMode::Strict => format!("leads out of {name}"),
+                    ReversePathMode::Loose => "leads somewhere, and is not a default route".to_owned(),
+                    ReversePathMode::LooseAllowDefault | ReversePathMode::Off => "leads somewhere".to_owned(),
+                };
+                let not = if dropped.is_some() { "not so" } else { "it does" };
+                format!("urpf {mode}: the way to {source} ({prefix}) {way}: {not}")
+            });
+        }
+        if let Some((list, rule)) = self.traced.acl_in {
+            let why = self.rule(list, rule);
+            self.pass_or_drop("access list in", TracedStage::AclIn, |_| why);
+        }
+    }
+
+    fn filters_out(&mut self) {
+        if let Some((list, rule)) = self.traced.acl_out {
+            let why = self.rule(list, rule);
+            self.pass_or_drop("access list out", TracedStage::AclOut, |_| why);
+        }
+    }
+
+    fn rule(&self, list: usize, rule: usize) -> String {
+        let Some(acl) = self.config.acls.get(list) else { return String::new() };
+        match (acl.list.rules.get(rule), acl.rule_names.get(rule)) {
+            (Some(rule), Some(name)) => format!("list {}, rule {name}: {}", acl.name, rule.action.name()),
+            _ => format!("list {}, no rule is met, default: {}", acl.name, acl.list.default.name()),
+        }
+    }
+
+    fn class(&mut self) {
+        let Some(class) = self.traced.class else { return };
+        let Some(config) = self.config.qos.classes.get(usize::from(class)) else { return };
+        let service = match config.service {
+            Service::Strict { level } => format!("strict, level {level}"),
+            Service::Weighted { weight } => format!("weight {weight}"),
+        };
+        self.step("class", &config.name, service);
+        let Some(colour) = self.traced.colour else { return };
+        let (name, what) = match colour {
+            Colour::Green => ("green", "within the committed rate".to_owned()),
+            Colour::Yellow => {
+                let marked = config.policer.and_then(|policer| policer.yellow_dscp);
+                let marked = marked.map_or(String::new(), |dscp| format!("; gets DSCP {dscp}"));
+                ("yellow", format!("above the committed rate{marked}"))
+            }
+            Colour::Red => match config.policer.map(|policer| policer.red) {
+                Some(RedAction::Remark { dscp }) => ("red", format!("above both rates; gets DSCP {dscp}")),
+                _ => ("red", "above both rates".to_owned()),
+            },
+        };
+        self.pass_or_drop("policer", TracedStage::Policer, |_| format!("{name}: {what}, at this moment"));
+    }
+
+    fn nat(&mut self, source: SocketAddr, destination: SocketAddr) {
+        if self.config.nat.is_none() || self.traced.class.is_none() {
+            return;
+        }
+        if let Some(reason) = self.drops(TracedStage::Label) {
+            return self.step("nat", &format!("drop: {}", reason.name()), reason.meaning());
+        }
+        if self.drops(TracedStage::Policer).is_some() {
+            return;
+        }
+        let Some(nat) = self.traced.nat else {
+            return self.step(
+                "nat",
+                "pass",
+                "not for NAT: it goes from no inside port to outside, and to no public address",
+            );
+        };
+        if let Some(reason) = self.drops(TracedStage::Nat) {
+            return self.step("nat", &format!("drop: {}", reason.name()), reason.meaning());
+        }
+        let session = if nat.trial.makes_session { "a session would be made" } else { "by its session" };
+        let (from, to) = (self.spec.source, self.spec.destination);
+        match (nat.outbound, nat.trial.is_hairpin) {
+            (true, true) => {
+                self.step(
+                    "nat",
+                    "translate",
+                    format!("{session}, hairpin: {from} leaves as {source}, {to} is {destination}"),
+                );
+            }
+            (true, false) => self.step("nat", "translate", format!("{session}: {from} leaves as {source}")),
+            (false, _) => {
+                self.step(
+                    "nat",
+                    "translate",
+                    format!("{session}: {to} is the public endpoint of {destination}"),
+                );
+            }
+        }
+    }
+
+    /// The look-up, and who is next; the station's MAC address, if it is known.
+    fn route(&mut self, destination: IpAddr) -> Option<String> {
+        let number = self.traced.next_hop?;
+        let prefix = self.around.prefix(destination).unwrap_or_else(|| "no prefix".to_owned());
+        let next = self.around.next_of(number, self.traced.flow_hash, destination);
+        let way = match next {
+            Some((port, address)) if address == destination => {
+                format!("{destination} is in {prefix}, on the link of {}", self.port_name(port))
+            }
+            Some((port, address)) => {
+                format!("{destination} is in {prefix}, via {address} on {}", self.port_name(port))
+            }
+            None => format!("{destination} is in {prefix}"),
+        };
+        self.pass_or_drop("route", TracedStage::Route, |dropped| match dropped {
+            Some(DropReason::NeighbourUnresolved) => way,
+            Some(reason) => format!("{way}: {}", reason.meaning()),
+            None => way,
+        });
+        let (port, address) = next?;
+        let station = self.around.station(port, address);
+        let known = station.as_ref().and_then(|station| station.mac);
+        let link = self.around.link(port);
+        let mac = known.or(link.and_then(|link| link.default_mac));
+        let state = station.map_or("unknown".to_owned(), |station| station.state);
+        let mac = mac.map(|mac| mac.map(|octet| format!("{octet:02x}")).join(":"));
+        let why = match &mac {
+            Some(mac) => format!("{address} on {} has {mac}", self.port_name(port)),
+            None => format!("{address} on {} would be asked for", self.port_name(port)),
+        };
+        self.step("neighbour", &state, why);
+        if let Some(link) = link {
+            let verdict = if self.spec.length > link.mtu as usize { "too large" } else { "fits" };
+            self.step("mtu", verdict, format!("{} octets, the port takes {}", self.spec.length, link.mtu));
+        }
+        mac
+    }
+
+    fn queue(&mut self, class: u8) {
+        let Some(port) = self.traced.port_out.filter(|_| self.traced.dropped.is_none()) else { return };
+        // Sub-interfaces share their parent's.
+        let parent = self.config.ports.get(usize::from(port)).and_then(|port| port.sub_interface);
+        let port = parent.map_or(port, |sub| sub.parent);
+        let name = self.port_name(port);
+        if !has_queues(self.config, port) {
+            return self.step("queue", "none", format!("{name} hands every frame to its driver as it comes"));
+        }
+        let queues = egress_config(self.config, port);
+        let Some(queue) = queues.classes.get(usize::from(class)) else { return };
+        let rate = |bps: Option<u64>| bps.map_or("no rate".to_owned(), |bps| format!("{bps} bit/s"));
+        let waiting = self
+            .around
+            .waiting(port, class)
+            .map_or(String::new(), |waiting| format!("; {waiting} packets wait"));
+        let why = format!(
+            "{name}: {}; the class: {}, at most {} packets{waiting}",
+            rate(queues.rate_bps),
+            rate(queue.rate_bps),
+            queue.limit_packets
+        );
+        self.step("queue", &queue.name, why);
+    }
+
+    fn end(&self, octets: usize, station: Option<String>) -> (String, String) {
+        let Some((_, reason)) = self.traced.dropped else {
+            let port = self.traced.port_out.map_or(String::new(), |port| self.port_name(port));
+            let to = station.map_or(String::new(), |mac| format!(" to {mac}"));
+            let ttl = self.spec.ttl.saturating_sub(1);
+            return ("sent".to_owned(), format!("sent by {port}{to}, {octets} octets, TTL {ttl}"));
+        };
+        let (outcome, what) = afterwards(reason, self.traced.is_rejected, self.spec.source.is_ipv4());
+        (outcome.to_owned(), format!("{}: {what}", reason.name()))
+    }
+}
+
+/// What the router as a host does about a packet that the stages do not forward.
+fn afterwards(reason: DropReason, is_rejected: bool, v4: bool) -> (&'static str, &'static str) {
+    use DropReason as R;
+    match reason {
+        R::Local => {
+            ("host", "for the router itself: the port's mirror has it, or echo is answered and UDP refused")
+        }
+        R::NotUnicast | R::LinkLocal => {
+            ("host", "looked at by the router itself: Neighbour Discovery, or the port's mirror")
+        }
+        R::NatNoMapping => ("host", "for the router itself, if the address is its own; else dropped"),
+        R::NeighbourUnresolved => ("waits", "waits while the neighbour is asked for, then goes on"),
+        R::TtlExpired => ("dropped", "its sender is told: time exceeded"),
+        R::NoRoute | R::Unreachable => ("dropped", "its sender is told: unreachable"),
+        R::MtuExceeded if v4 => ("host", "cut if it may be; else its sender is told the MTU"),
+        R::MtuExceeded => ("dropped", "its sender is told the MTU: packet too big"),
+        R::AclDenied if is_rejected => ("dropped", "its sender is told: administratively prohibited"),
+        _ => ("dropped", "without a word"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,516 @@
+//! How a packet is described, and the packet that follows from it.
+//!
+//! ```text
+//! PORT ip SOURCE -> DESTINATION [TRANSPORT] [OPTION]...
+//!   PORT        a port of the configuration, or its interface: where the packet comes in
+//!   TRANSPORT   udp [SOURCE_PORT ->] PORT | tcp [SOURCE_PORT ->] PORT | icmp [TYPE[/CODE]] | protocol NUMBER
+//!   OPTION      ttl N | dscp NAME_OR_N | length OCTETS | df | flags syn,ack,.. | fragment first|later
+//! ```
+
+use std::fmt;
+use std::net::IpAddr;
+
+use thalweg_wire::application::ip_protocol;
+use thalweg_wire::checksum::{finish, sum};
+
+use crate::config::DSCP_NAMES;
+
+/// The source port where none is said: the first of the dynamic ones (RFC 6335).
+const SOURCE_PORT: u16 = 49_152;
+const TTL: u8 = 64;
+/// Longest IPv4 packet; longer ones need jumbograms.
+const LENGTH_MAX: usize = 65_535;
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+const FRAGMENT_HEADER: usize = 8;
+/// "Any private encryption scheme": a protocol without ports, where no transport is said.
+const NO_TRANSPORT: u8 = 99;
+
+const FLAGS: [(&str, u8); 6] = [("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
+
+/// What is wrong with a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    /// The description.
+    pub text: String,
+    /// Where, in characters from 1.
+    pub column: usize,
+    /// What stands there; nothing at the end.
+    pub found: String,
+    /// What was expected.
+    pub expected: String,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = match self.found.is_empty() {
+            true => "the packet ends".to_owned(),
+            false => format!("`{}`", self.found),
+        };
+        writeln!(f, "column {}: {found}, expected {}", self.column, self.expected)?;
+        writeln!(f, "  | {}", self.text)?;
+        write!(f, "  | {}{}", " ".repeat(self.column - 1), "^".repeat(self.found.chars().count().max(1)))
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// Which part of a datagram a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The first of several.
+    First,
+    /// A later one.
+    Later,
+}
+
+/// A packet that comes in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketSpec {
+    /// Name of the port or of its interface.
+    pub port: String,
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address, of the same family.
+    pub destination: IpAddr,
+    /// Transport protocol.
+    pub protocol: u8,
+    /// Source and destination port of TCP and UDP.
+    pub ports: Option<(u16, u16)>,
+    /// Type and code of ICMP.
+    pub icmp: Option<(u8, u8)>,
+    /// Flags of TCP.
+    pub flags: u8,
+    /// Time to live, hop limit.
+    pub ttl: u8,
+    /// Code point.
+    pub dscp: u8,
+    /// Octets of the IP packet.
+    pub length: usize,
+    /// It may not be cut.
+    pub dont_fragment: bool,
+    /// Which part of a datagram it is, if it is not all of it.
+    pub part: Option<Part>,
+}
+
+impl PacketSpec {
+    /// Reads a description.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        Words::of(text).packet()
+    }
+
+    /// The packet from its IP header on. Checksums of headers are right; transports' are left out.
+    pub fn to_packet(&self) -> Vec<u8> {
+        let mut packet = match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let mut header = vec![0x45, self.dscp << 2];
+                header.extend((self.length as u16).to_be_bytes());
+                header.extend([0, 1]);
+                let flags = match self.part {
+                    Some(Part::First) => 0x2000,
+                    Some(Part::Later) => 185,
+                    None if self.dont_fragment => 0x4000,
+                    None => 0u16,
+                };
+                header.extend(flags.to_be_bytes());
+                header.extend([self.ttl, self.protocol, 0, 0]);
+                header.extend(source.octets());
+                header.extend(destination.octets());
+                let checksum = finish(sum(&header, 0));
+                header[10..12].copy_from_slice(&checksum.to_be_bytes());
+                header
+            }
+            (source, destination) => self.ipv6_header(source, destination),
+        };
+        if self.part != Some(Part::Later) {
+            packet.extend(self.transport(self.length.saturating_sub(packet.len())));
+        }
+        packet.resize(self.length, 0);
+        packet
+    }
+
+    fn ipv6_header(&self, source: IpAddr, destination: IpAddr) -> Vec<u8> {
+        let octets = |address: IpAddr| match address {
+            IpAddr::V6(address) => address.octets(),
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        };
+        let mut header = vec![0x60 | self.dscp >> 2, self.dscp << 6, 0, 0];
+        header.extend(((self.length - IPV6_HEADER) as u16).to_be_bytes());
+        header.extend([if self.part.is_some() { 44 } else { self.protocol }, self.ttl]);
+        header.extend(octets(source));
+        header.extend(octets(destination));
+        if let Some(part) = self.part {
+            let field: u16 = if part == Part::First { 1 } else { 185 << 3 };
+            header.extend([self.protocol, 0]);
+            header.extend(field.to_be_bytes());
+            header.extend([0, 0, 0, 1]);
+        }
+        header
+    }
+
+    fn transport(&self, room: usize) -> Vec<u8> {
+        let (source, destination) = self.ports.unwrap_or_default();
+        let mut bytes = Vec::new();
+        match (self.protocol, self.icmp) {
+            (_, Some((kind, code))) => bytes.extend([kind, code, 0, 0, 0, 1, 0, 1]),
+            (ip_protocol::UDP, None) => {
+                bytes.extend(source.to_be_bytes());
+                bytes.extend(destination.to_be_bytes());
+                bytes.extend((room as u16).to_be_bytes());
+                bytes.extend([0, 0]);
+            }
+            (ip_protocol::TCP, None) => {
+                bytes.extend(source.to_be_bytes());
+                bytes.extend(destination.to_be_bytes());
+                bytes.extend([0; 8]);
+                bytes.extend([0x50, self.flags, 0xff, 0xff, 0, 0, 0, 0]);
+            }
+            _ => {}
+        }
+        bytes
+    }
+
+    /// The shortest it can be.
+    fn length_min(&self) -> usize {
+        let header = match (self.source, self.part) {
+            (IpAddr::V4(_), _) => IPV4_HEADER,
+            (IpAddr::V6(_), None) => IPV6_HEADER,
+            (IpAddr::V6(_), Some(_)) => IPV6_HEADER + FRAGMENT_HEADER,
+        };
+        let transport = match (self.part, self.protocol, self.icmp) {
+            (Some(Part::Later), ..) => 8,
+            (_, _, Some(_)) => 8,
+            (_, ip_protocol::TCP, _) => 20,
+            (_, ip_protocol::UDP, _) => 8,
+            _ => 0,
+        };
+        header + transport
+    }
+}
+
+impl fmt::Display for PacketSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ip {} -> {}", self.port, self.source, self.destination)?;
+        match (self.protocol, self.ports, self.icmp) {
+            (_, Some((source, destination)), _) => {
+                let name = if self.protocol == ip_protocol::TCP { "tcp" } else { "udp" };
+                write!(f, " {name} {source} -> {destination}")?;
+            }
+            (_, _, Some((kind, code))) => write!(f, " icmp {kind}/{code}")?,
+            (number, ..) => write!(f, " protocol {number}")?,
+        }
+        if self.protocol == ip_protocol::TCP {
+            let names = FLAGS.iter().filter(|(_, bit)| self.flags & bit != 0).map(|(name, _)| *name);
+            let names: Vec<_> = names.collect();
+            if !names.is_empty() {
+                write!(f, " flags {}", names.join(","))?;
+            }
+        }
+        write!(f, " ttl {} dscp {} length {}", self.ttl, self.dscp, self.length)?;
+        match self.part {
+            Some(Part::First) => f.write_str(" fragment first"),
+            Some(Part::Later) => f.write_str(" fragment later"),
+            None if self.dont_fragment => f.write_str(" df"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The words of a description, with their columns.
+struct Words<'t> {
+    text: &'t str,
+    words: Vec<(usize, String)>,
+    next: usize,
+}
+
+impl<'t> Words<'t> {
+    fn of(text: &'t str) -> Self {
+        let mut words: Vec<(usize, String)> = Vec::new();
+        let mut is_open = false;
+        let chars: Vec<char> = text.chars().collect();
+        let mut at = 0;
+        while at < chars.len() {
+            if chars[at] == '-' && chars.get(at + 1) == Some(&'>') {
+                words.push((at + 1, "->".to_owned()));
+                (is_open, at) = (false, at + 2);
+                continue;
+            }
+            match (chars[at].is_whitespace(), is_open) {
+                (true, _) => is_open = false,
+                (false, false) => {
+                    words.push((at + 1, chars[at].to_string()));
+                    is_open = true;
+                }
+                (false, true) => {
+                    if let Some((_, word)) = words.last_mut() {
+                        word.push(chars[at]);
+                    }
+                }
+            }
+            at += 1;
+        }
+        Self { text, words, next: 0 }
+    }
+
+    fn peek(&self) -> Option<&str> {
+        self.words.get(self.next).map(|(_, word)| word.as_str())
+    }
+
+    /// An error at the next word, or `back` words before it.
+    fn error(&self, back: usize, expected: impl Into<String>) -> SpecError {
+        let end = (self.text.chars().count() + 1, String::new());
+        let (column, found) = self.words.get(self.next - back).cloned().unwrap_or(end);
+        SpecError { text: self.text.to_owned(), column, found, expected: expected.into() }
+    }
+
+    fn take(&mut self, expected: &str) -> Result<String, SpecError> {
+        let word = self.words.get(self.next).map(|(_, word)| word.clone());
+        let word = word.ok_or_else(|| self.error(0, expected))?;
+        self.next += 1;
+        Ok(word)
+    }
+
+    fn expect(&mut self, word: &str, expected: &str) -> Result<(), SpecError> {
+        match self.take(expected)? == word {
+            true => Ok(()),
+            false => Err(self.error(1, expected)),
+        }
+    }
+
+    fn number(&mut self, least: u64, most: u64, what: &str) -> Result<u64, SpecError> {
+        let expected = format!("{what} from {least} to {most}");
+        let word = self.take(&expected)?;
+        let number = word.parse().ok().filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| self.error(1, expected))
+    }
+
+    fn address(&mut self) -> Result<IpAddr, SpecError> {
+        let expected = "an IPv4 or IPv6 address";
+        self.take(expected)?.parse().map_err(|_| self.error(1, expected))
+    }
+
+    fn packet(mut self) -> Result<PacketSpec, SpecError> {
+        let port = self.take("a port, such as `lan`")?;
+        if port == "->" || port.parse::<IpAddr>().is_ok() {
+            return Err(self.error(1, "a port, such as `lan`, before the word `ip`"));
+        }
+        self.expect("ip", "the word `ip` and then source -> destination")?;
+        let source = self.address()?;
+        self.expect("->", "`->` and the destination")?;
+        let destination = self.address()?;
+        if source.is_ipv4() != destination.is_ipv4() {
+            return Err(self.error(1, "an address of the source's family"));
+        }
+        let mut spec = PacketSpec {
+            port,
+            source,
+            destination,
+            protocol: NO_TRANSPORT,
+            ports: None,
+            icmp: None,
+            flags: 0,
+            ttl: TTL,
+            dscp: 0,
+            length: 0,
+            dont_fragment: false,
+            part: None,
+        };
+        self.transport(&mut spec)?;
+        let mut length = None;
+        while self.peek().is_some() {
+            self.option(&mut spec, &mut length)?;
+        }
+        spec.length = spec.length_min();
+        if let Some((place, octets)) = length {
+            if octets < spec.length {
+                self.next = place + 1;
+                return Err(self.error(1, format!("at least {} octets for its headers", spec.length)));
+            }
+            spec.length = octets;
+        }
+        Ok(spec)
+    }
+
+    fn transport(&mut self, spec: &mut PacketSpec) -> Result<(), SpecError> {
+        let icmp = if spec.source.is_ipv4() { (ip_protocol::ICMP, 8) } else { (ip_protocol::ICMPV6, 128) };
+        match self.peek() {
+            Some(word @ ("udp" | "tcp")) => {
+                let is_tcp = word == "tcp";
+                spec.protocol = if is_tcp { ip_protocol::TCP } else { ip_protocol::UDP };
+                spec.flags = if is_tcp { 2 } else { 0 };
+                self.next += 1;
+                let first = self.number(0, 65_535, "a port")? as u16;
+                spec.ports = Some((SOURCE_PORT, first));
+                if self.peek() == Some("->") {
+                    self.next += 1;
+                    spec.ports = Some((first, self.number(0, 65_535, "a port")? as u16));
+                }
+            }
+            Some("icmp" | "icmpv6") => {
+                self.next += 1;
+                (spec.protocol, spec.icmp) = (icmp.0, Some((icmp.1, 0)));
+                if self.peek().is_some_and(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
+                    let expected = "an ICMP type, such as 8 or 3/4";
+                    let word = self.take(expected)?;
+                    let (kind, code) = word.split_once('/').unwrap_or((&word, "0"));
+                    let kind = kind.parse().map_err(|_| self.error(1, expected))?;
+                    spec.icmp = Some((kind, code.parse().map_err(|_| self.error(1, expected))?));
+                }
+            }
+            Some("protocol") => {
+                self.next += 1;
+                spec.protocol = self.number(0, 255, "a protocol number")? as u8;
+                if matches!(spec.protocol, ip_protocol::TCP | ip_protocol::UDP) {
+                    return Err(self.error(1, "`tcp` or `udp` with a port for these"));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn option(
+        &mut self,
+        spec: &mut PacketSpec,
+        length: &mut Option<(usize, usize)>,
+    ) -> Result<(), SpecError> {
+        let expected = match spec.protocol {
+            NO_TRANSPORT => {
+                "udp, tcp, icmp or protocol, or an option: ttl, dscp, length, df, fragment (flags with tcp)"
+            }
+            ip_protocol::TCP => "an option: ttl, dscp, length, df, flags, fragment",
+            _ => "an option: ttl, dscp, length, df, fragment",
+        };
+        match self.take(expected)?.as_str() {
+            "ttl" => spec.ttl = self.number(0, 255, "a number")? as u8,
+            "dscp" => {
+                let expected = "a code point from 0 to 63, or its name, such as ef";
+                let word = self.take(expected)?;
+                let named = DSCP_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&word));
+                let value = named.map(|(_, value)| *value).or_else(|| word.parse().ok());
+                spec.dscp = value.filter(|value| *value < 64).ok_or_else(|| self.error(1, expected))?;
+            }
+            "length" => {
+                let octets = self.number(0, LENGTH_MAX as u64, "octets of the IP packet")? as usize;
+                *length = Some((self.next - 1, octets));
+            }
+            "df" if spec.source.is_ipv4() => spec.dont_fragment = true,
+            "df" => return Err(self.error(1, "no `df`: routers never cut IPv6")),
+            "flags" if spec.protocol == ip_protocol::TCP => {
+                let expected = "flags, such as syn,ack";
+                let word = self.take(expected)?;
+                spec.flags = 0;
+                for name in word.split(',') {
+                    let known = FLAGS.iter().find(|(known, _)| *known == name);
+                    let (_, bit) = known.ok_or_else(|| self.error(1, expected))?;
+                    spec.flags |= bit;
+                }
+            }
+            "fragment" => {
+                spec.part = Some(match self.take("`first` or `later`")?.as_str() {
+                    "first" => Part::First,
+                    "later" => Part::Later,
+                    _ => return Err(self.error(1, "`first` or `later`")),
+                });
+            }
+            _ => return Err(self.error(1, expected)),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use thalweg_dataplane::ip_packet::IpPacket;
+
+    #[test]
+    fn what_is_said_and_what_is_not() {
+        let all = [
+            (
+                "eth0 ip 10.0.0.1 -> 8.8.8.8 udp 53",
+                "eth0 ip 10.0.0.1 -> 8.8.8.8 udp 49152 -> 53 ttl 64 dscp 0 length 28",
+            ),
+            (
+                "lan ip 10.0.0.1->8.8.8.8 tcp 1000->80 ttl 1 dscp ef df flags syn,ack length 1500",
+                "lan ip 10.0.0.1 -> 8.8.8.8 tcp 1000 -> 80 flags syn,ack ttl 1 dscp 46 length 1500 df",
+            ),
+            ("lan ip 10.0.0.1 -> 8.8.8.8", "lan ip 10.0.0.1 -> 8.8.8.8 protocol 99 ttl 64 dscp 0 length 20"),
+            (
+                "lan ip 10.0.0.1 -> 8.8.8.8 icmp 3/4",
+                "lan ip 10.0.0.1 -> 8.8.8.8 icmp 3/4 ttl 64 dscp 0 length 28",
+            ),
+            (
+                "lan ip 2001:db8::1 -> 2001:db8::2 icmp fragment first",
+                "lan ip 2001:db8::1 -> 2001:db8::2 icmp 128/0 ttl 64 dscp 0 length 56 fragment first",
+            ),
+            (
+                "lan ip 10.0.0.1 -> 8.8.8.8 udp 53 fragment later",
+                "lan ip 10.0.0.1 -> 8.8.8.8 udp 49152 -> 53 ttl 64 dscp 0 length 28 fragment later",
+            ),
+        ];
+        for (text, meant) in all {
+            let spec = PacketSpec::parse(text).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(spec.to_string(), meant);
+            assert_eq!(PacketSpec::parse(meant).unwrap_or_else(|error| panic!("{error}")), spec, "read back");
+            let packet = spec.to_packet();
+            let parsed = IpPacket::parse(&packet).expect("an IP packet");
+            assert_eq!((parsed.source, parsed.destination), (spec.source, spec.destination));
+            assert_eq!(
+                (parsed.protocol, parsed.hop_limit, packet.len()),
+                (spec.protocol, spec.ttl, spec.length)
+            );
+            assert_eq!(parsed.fragment, spec.part.is_some());
+        }
+    }
+
+    #[test]
+    fn mistakes_have_a_place() {
+        let all = [
+            ("", 1, "a port"),
+            ("10.0.0.1 -> 8.8.8.8", 1, "before the word `ip`"),
+            ("lan 10.0.0.1 -> 8.8.8.8", 5, "the word `ip`"),
+            ("lan ip 10.0.0 -> 8.8.8.8", 8, "an IPv4 or IPv6 address"),
+            ("lan ip 10.0.0.1 8.8.8.8", 17, "`->` and the destination"),
+            ("lan ip 10.0.0.1 ->", 19, "an IPv4 or IPv6 address"),
+            ("lan ip 10.0.0.1 -> 2001:db8::1", 20, "an address of the source's family"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 udp", 31, "a port from 0 to 65535"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 70000", 32, "a port from 0 to 65535"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 sctp 9", 28, "udp, tcp, icmp or protocol"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 flags syn", 35, "an option"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 tcp 53 flags syn,bad", 41, "flags, such as"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 length 20 ttl 3", 42, "at least 28 octets"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 dscp 64", 40, "a code point"),
+            ("lan ip ::1 -> ::2 udp 53 df", 26, "routers never cut IPv6"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 icmp 8/x", 33, "an ICMP type"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 protocol 6", 37, "`tcp` or `udp`"),
+            ("lan ip 10.0.0.1 -> 8.8.8.8 udp 53 fragment middle", 44, "`first` or `later`"),
+        ];
+        for (text, column, expected) in all {
+            let error = PacketSpec::parse(text).expect_err(text);
+            assert_eq!(error.column, column, "{error}");
+            assert!(error.expected.contains(expected), "{error}");
+            let shown = error.to_string();
+            let mark = shown.lines().last().and_then(|line| line.find('^')).expect("a mark");
+            assert_eq!(mark, "  | ".len() + column - 1, "{shown}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(text in "[ a-z0-9.:>/-]{0,60}") {
+            if let Ok(spec) = PacketSpec::parse(&text) {
+                prop_assert_eq!(spec.to_packet().len(), spec.length);
+            }
+        }
+
+        #[test]
+        fn nothing_panics_behind_a_good_beginning(text in "( (udp|tcp|icmp|protocol|ttl|dscp|length|df|flags|fragment|->|first|later|syn|[0-9]{1,5}|é)){0,8}", v6 in any::<bool>()) {
+            let head = if v6 { "lan ip 2001:db8::1 -> 2001:db8::2" } else { "lan ip 10.0.0.1 -> 8.8.8.8" };
+            if let Ok(spec) = PacketSpec::parse(&format!("{head}{text}")) {
+                prop_assert_eq!(spec.to_packet().len(), spec.length);
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The program in an interpreter against what the router's own code does to the same packets.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use thalweg_wire::checksum;
+
+use super::super::assembler::interpreter::{End, Machine, Values};
+use super::super::program::{LeaveToKernel, program};
+use super::*;
+
+const FLOWS: i32 = 11;
+const STATE: i32 = 12;
+const COUNTS: i32 = 13;
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const OUT_MACS: [u8; 12] = [2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 0, 2];
+const MTU: u32 = 1500;
+
+/// What a packet is made of.
+#[derive(Clone, Debug)]
+struct Made {
+    source: [u8; 4],
+    destination: [u8; 4],
+    ports: [u16; 2],
+    is_tcp: bool,
+    tos: u8,
+    ttl: u8,
+    flags: u8,
+    payload: Vec<u8>,
+    padding: usize,
+    /// UDP without a checksum, or a checksum left to hardware.
+    checksum: Checksum,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checksum {
+    Right,
+    None,
+    Unfinished,
+}
+
+impl Made {
+    fn frame(&self) -> Vec<u8> {
+        let header = if self.is_tcp { 20 } else { 8 };
+        let length = 20 + header + self.payload.len();
+        let mut ip =
+            vec![0x45, self.tos, 0, 0, 0, 7, 0x40, 0, self.ttl, if self.is_tcp { 6 } else { 17 }, 0, 0];
+        ip[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        ip.extend(self.source.iter().chain(&self.destination));
+        let sum = checksum::finish(checksum::sum(&ip, 0));
+        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+        let mut segment = vec![0; header];
+        segment[..2].copy_from_slice(&self.ports[0].to_be_bytes());
+        segment[2..4].copy_from_slice(&self.ports[1].to_be_bytes());
+        segment.extend(&self.payload);
+        let at = if self.is_tcp { 16 } else { 6 };
+        if self.is_tcp {
+            (segment[12], segment[13]) = (0x50, self.flags);
+        } else {
+            segment[4..6].copy_from_slice(&((length - 20) as u16).to_be_bytes());
+        }
+        let sum = self.transport_checksum(&ip, &segment);
+        segment[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        let mut frame = [&MAC[..], &[2, 0, 0, 0, 7, 7], &[8, 0], &ip, &segment].concat();
+        frame.resize(frame.len() + self.padding, 0);
+        frame
+    }
+
+    fn transport_checksum(&self, ip: &[u8], segment: &[u8]) -> u16 {
+        let [from, to] = [self.source, self.destination].map(u32::from_be_bytes);
+        let pseudo = checksum::pseudo_ipv4(from, to, ip[9], segment.len() as u16);
+        match self.checksum {
+            Checksum::Right => match checksum::finish(checksum::sum(segment, pseudo)) {
+                0 if !self.is_tcp => 0xffff,
+                sum => sum,
+            },
+            Checksum::None => 0,
+            Checksum::Unfinished => checksum::fold(pseudo),
+        }
+    }
+
+    /// What goes out for it: another source, if it is translated.
+    fn forwarded(&self, translated: Option<([u8; 4], u16)>) -> Vec<u8> {
+        let mut out = Self { ttl: self.ttl - 1, ..self.clone() };
+        if let Some((source, port)) = translated {
+            out.source = source;
+            out.ports[0] = port;
+        }
+        let mut frame = out.frame();
+        frame[..12].copy_from_slice(&OUT_MACS);
+        frame
+    }
+}
+
+fn made() -> impl Strategy<Value = Made> {
+    let ends = (any::<[u8; 4]>(), any::<[u8; 4]>(), any::<[u16; 2]>(), any::<bool>(), any::<u8>());
+    let rest = (2u8..=255, 0u8..=255, prop::collection::vec(any::<u8>(), 0..40), 0usize..20, 0u8..10);
+    (ends, rest).prop_map(
+        |((source, destination, ports, is_tcp, tos), (ttl, flags, payload, padding, checksum))| {
+            let checksum = match checksum {
+                0 if !is_tcp => Checksum::None,
+                1 => Checksum::Unfinished,
+                _ => Checksum::Right,
+            };
+            let flags = flags & !7;
+            Made { source, destination, ports, is_tcp, tos, ttl, flags, payload, padding, checksum }
+        },
+    )
+}
+
+fn egress() -> Egress {
+    Egress { port: 1, interface: 5, mtu: MTU }
+}
+
+/// A machine with the port's state, and the flow of `frame` installed as forwarded to `after`.
+fn machine(frame: &[u8], installed: Option<(&FlowKey, &FlowAction)>) -> Machine {
+    let state = State { generation: 3, epoch: 100, mac: MAC };
+    let mut flows: Values =
+        HashMap::from([(vec![0xff; KEY_OCTETS as usize], vec![0; VALUE_OCTETS as usize])]);
+    if let Some((key, action)) = installed {
+        flows.insert(key.octets().to_vec(), action.value(3, 100).to_vec());
+    }
+    let counts = (0..2u32).map(|port| (port.to_ne_bytes().to_vec(), vec![0; 16])).collect();
+    let states = HashMap::from([(vec![0; 4], state.octets().to_vec())]);
+    let maps = HashMap::from([(FLOWS, flows), (STATE, states), (COUNTS, counts)]);
+    Machine { frame: frame.to_vec(), maps, ..Machine::default() }
+}
+
+fn slots() -> Vec<super::super::assembler::Slot> {
+    let maps = OffloadMaps { flows: FLOWS, state: STATE, counts: COUNTS };
+    program(7, &LeaveToKernel::None, Some(&maps))
+}
+
+const UP: End = End::ToSocket { map: 7, queue: 0 };
+
+proptest! {
+    #[test]
+    fn does_to_later_packets_what_was_done_to_the_first(
+        first in made(),
+        payload in prop::collection::vec(any::<u8>(), 0..40),
+        ttl in 2u8..=255,
+        translated in prop::option::of((any::<[u8; 4]>(), any::<u16>())),
+    ) {
+        let key = FlowKey::of_frame(&first.frame()).unwrap();
+        let action = FlowAction::between(&key, &first.forwarded(translated), egress()).unwrap();
+        let later = Made { payload, ttl, ..first };
+        let frame = later.frame();
+        prop_assert_eq!(FlowKey::of_frame(&frame), Some(key));
+        let mut machine = machine(&frame, Some((&key, &action)));
+        let end = machine.run(&slots());
+        let is_translated = translated.is_some_and(|ends| ends != (later.source, later.ports[0]));
+        // A finished checksum may look unfinished, too.
+        let at = if later.is_tcp { 50 } else { 40 };
+        let [from, to] = [later.source, later.destination].map(u32::from_be_bytes);
+        let length = (frame.len() - later.padding - 34) as u16;
+        let unfinished = checksum::fold(checksum::pseudo_ipv4(from, to, frame[23], length));
+        if is_translated && frame[at..at + 2] == unfinished.to_be_bytes() {
+            prop_assert_eq!(end, UP);
+            prop_assert_eq!(machine.frame, frame);
+            return Ok(());
+        }
+        prop_assert_eq!(end, End::Redirected { interface: 5 });
+        let mut expected = later.forwarded(translated);
+        if !is_translated {
+            // Whatever it was, it is untouched.
+            expected[at..at + 2].copy_from_slice(&frame[at..at + 2]);
+        }
+        prop_assert_eq!(&machine.frame, &expected);
+        let count = &machine.maps[&COUNTS][&1u32.to_ne_bytes().to_vec()];
+        let octets = (frame.len() - later.padding) as u64;
+        prop_assert_eq!(count, &[1u64.to_ne_bytes(), octets.to_ne_bytes()].concat());
+    }
+
+    #[test]
+    fn knows_what_the_router_knows(frame in made(), at in 0usize..60, value: u8, cut in 0usize..80) {
+        // The key in the program and the key outside agree about what has one, whatever is wrong with the frame.
+        let mut frame = frame.frame();
+        let last = frame.len() - 1;
+        frame[at.min(last)] = value;
+        frame.truncate(frame.len().saturating_sub(cut.saturating_sub(60)));
+        frame[..6].copy_from_slice(&MAC);
+        let key = FlowKey::of_frame(&frame);
+        let installed = key.map(|key| {
+            let mut after = frame.clone();
+            after[..12].copy_from_slice(&OUT_MACS);
+            (key, FlowAction::between(&key, &after, egress()).unwrap())
+        });
+        let mut machine = machine(&frame, installed.as_ref().map(|(key, action)| (key, action)));
+        // Frames that have no key must not be found whatever is installed: everything the program asks for is there.
+        let end = machine.run(&slots());
+        prop_assert_eq!(end == UP, key.is_none(), "{:?}", key);
+        if key.is_none() {
+            prop_assert_eq!(&machine.frame, &frame);
+        }
+    }
+}
+
+fn plain() -> Made {
+    Made {
+        source: [10, 0, 0, 1],
+        destination: [192, 0, 2, 1],
+        ports: [4000, 53],
+        is_tcp: false,
+        tos: 0,
+        ttl: 64,
+        flags: 0,
+        payload: vec![1, 2, 3],
+        padding: 0,
+        checksum: Checksum::Right,
+    }
+}
+
+#[test]
+fn what_is_not_leased_goes_up() {
+    let frame = plain().frame();
+    let key = FlowKey::of_frame(&frame).unwrap();
+    let action = FlowAction::between(&key, &plain().forwarded(None), egress()).unwrap();
+    let end = |change: &dyn Fn(&mut Machine)| {
+        let mut machine = machine(&frame, Some((&key, &action)));
+        change(&mut machine);
+        machine.run(&slots())
+    };
+    let set_state = |state: State| {
+        move |machine: &mut Machine| {
+            machine.maps.get_mut(&STATE).unwrap().insert(vec![0; 4], state.octets().to_vec());
+        }
+    };
+    let now = State { generation: 3, epoch: 100, mac: MAC };
+    assert_eq!(end(&|_| {}), End::Redirected { interface: 5 });
+    assert_eq!(end(&set_state(State { epoch: 101, ..now })), UP);
+    assert_eq!(end(&set_state(State { epoch: 99, ..now })), End::Redirected { interface: 5 });
+    assert_eq!(end(&set_state(State { generation: 4, ..now })), UP);
+    assert_eq!(end(&set_state(State { mac: [2, 0, 0, 0, 0, 3], ..now })), UP);
+    assert_eq!(end(&set_state(State { mac: [6, 0, 0, 0, 0, 1], ..now })), UP);
+    assert_eq!(end(&|machine| drop(machine.maps.get_mut(&FLOWS).unwrap().remove(key.octets()))), UP);
+    // Longer than the next link bears.
+    let long = Made { payload: vec![0; MTU as usize - 27], ..plain() }.frame();
+    assert_eq!(end(&|machine| machine.frame = long.clone()), UP);
+    let fits = Made { payload: vec![0; MTU as usize - 28], ..plain() }.frame();
+    assert_eq!(end(&|machine| machine.frame = fits.clone()), End::Redirected { interface: 5 });
+}
+
+#[test]
+fn what_has_no_flow() {
+    let of = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = plain().frame();
+        change(&mut frame);
+        FlowKey::of_frame(&frame)
+    };
+    assert!(of(&|_| {}).is_some());
+    assert!(of(&|frame| frame[24] ^= 1).is_none());
+    assert!(of(&|frame| frame.truncate(44)).is_none());
+    for flags in [1, 2, 4, 0x12] {
+        assert!(FlowKey::of_frame(&Made { is_tcp: true, flags, ..plain() }.frame()).is_none());
+    }
+    assert!(FlowKey::of_frame(&Made { is_tcp: true, flags: 0x10, ..plain() }.frame()).is_some());
+    assert!(FlowKey::of_frame(&Made { ttl: 1, ..plain() }.frame()).is_none());
+}
+
+#[test]
+fn what_cannot_be_done_again_is_no_action() {
+    let key = FlowKey::of_frame(&plain().frame()).unwrap();
+    let after = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut frame = plain().forwarded(None);
+        change(&mut frame);
+        FlowAction::between(&key, &frame, egress())
+    };
+    assert!(after(&|_| {}).is_some());
+    // Another DS field, a tag, another protocol.
+    assert!(after(&|frame| frame[15] = 0x2e).is_none());
+    assert!(after(&|frame| frame[12] = 0x81).is_none());
+    assert!(after(&|frame| frame[23] = 6).is_none());
+    assert!(after(&|frame| frame.truncate(30)).is_none());
+}

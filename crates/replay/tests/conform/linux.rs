@@ -1,0 +1,181 @@
+//! The same cases through the NAT of the Linux kernel: a namespace with nftables and a TAP interface for each
+//! port, whose other end is this test. Hosts are entries in the kernel's neighbour table; nothing answers for them.
+
+use super::case::{Case, Names, plain};
+use super::{build, show};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use thalweg_base::ChunkBuilder;
+use thalweg_ports::live::{Port, tap};
+
+/// What the kernel does with one packet takes microseconds; how long nothing must come before nothing is believed.
+const SILENCE: Duration = Duration::from_millis(120);
+/// How long what must come may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A case that waits longer than this is not run.
+const WAIT_MAX_S: f64 = 3.0;
+
+const PORTS: [(&str, &str); 3] =
+    [("wan", "203.0.113.2/29"), ("lan", "192.168.1.1/24"), ("dmz", "192.168.2.1/24")];
+const MASQUERADE: &str = "add rule ip nat post oifname wan masquerade";
+
+/// A namespace that goes with the value.
+pub(crate) struct Kernel {
+    namespace: String,
+    ports: Vec<(&'static str, Port, [u8; 6])>,
+}
+
+impl Kernel {
+    /// Sets one up with the rules of a case.
+    pub(crate) fn new(case: &Case) -> Result<Self, String> {
+        let namespace = format!("natconf{}", std::process::id());
+        ip(&format!("netns add {namespace}"))?;
+        let mut kernel = Self { namespace, ports: Vec::new() };
+        kernel.set_up(case)?;
+        Ok(kernel)
+    }
+
+    fn set_up(&mut self, case: &Case) -> Result<(), String> {
+        let namespace =
+            File::open(Path::new("/run/netns").join(&self.namespace)).map_err(|e| e.to_string())?;
+        let ports = thread::scope(|scope| {
+            let within = scope.spawn(|| {
+                let network = rustix::thread::LinkNameSpaceType::Network;
+                rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(network))
+                    .map_err(|e| e.to_string())?;
+                PORTS.iter().map(|(name, _)| open_port(name)).collect::<Result<Vec<_>, String>>()
+            });
+            within.join().map_err(|_| "setting up panicked".to_owned())?
+        })?;
+        self.ports = ports;
+        let namespace = &self.namespace;
+        for (name, address) in PORTS {
+            ip(&format!("-n {namespace} addr add {address} dev {name}"))?;
+            ip(&format!("-n {namespace} link set {name} up"))?;
+        }
+        ip(&format!("-n {namespace} link set lo up"))?;
+        ip(&format!("-n {namespace} route add default via 203.0.113.1 dev wan"))?;
+        let neighbours = ["203.0.113.1 dev wan".to_owned(), "203.0.113.6 dev wan".to_owned()].into_iter();
+        let hosts =
+            (2..32).flat_map(|n| [format!("192.168.1.{n} dev lan"), format!("192.168.2.{n} dev dmz")]);
+        for neighbour in neighbours.chain(hosts) {
+            ip(&format!("-n {namespace} neigh replace {neighbour} lladdr 02:00:00:00:ff:01 nud permanent"))?;
+        }
+        let chain = |name: &str, hook: &str, priority: &str| {
+            format!("add chain ip nat {name} {{ type nat hook {hook} priority {priority}; }}")
+        };
+        let mut rules = vec![
+            "add table ip nat".to_owned(),
+            chain("pre", "prerouting", "dstnat"),
+            chain("post", "postrouting", "srcnat"),
+        ];
+        match case.linux.is_empty() {
+            true => rules.push(MASQUERADE.to_owned()),
+            false => rules.extend(case.linux.iter().cloned()),
+        }
+        for rule in rules {
+            within(namespace, "nft", &[&rule])?;
+        }
+        let settings =
+            ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.wan.rp_filter=0"];
+        settings.iter().try_for_each(|setting| within(namespace, "sysctl", &["-qw", setting]).map(drop))
+    }
+
+    /// Runs a case; what is not as it says, if something is not.
+    pub(crate) fn run(&mut self, case: &Case) -> Result<(), String> {
+        if let Some((file, least)) = &case.linux_setting {
+            let text = within(&self.namespace, "cat", &[&format!("/proc/sys/net/netfilter/{file}")])?;
+            let found: u64 = text.trim().parse().map_err(|_| format!("{file} says {text}"))?;
+            return if found >= *least { Ok(()) } else { Err(format!("{file} is {found}")) };
+        }
+        let mut names = Names::new();
+        let mut now_s = 0.0;
+        for step in &case.steps {
+            if step.time_s - now_s > WAIT_MAX_S {
+                return Err(format!("not run: waits for {} s", step.time_s - now_s));
+            }
+            thread::sleep(Duration::from_secs_f64((step.time_s - now_s).max(0.0)));
+            now_s = step.time_s;
+            let packet = build::line(&step.line(&names)?);
+            self.send(step.port(), packet.frame)?;
+            let left = self.receive(step.required())?;
+            step.judge(&left, &mut names)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, port: &str, mut frame: Vec<u8>) -> Result<(), String> {
+        let (_, port, mac) = self.ports.iter_mut().find(|(name, ..)| *name == port).ok_or("no such port")?;
+        frame[..6].copy_from_slice(mac);
+        port.tx.push(&frame).map_err(|why| format!("{why:?}"))?;
+        port.tx.flush().map_err(|e| e.to_string())
+    }
+
+    /// What leaves until nothing more comes, port by port in the order of the configuration.
+    fn receive(&mut self, required: usize) -> Result<Vec<String>, String> {
+        let mut left: Vec<(usize, String)> = Vec::new();
+        let (begun, mut last) = (Instant::now(), Instant::now());
+        while last.elapsed() < SILENCE || (left.len() < required && begun.elapsed() < PATIENCE) {
+            for (place, (name, port, _)) in self.ports.iter_mut().enumerate() {
+                let mut into = ChunkBuilder::with_capacity(64 << 10);
+                for rx in &mut port.rx {
+                    rx.receive(0, 0, 16, &mut into).map_err(|e| e.to_string())?;
+                }
+                let chunk = into.finish(0, 1, 0);
+                for i in 0..chunk.packets().len() {
+                    let frame = chunk.frame(i);
+                    // IPv4 to somebody: the kernel's own chatter (IGMP, IPv6) does not count.
+                    if frame.get(12..14) == Some(&[8, 0]) && frame.get(30).is_some_and(|byte| *byte < 224) {
+                        left.push((place, plain(name, &show::frame(frame, false))));
+                        last = Instant::now();
+                    }
+                }
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        left.sort_by_key(|(place, _)| *place);
+        Ok(left.into_iter().map(|(_, line)| line).collect())
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.ports.clear();
+        // What could not be made is not there.
+        let _ = ip(&format!("netns del {}", self.namespace));
+    }
+}
+
+/// Which kernel this is: major and minor version.
+pub(crate) fn version() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    text.split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+fn open_port(name: &'static str) -> Result<(&'static str, Port, [u8; 6]), String> {
+    let (port, _) = tap::open(&tap::TapOptions::new(name)).map_err(|e| e.to_string())?;
+    let mac = port.facts.mac;
+    Ok((name, port, mac))
+}
+
+fn ip(arguments: &str) -> Result<String, String> {
+    said("ip", &arguments.split_whitespace().collect::<Vec<_>>())
+}
+
+fn within(namespace: &str, program: &str, arguments: &[&str]) -> Result<String, String> {
+    said("ip", &[&["netns", "exec", namespace, program][..], arguments].concat())
+}
+
+fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output =
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(format!("{program} {}: {}", arguments.join(" "), text(&output.stderr))),
+    }
+}

@@ -1,0 +1,78 @@
+//! `docs/nat-conformance.md`, made of the cases, of what the kernel did, and of `requirements.txt`.
+
+use super::case::Case;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+const HEAD: &str = "# What the RFCs on NAT require, and who does it\n\n\
+Made by `cargo test -p thalweg-replay --test conformance` from the folders under `crates/replay/tests/conformance`;\n\
+do not edit. Each case is a few packets and what must become of them; this router replays them under every\n\
+execution model, and the test fails when this page is not what comes out. A case with a name was run; rows without say what is known otherwise.\n\n";
+
+/// The page.
+pub(crate) fn page(cases: &[Case], root: &Path) -> String {
+    let recorded = std::fs::read_to_string(root.join("linux.txt")).unwrap_or_default();
+    let mut lines = recorded.lines();
+    let kernel = lines.next().and_then(|line| line.strip_prefix("kernel ")).unwrap_or("unknown").to_owned();
+    let answers: HashMap<&str, &str> = lines.filter_map(|line| line.split_once(": ")).collect();
+    let mut rows: BTreeMap<(u32, u32, String), String> = BTreeMap::new();
+    for case in cases {
+        let ours = match &case.deviates {
+            None => "yes".to_owned(),
+            Some(why) => format!("**no**: {why}"),
+        };
+        let linux = answers.get(case.name.as_str()).copied().unwrap_or("not asked");
+        let linux = case.linux_answer.as_deref().unwrap_or(linux);
+        let note = case.note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+        let row =
+            format!("| {} | {}{note} | {ours} | {linux} | `{}` |\n", case.requirement, case.says, case.name);
+        rows.insert(order(&case.requirement, &case.name), row);
+    }
+    let others = std::fs::read_to_string(root.join("requirements.txt")).unwrap_or_default();
+    for line in others.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [requirement, says, ours, linux] = cells[..] else { panic!("requirements.txt: {line}") };
+        let row = format!("| {requirement} | {says} | {ours} | {linux} | |\n");
+        rows.insert(order(requirement, says), row);
+    }
+    let mut text = HEAD.to_owned();
+    text += &format!(
+        "\"Linux\" is nftables of kernel {kernel} with `masquerade`, or the rules the case asks for, in a namespace with \
+         TAP interfaces, asked when the record was made.\n\n"
+    );
+    text += "| requirement | what it says, in short | Thalweg | Linux | case |\n|---|---|---|---|---|\n";
+    text.extend(rows.into_values());
+    text
+}
+
+/// RFC and number of the requirement, so that REQ-10 comes after REQ-9.
+fn order(requirement: &str, name: &str) -> (u32, u32, String) {
+    let mut numbers =
+        requirement.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0), format!("{requirement} {name}"))
+}
+
+/// What the kernel did, a line a case.
+#[cfg(target_os = "linux")]
+pub(crate) fn record(kernel: &str, answers: &[(String, Result<(), String>)]) -> String {
+    let mut text = format!("kernel {kernel}\n");
+    for (name, answer) in answers {
+        let answer = match answer {
+            Ok(()) => "yes".to_owned(),
+            Err(why) if why.starts_with("not run") => why.clone(),
+            Err(why) => format!("**no**: {}", without_chance(why)),
+        };
+        text += &format!("{name}: {answer}\n");
+    }
+    text
+}
+
+/// Without identifications, which are different every time.
+#[cfg(target_os = "linux")]
+fn without_chance(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_chance = |place: usize| words[place] == "id" || place > 0 && words[place - 1] == "id";
+    let kept: Vec<&str> =
+        (0..words.len()).filter(|place| !is_chance(*place)).map(|place| words[place]).collect();
+    kept.join(" ")
+}

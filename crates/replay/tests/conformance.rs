@@ -1,0 +1,83 @@
+//! What the RFCs on NAT require, as cases: a folder each under `conformance/`, named by RFC and requirement, for
+//! this router and for the Linux kernel. `conform/case.rs` says what is in a folder.
+//!
+//! `docs/nat-conformance.md` is made of them: the test fails when its column for this router is not what the cases
+//! give. `THALWEG_BLESS=1` rewrites it; as root also `conformance/linux.txt`, what the kernel did when it was asked
+//! last. `conformance/requirements.txt` has what no packet through a replay can show.
+
+#[path = "scenario/build.rs"]
+mod build;
+#[path = "conform/case.rs"]
+mod case;
+#[cfg(target_os = "linux")]
+#[path = "conform/linux.rs"]
+mod linux;
+#[path = "conform/ours.rs"]
+mod ours;
+#[path = "scenario/show.rs"]
+mod show;
+#[path = "conform/table.rs"]
+mod table;
+
+use case::Case;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
+}
+
+fn cases() -> Vec<Case> {
+    let entries = std::fs::read_dir(root()).expect("the cases");
+    let mut folders: Vec<PathBuf> =
+        entries.map(|e| e.expect("an entry").path()).filter(|p| p.is_dir()).collect();
+    folders.sort();
+    assert!(folders.len() >= 10, "where are the cases?");
+    folders.iter().map(|folder| Case::read(folder)).collect()
+}
+
+fn blesses() -> bool {
+    std::env::var_os("THALWEG_BLESS").is_some_and(|v| v == "1")
+}
+
+#[test]
+fn this_router_does_what_the_table_says() {
+    let base = std::fs::read_to_string(root().join("base.toml")).expect("base.toml");
+    let mut failures = Vec::new();
+    let cases = cases();
+    for case in &cases {
+        match (ours::run(case, &base), &case.deviates) {
+            (Ok(()), None) | (Err(_), Some(_)) => {}
+            (Err(why), None) => failures.push(format!("{}: {why}", case.name)),
+            (Ok(()), Some(_)) => failures.push(format!("{}: does not deviate any more", case.name)),
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/nat-conformance.md");
+    let made = table::page(&cases, &root());
+    if blesses() {
+        std::fs::write(&page, &made).expect("the page can be written");
+    }
+    let there = std::fs::read_to_string(&page).unwrap_or_default();
+    assert!(there == made, "docs/nat-conformance.md is not current: run this with THALWEG_BLESS=1");
+}
+
+/// Asks the kernel. What it does is its own affair; that the cases can be put to it is ours.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_kernel_is_asked_the_same() {
+    let mut answers = Vec::new();
+    for case in &cases() {
+        let mut kernel = match linux::Kernel::new(case) {
+            Ok(kernel) => kernel,
+            Err(why) => return thalweg_testdata::skipped(&format!("the kernel's NAT was not asked: {why}")),
+        };
+        let answer = kernel.run(case);
+        println!("{}: {answer:?}", case.name);
+        answers.push((case.name.clone(), answer));
+    }
+    assert!(answers.iter().any(|(_, answer)| answer.is_ok()), "no packet got through: {answers:?}");
+    if blesses() {
+        let text = table::record(&linux::version(), &answers);
+        std::fs::write(root().join("linux.txt"), text).expect("the record can be written");
+    }
+}

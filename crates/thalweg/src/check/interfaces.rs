@@ -1,0 +1,67 @@
+//! `thalweg check`: what the ports would come to on this machine.
+
+use serde_json::{Value, json};
+use thalweg_live::{PortOutlook, outlook};
+use thalweg_node::config::RouterConfig;
+
+use super::port_name;
+use crate::tables::table;
+
+/// What was found out about the interfaces of ports, by port; `None` for ports that have none.
+pub(super) struct Interfaces(Vec<Option<PortOutlook>>);
+
+impl Interfaces {
+    /// Asks the system about all of them.
+    pub(super) fn look(config: &RouterConfig) -> Self {
+        let look = |port: &thalweg_node::config::PortConfig| Some(outlook(port, port.interface.as_ref()?));
+        Self(config.ports.iter().map(look).collect())
+    }
+
+    /// Asks nobody.
+    pub(super) fn unknown(config: &RouterConfig) -> Self {
+        Self(vec![None; config.ports.len()])
+    }
+
+    /// A line for each port that has an interface, or is on one's wire; below them what is to be said about some.
+    pub(super) fn render(&self, text: &mut String, config: &RouterConfig) {
+        if self.0.iter().all(Option::is_none) {
+            return;
+        }
+        let mut rows = Vec::new();
+        let mut notes = String::new();
+        for (port, found) in config.ports.iter().zip(&self.0) {
+            if let (Some(interface), Some(found)) = (&port.interface, found) {
+                let mode = found.mode.clone().unwrap_or_else(|| "cannot be opened".to_owned());
+                rows.push(vec![port.name.clone(), interface.name.clone(), mode]);
+                let why = found.why_not_better.iter().map(|why| format!("not better: {why}"));
+                for note in why.chain(found.findings.iter().cloned()) {
+                    notes += &format!("{}: {note}\n", port.name);
+                }
+            } else if let Some(sub) = port.sub_interface {
+                let parent = port_name(config, sub.parent);
+                rows.push(vec![
+                    port.name.clone(),
+                    format!("VLAN {} of {parent}", sub.vlan),
+                    format!("as {parent}"),
+                ]);
+            }
+        }
+        *text += &table(&["port", "interface", "here and now"], &[], rows);
+        text.push_str(&notes);
+        text.push('\n');
+    }
+
+    /// A port's interface, and what was found out.
+    pub(super) fn json_of(&self, config: &RouterConfig, port: usize) -> Value {
+        let interface = config.ports.get(port).and_then(|port| port.interface.as_ref());
+        let Some(interface) = interface else { return Value::Null };
+        let found = self.0.get(port).cloned().flatten();
+        json!({
+            "name": interface.name,
+            "looked_at": found.is_some(),
+            "mode": found.as_ref().and_then(|found| found.mode.clone()),
+            "why_not_better": found.as_ref().and_then(|found| found.why_not_better.clone()),
+            "findings": found.map(|found| found.findings).unwrap_or_default(),
+        })
+    }
+}

@@ -1,0 +1,85 @@
+//! `thalweg trace packet`: what a router would do with a packet, and why.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use thalweg_node::config::RouterConfig;
+use thalweg_node::control::Request;
+use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::plan::RouterPlan;
+use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
+
+use crate::cli::{Format, TraceArgs, TraceThing};
+use crate::show::{ask, parse};
+use crate::tables::table;
+use crate::{Failure, load_config, print};
+
+pub(crate) fn run(args: &TraceArgs, format: Format) -> Result<(), Failure> {
+    let TraceThing::Packet { packet, socket, config } = &args.thing;
+    // What is wrong with the packet needs no router to be said.
+    let spec = PacketSpec::parse(packet).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut views = Vec::new();
+    match config {
+        Some(file) => views.push(of_file(file, &spec)?),
+        None => ask(socket, &Request::TracePacket { packet: packet.clone() }, |item| {
+            views.push(parse(item)?);
+            Ok(())
+        })?,
+    }
+    for view in &views {
+        match format {
+            Format::Json => {
+                let text =
+                    serde_json::to_string(view).map_err(|error| Failure::Control(error.to_string()))?;
+                print(&format!("{text}\n"))?;
+            }
+            Format::Human => print(&render(view))?,
+        }
+    }
+    Ok(())
+}
+
+fn render(view: &TraceView) -> String {
+    let rows = view.steps.iter().map(|step| vec![step.stage.clone(), step.verdict.clone(), step.why.clone()]);
+    format!("{}\n{}{}\n", view.packet, table(&["Stage", "Verdict", "Why"], &[], rows), view.summary)
+}
+
+/// As a router that has just begun with this file.
+fn of_file(file: &Path, spec: &PacketSpec) -> Result<TraceView, Failure> {
+    let config = load_config(file)?;
+    let failed = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
+    let tables = LiveTables::new(&config).map_err(|error| failed(&error))?;
+    let plan = RouterPlan::with_router(&config, tables.router(), None).map_err(|error| failed(&error))?;
+    let around = FromFile { config: &config, tables: &tables };
+    explain(&config, &plan, &around, spec, 0).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+/// What a file says of what is around the stages.
+struct FromFile<'c> {
+    config: &'c RouterConfig,
+    tables: &'c LiveTables,
+}
+
+impl Surroundings for FromFile<'_> {
+    fn prefix(&self, destination: IpAddr) -> Option<String> {
+        self.tables.fib().lookup(destination).1.map(|prefix| prefix.to_string())
+    }
+
+    fn next_of(&self, number: u32, flow_hash: u32, destination: IpAddr) -> Option<(u16, IpAddr)> {
+        self.tables.next_of(number, flow_hash, destination)
+    }
+
+    fn link(&self, port: u16) -> Option<PortLink> {
+        self.tables.port(port)
+    }
+
+    fn station(&self, port: u16, address: IpAddr) -> Option<Station> {
+        let configured = self.config.neighbours.iter();
+        let mut found = configured.filter(|each| (each.port, each.address) == (port, address));
+        found.next().map(|each| Station { state: "static".to_owned(), mac: Some(each.mac) })
+    }
+
+    fn waiting(&self, _port: u16, _class: u8) -> Option<u64> {
+        None
+    }
+}

@@ -1,0 +1,216 @@
+//! Bad weather: packets that nobody should send, by every driver. The router goes on, others' packets pass, and in the end
+//! every packet is accounted for.
+
+mod frames;
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::packets::build;
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
+use crate::wire::{Stop, Wire};
+use frames::Cable;
+
+/// Frames sent before it is awaited that the router has seen them: fewer than any driver's ring has places.
+const BATCH: usize = 1000;
+/// The station that sends what is bad, which is not the guest that has the cable.
+const STRANGER: [u8; 6] = [2, 0, 0, 0, 0x66, 0x66];
+/// Where the random changes begin.
+const SEED: u64 = 0x7468_616c_7765_6721;
+
+fn config(driver: &str) -> String {
+    let port = |host: Host| {
+        format!(
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\", \"{2}/64\"]\n\n",
+            host.port, host.gateway_v4, host.gateway_v6
+        )
+    };
+    let ports: String = [OFFICE, GUEST, OUTSIDE].map(port).concat();
+    ports + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
+}
+
+/// Somebody whose packets have to pass: asks and is answered, by datagrams, until it is told to stop.
+struct Conversation {
+    stop: AtomicBool,
+    rounds: AtomicU32,
+}
+
+impl Conversation {
+    /// The office talks to the outside while `work` is done; how many times it was answered.
+    fn beside(site: &Site, work: impl FnOnce(&Conversation)) -> u32 {
+        let server =
+            site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((OUTSIDE.v4, 7)).expect("a port"));
+        let client =
+            site.within(&site.namespace(OFFICE), || UdpSocket::bind((OFFICE.v4, 0)).expect("a port"));
+        let quick = Some(Duration::from_millis(500));
+        server.set_read_timeout(quick).expect("a timeout");
+        client.set_read_timeout(quick).expect("a timeout");
+        let talk = Conversation { stop: AtomicBool::new(false), rounds: AtomicU32::new(0) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| talk.answer(&server));
+            scope.spawn(|| talk.ask(&client));
+            // Whatever becomes of the work, the others end.
+            let stop = Stop(&talk.stop);
+            talk.goes_on();
+            work(&talk);
+            talk.goes_on();
+            drop(stop);
+        });
+        talk.rounds.into_inner()
+    }
+
+    fn answer(&self, socket: &UdpSocket) {
+        let mut buffer = [0; 64];
+        while !self.stop.load(Ordering::Relaxed) {
+            if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(&buffer[..length], from);
+            }
+        }
+    }
+
+    fn ask(&self, socket: &UdpSocket) {
+        let mut buffer = [0; 64];
+        let mut number = 0_u32;
+        while !self.stop.load(Ordering::Relaxed) {
+            // It may be refused while the router is not up yet.
+            let _ = socket.send_to(&number.to_be_bytes(), (OUTSIDE.v4, 7));
+            while let Ok((length, _)) = socket.recv_from(&mut buffer) {
+                if buffer[..length] == number.to_be_bytes() {
+                    number += 1;
+                    self.rounds.store(number, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Waits until three more questions were answered.
+    fn goes_on(&self) {
+        let before = self.rounds.load(Ordering::Relaxed);
+        eventually("others' packets pass", || {
+            (self.rounds.load(Ordering::Relaxed) >= before + 3).then_some(())
+        });
+    }
+}
+
+/// Frames that the guests' port has heard of: taken, missed, or for others.
+fn seen(router: &Router<'_>) -> u64 {
+    let ports = router.show(&["ports"]).expect("the router answers");
+    let guest = ports.iter().find(|port| port["name"] == "guest").expect("the port is there");
+    ["received", "missed", "foreign"].iter().map(|field| guest[field].as_u64().expect("a number")).sum()
+}
+
+/// Sends everything a batch at a time; how many frames went.
+fn send(router: &mut Router<'_>, wire: &mut Wire, frames: &[Vec<u8>]) -> u64 {
+    let mut sent = 0;
+    for batch in frames.chunks(BATCH) {
+        let before = seen(router);
+        let went = wire.send(batch.iter().map(Vec::as_slice)) as u64;
+        sent += went;
+        // A tag that is cut off is thrown away before any port sees it, so all need not come.
+        let mut last = before;
+        eventually("the port has seen the frames", || {
+            assert!(!router.process.has_ended(), "the router ended");
+            let (now, still) = (seen(router), last);
+            last = now;
+            (now >= before + went || now > before && now == still).then_some(())
+        });
+    }
+    sent
+}
+
+fn hostile(driver: &str, arguments: &[&str]) {
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run(&config(driver), arguments);
+    let near = site.mac_of(&site.router(), "guest");
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let frames = frames::all(Cable { from: STRANGER, to: near }, &corpus, SEED);
+    assert!(frames.len() > 10_000, "{}", frames.len());
+    let mut wire = Wire::open(&site, &site.namespace(GUEST), "eth0", STRANGER);
+    let (mut sent, before) = (0, seen(&router));
+    let rounds = Conversation::beside(&site, |talk| {
+        for part in frames.chunks(2000) {
+            sent += send(&mut router, &mut wire, part);
+            talk.goes_on();
+        }
+    });
+    // Frames of less than a header no interface takes; all others went.
+    assert!(sent as usize >= frames.len() - 100, "{sent} of {} frames went", frames.len());
+    let came = seen(&router) - before;
+    assert!(came + 400 >= sent, "of {sent} frames the port saw {came}");
+    assert!(rounds > 20, "{rounds}");
+    let counters = router.counters_add_up();
+    let dropped = counters["dropped"].as_array().expect("reasons").len();
+    // Reasons of every stage: what was sent was bad in many ways.
+    assert!(dropped >= 15, "{counters}");
+    drop(wire);
+    eventually("the guest is there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    router.counters_add_up();
+    assert!(router.process.end(), "it ends when asked to");
+}
+
+#[test]
+fn hostile_packets_by_af_packet() {
+    hostile("af_packet", &[]);
+}
+
+#[test]
+fn hostile_packets_by_af_xdp() {
+    hostile("af_xdp", &[]);
+}
+
+#[test]
+fn hostile_packets_in_a_pipeline() {
+    hostile("auto", &["--model", "pipeline", "--workers", "2"]);
+}
+
+/// A scan of a /64 (RFC 6583): neighbours that are known stay known and are reached without delay, one that speaks for
+/// itself gets in, and what waits is bounded.
+#[test]
+fn a_scan_of_many_addresses() {
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run(&config("auto"), &[]);
+    let guest = site.namespace(GUEST);
+    eventually("the guest is known", || site.pings(OFFICE, GUEST.v6).then_some(()));
+    let near = site.mac_of(&site.router(), "lan");
+    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", STRANGER);
+    let mut rounds = 0;
+    let scan = |from: u32| -> Vec<Vec<u8>> {
+        let line = |i: u32| {
+            format!("0 eth ip 2001:db8:1::66 > 2001:db8:2::{:x}:{:x} udp 1 > 2", 1 + (i >> 16), i & 0xffff)
+        };
+        (from..from + 2000)
+            .map(|i| [&near[..], &STRANGER, &build::line(&line(i)).frame[12..]].concat())
+            .collect()
+    };
+    for part in 0..10 {
+        let frames = scan(part * 2000);
+        for batch in frames.chunks(512) {
+            wire.send(batch.iter().map(Vec::as_slice));
+        }
+        // In the midst of it, the known neighbour is reached at the first try.
+        rounds += u32::from(site.pings(OFFICE, GUEST.v6));
+        if part == 5 {
+            site.ip(&guest, "addr add 2001:db8:2::77/64 dev eth0 nodad");
+            let arguments = ["-c", "1", "-W", "1", "-I", "2001:db8:2::77", OFFICE.v6];
+            eventually("a new neighbour that speaks gets in", || {
+                site.output(&guest, "ping", &arguments).status.success().then_some(())
+            });
+        }
+        let neighbours = router.show(&["arp"]).expect("the router answers");
+        let of_guest = |known: bool| {
+            neighbours.iter().filter(|one| one["port"] == "guest" && one["mac"].is_string() == known).count()
+        };
+        assert!(of_guest(false) <= 128, "{} wait", of_guest(false));
+        let known = neighbours.iter().any(|one| one["address"] == GUEST.v6 && one["mac"].is_string());
+        assert!(known, "the guest is forgotten: {neighbours:?}");
+    }
+    assert_eq!(rounds, 10, "the known neighbour is reached");
+    assert!(!router.process.has_ended(), "the router ended");
+    eventually("nobody is waited for", || {
+        (router.one("counters")["waiting_for_neighbour"] == 0).then_some(())
+    });
+    router.counters_add_up();
+}

@@ -1,0 +1,100 @@
+//! NAT between real hosts: what it shows of its sessions, and what a host is told that gets none.
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
+
+const PORTS_MAX: usize = 20;
+
+fn config() -> String {
+    format!(
+        "[ports.lan]\ninterface = \"lan\"\naddresses = [\"10.1.0.1/24\"]\ndriver = \"af_packet\"\n\n\
+         [ports.wan]\ninterface = \"wan\"\naddresses = [\"198.51.100.1/24\"]\ndriver = \"af_packet\"\n\n\
+         [nat]\noutside = \"wan\"\ninside = [\"lan\"]\nrefusal = \"prohibited\"\n\n\
+         [nat.subscribers]\nblock_size = 16\nports_max = {PORTS_MAX}\n"
+    )
+}
+
+fn shown(router: &Router<'_>, arguments: &[&str]) -> Vec<Value> {
+    let all = [&["nat"][..], arguments].concat();
+    router.show(&all).unwrap_or_else(|| panic!("the router answers {arguments:?}"))
+}
+
+fn socket(site: &Site, host: crate::site::Host, at: &str) -> UdpSocket {
+    let socket = site.within(&site.namespace(host), || UdpSocket::bind(at)).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    socket
+}
+
+/// Sends by a session and waits for the answer; where the far end saw it come from.
+fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
+    from.send(b"there").expect("sent");
+    let mut buffer = [0; 16];
+    let (_, seen) = server.recv_from(&mut buffer).expect("it arrives");
+    server.send_to(b"back", seen).expect("sent");
+    let n = from.recv(&mut buffer).expect("the answer arrives");
+    assert_eq!(&buffer[..n], b"back");
+    seen.to_string()
+}
+
+#[test]
+fn sessions_are_shown_and_a_host_at_its_limit_is_told() {
+    let Some(site) = Site::new() else { return };
+    let router = site.run(&config(), &[]);
+    let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
+    let mut sockets = Vec::new();
+    for _ in 0..PORTS_MAX {
+        let socket = socket(&site, OFFICE, "10.1.0.2:0");
+        socket.connect("198.51.100.2:7000").expect("connected");
+        let seen = there_and_back(&socket, &server);
+        sockets.push((socket, seen));
+    }
+
+    // One more than it may have: it is told, and those it has go on.
+    let refused = socket(&site, OFFICE, "10.1.0.2:0");
+    refused.connect("198.51.100.2:7000").expect("connected");
+    refused.send(b"there").expect("sent");
+    let told = refused.recv(&mut [0; 16]).expect_err("nothing comes back");
+    assert_eq!(told.kind(), ErrorKind::HostUnreachable, "{told}");
+    for (socket, seen) in &sockets {
+        assert_eq!(there_and_back(socket, &server), *seen);
+    }
+
+    let sessions = shown(&router, &["--inside", "10.1.0.2", "--protocol", "udp"]);
+    assert_eq!(sessions.len(), PORTS_MAX);
+    for session in &sessions {
+        assert_eq!((&session["packets_out"], &session["packets_in"]), (&Value::from(2), &Value::from(2)));
+        assert_eq!((&session["remote"], &session["state"]), (&"198.51.100.2:7000".into(), &"open".into()));
+        let left_s = session["remaining_s"].as_u64().expect("it ends");
+        assert!(left_s + session["idle_s"].as_u64().expect("a number") == 300, "{session}");
+        let (socket, seen) =
+            sockets.iter().find(|(_, seen)| session["public"] == **seen).expect("it is one of ours");
+        assert_eq!(session["inside"], socket.local_addr().expect("an address").to_string());
+        let alone = shown(&router, &["--outside", seen, "--protocol", "udp"]);
+        assert_eq!(alone.len(), 1, "{seen}");
+    }
+    assert_eq!(shown(&router, &["--limit", "7"]).len(), 7);
+    assert!(shown(&router, &["--inside", "10.1.0.3"]).is_empty());
+
+    let blocks = shown(&router, &["--blocks"]);
+    let of_udp: u64 = blocks.iter().filter_map(|block| block["udp"].as_u64()).sum();
+    assert_eq!((blocks.len(), of_udp), (2, PORTS_MAX as u64), "{blocks:?}");
+
+    let counters = &shown(&router, &["--counters"])[0];
+    let counter = |name: &str| {
+        let rows = counters["counters"].as_array().expect("rows");
+        rows.iter().find(|row| row[0] == name).and_then(|row| row[1].as_u64()).expect("a counter")
+    };
+    assert!(counter("port_limit") >= 1 && counter("subscribers_active") == 1, "{counters}");
+    let of_all = router.counters_add_up();
+    assert_eq!(of_all["queued"], 0, "{of_all}");
+    eventually("the refusal is in the books", || {
+        let counters = router.one("counters");
+        let to_host = counters["to_host"].as_array()?;
+        to_host.iter().any(|row| row[0] == "nat-port-limit").then_some(())
+    });
+}

@@ -1,0 +1,209 @@
+//! A stream at a steady rate, whatever the router does: what was sent, what arrived, and where the rest is.
+//!
+//! The stream does not wait, so a machine that is busy may overflow a ring; the ports count that. The test demands that
+//! every packet is accounted for; how many were lost, and how long nothing was received, is printed for
+//! `docs/reload.md`. `THALWEG_RELOAD_RATE=100000` measures all drivers and models at that many packets a second, with the
+//! whole table of the Internet.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{BEYOND, GATEWAYS, Settings, base, config, configurations};
+use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
+
+/// Packets a second where nobody asks for more.
+const RATE: u64 = 5_000;
+/// A burst a millisecond.
+const TICK: Duration = Duration::from_millis(1);
+/// What a sender that was held up makes up for.
+const LATE: Duration = Duration::from_millis(10);
+/// Enough for any burst that a busy receiver has to catch up with.
+const RECEIVE_BUFFER: usize = 64 << 20;
+/// Prefixes of the made-up table.
+const MADE_UP: u32 = 30_000;
+
+/// What one reload did to a stream.
+#[derive(Debug)]
+struct Measured {
+    sent: u64,
+    received: u64,
+    /// Frames that ports could not take, and packets dropped by name.
+    missed: u64,
+    dropped: u64,
+    said: String,
+}
+
+/// Datagrams from the office to the server beyond the gateway.
+struct Stream<'s> {
+    site: &'s Site,
+    rate: u64,
+    received: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    receiver: Option<thread::JoinHandle<()>>,
+}
+
+impl<'s> Stream<'s> {
+    fn new(site: &'s Site, rate: u64) -> Self {
+        let socket = site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((BEYOND, 9)).expect("a port"));
+        rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).expect("root may");
+        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+        let (received, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (count, ends) = (received.clone(), stop.clone());
+        let receiver = thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while !ends.load(Ordering::Acquire) {
+                if socket.recv(&mut buffer).is_ok() {
+                    count.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        });
+        Self { site, rate, received, stop, receiver: Some(receiver) }
+    }
+
+    /// Sends for as long as `work` takes and a little before and after; what arrived of it.
+    fn over(&self, router: &Router<'_>, work: impl FnOnce() -> String + Send) -> Measured {
+        let before = self.received.load(Ordering::Acquire);
+        let (missed_before, dropped_before) = losses(router);
+        let socket = self
+            .site
+            .within(&self.site.namespace(OFFICE), || UdpSocket::bind(("0.0.0.0", 0)).expect("a port"));
+        self.site.within(&self.site.namespace(OFFICE), || socket.connect((BEYOND, 9)).expect("a route"));
+        let ends = AtomicBool::new(false);
+        let (sent, said) = thread::scope(|scope| {
+            let sender = scope.spawn(|| send(&socket, self.rate, &ends));
+            thread::sleep(Duration::from_millis(300));
+            let said = work();
+            thread::sleep(Duration::from_millis(300));
+            ends.store(true, Ordering::Release);
+            (sender.join().expect("it sends"), said)
+        });
+        // The first of a connection waits for nobody, and the last are soon there.
+        let (received, missed, dropped) = eventually("every packet is accounted for", || {
+            let received = self.received.load(Ordering::Acquire) - before;
+            let (missed, dropped) = losses(router);
+            let (missed, dropped) = (missed - missed_before, dropped - dropped_before);
+            (received + missed + dropped >= sent).then_some((received, missed, dropped))
+        });
+        Measured { sent, received, missed, dropped, said }
+    }
+}
+
+impl Drop for Stream<'_> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(receiver) = self.receiver.take() {
+            // It does nothing that could fail.
+            let _ = receiver.join();
+        }
+    }
+}
+
+/// A burst a tick. A sender that comes late makes up for [`LATE`] at most: what the machine took from it is no load.
+fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
+    let mut last = Instant::now();
+    let (mut sent, mut owed_us) = (0u64, 0u64);
+    while !ends.load(Ordering::Acquire) {
+        owed_us += last.elapsed().min(LATE).as_micros() as u64 * rate;
+        last = Instant::now();
+        for _ in 0..owed_us / 1_000_000 {
+            socket.send(&sent.to_be_bytes()).expect("it goes");
+            sent += 1;
+        }
+        owed_us %= 1_000_000;
+        thread::sleep(TICK);
+    }
+    sent
+}
+
+/// Frames that ports could not take, and packets dropped by name.
+fn losses(router: &Router<'_>) -> (u64, u64) {
+    let ports = router.show(&["ports"]).expect("the router answers");
+    let count = |port: &Value| port["missed"].as_u64().unwrap_or_default();
+    let dropped = router.one("counters")["dropped"].as_array().cloned().unwrap_or_default();
+    (ports.iter().map(count).sum(), dropped.iter().filter_map(|entry| entry[1].as_u64()).sum())
+}
+
+/// A table: the Internet's where it is to be measured and here, else a made-up one. How many prefixes it has.
+fn table(site: &Site, measures: bool) -> u64 {
+    let real = thalweg_testdata::shared("prefixes/full-table-prefixes.txt.gz").filter(|_| measures);
+    let file: PathBuf = site.file("table.txt");
+    match real {
+        Some(real) => {
+            let text = std::process::Command::new("zcat").arg(real).output().expect("zcat runs").stdout;
+            let lines = text.iter().filter(|byte| **byte == b'\n').count();
+            fs::write(file, text).expect("the folder is writable");
+            lines as u64
+        }
+        None => {
+            let mut text = String::new();
+            for n in 0..MADE_UP {
+                let _ = writeln!(text, "{}.{}.{}.0/24", 20 + (n >> 16), n >> 8 & 255, n & 255);
+            }
+            fs::write(file, text).expect("the folder is writable");
+            MADE_UP.into()
+        }
+    }
+}
+
+/// The routes of the table by one gateway or the other.
+fn with_table(gateway: &str) -> Settings {
+    let hops = format!("default_next_hops = [\"{gateway}\", \"{}\"]", "2001:db8:9::2");
+    Settings { rest: format!("[routing]\nfiles = [\"table.txt\"]\n{hops}\n"), ..base() }
+}
+
+fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
+    let Some(site) = Site::new() else { return };
+    let outside = site.namespace(OUTSIDE);
+    site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
+    site.ip(&outside, "addr add 198.51.100.3/24 dev eth0");
+    let config = |settings: &Settings| {
+        let wan = "addresses = [\"198.51.100.1/24\"]";
+        config(driver, settings).replace(wan, "addresses = [\"198.51.100.1/24\", \"2001:db8:9::1/64\"]")
+    };
+    let router = site.run(&config(&base()), arguments);
+    eventually("the server answers", || site.pings(OFFICE, BEYOND).then_some(()));
+    let stream = Stream::new(&site, rate);
+    let name = [&[driver], arguments].concat().join(" ");
+    let show = |what: &str, measured: &Measured| {
+        let Measured { sent, received, missed, dropped, said } = measured;
+        let last = said.lines().last().unwrap_or_default();
+        let counts = format!("sent {sent}, received {received}, missed {missed}, dropped {dropped}");
+        println!("MEASURED {name}: {what}: {counts}; {last}");
+        // Of other packets, questions of hosts among them, some may be missed or dropped too.
+        assert!(received <= sent && sent - received <= missed + dropped, "{name}, {what}: {measured:?}");
+    };
+    let nothing = stream.over(&router, || "no reload".to_owned());
+    show("nothing", &nothing);
+    for (what, settings) in configurations(&site) {
+        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("it reloads"));
+        show(what, &measured);
+    }
+    let prefixes = table(&site, measures);
+    for (what, settings) in [
+        ("a full table comes", with_table(GATEWAYS[0])),
+        ("it is replaced", with_table(GATEWAYS[1])),
+        ("it goes", base()),
+    ] {
+        let begun = Instant::now();
+        let measured = stream.over(&router, || router.reload(&config(&settings)).expect("it reloads"));
+        show(&format!("{what} ({prefixes} prefixes, {:.1} s)", begun.elapsed().as_secs_f64()), &measured);
+    }
+}
+
+#[test]
+fn every_packet_of_a_steady_stream_is_accounted_for() {
+    let rate = std::env::var("THALWEG_RELOAD_RATE").ok().and_then(|rate| rate.parse().ok());
+    let Some(rate) = rate else { return measure("auto", &[], RATE, false) };
+    measure("af_packet", &[], rate, true);
+    measure("af_xdp", &[], rate, true);
+    measure("auto", &["--model", "pipeline", "--workers", "2"], rate, true);
+    measure("auto", &["--model", "farm", "--workers", "2"], rate, true);
+}
