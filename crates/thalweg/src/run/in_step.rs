@@ -85,6 +85,8 @@ pub(super) struct InStep {
     /// What the kernel refused at the last comparison.
     refused: u64,
     underlay_is_old: bool,
+    /// Reloads that the underlay knows of.
+    reloads: u64,
     underlay_not_before: Instant,
 }
 
@@ -122,6 +124,7 @@ impl InStep {
             look_again: false,
             refused: 0,
             underlay_is_old: false,
+            reloads: 0,
             underlay_not_before: now,
         })
     }
@@ -166,6 +169,8 @@ impl InStep {
             self.look_again = true;
         }
         self.take_over(&changed);
+        let reloads = self.fib.reloads();
+        self.underlay_is_old |= std::mem::replace(&mut self.reloads, reloads) != reloads;
         let resolves = self.resolves_bgp && self.config.import && !heard.more;
         if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
             let begun = Instant::now();
