@@ -29,7 +29,7 @@ use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, SharedChanges, s
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use fib::{FibForwarding, FibView, FibWay, underlay_of};
+pub use fib::{FibForwarding, FibView, FibWay, routes_of};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.

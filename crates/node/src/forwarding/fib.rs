@@ -66,7 +66,12 @@ pub struct FibForwarding {
     /// Goes up with every change of what the router itself knows.
     generation: AtomicU64,
     /// The configured routes, for whoever tells the kernel or adds its routes to them.
-    configured: Vec<(IpPrefix, UnderlayTarget)>,
+    configured: Mutex<Vec<(IpPrefix, UnderlayTarget)>>,
+    /// Whether somebody wants those, and whether next hops resolve by others' routes too.
+    keeps_configured: bool,
+    has_others: bool,
+    /// How often they were replaced.
+    reloads: AtomicU64,
     in_step: Mutex<Option<InStepView>>,
 }
 
@@ -92,7 +97,10 @@ impl FibForwarding {
             state: Mutex::new(State { outlet, tables }),
             ports,
             generation,
-            configured,
+            configured: Mutex::new(configured),
+            keeps_configured: config.kernel.import || config.kernel.export,
+            has_others: config.kernel.import,
+            reloads: AtomicU64::new(0),
             in_step,
         })
     }
@@ -112,15 +120,17 @@ impl FibForwarding {
             Way::Discard => (prefix, UnderlayTarget::Discard),
         };
         let mut all: Vec<_> = self.lock().outlet.desired().map(of_bgp).collect();
-        all.extend(self.configured.iter().filter(|(_, target)| *target != UnderlayTarget::Local));
+        all.extend(self.configured().iter().filter(|(_, target)| *target != UnderlayTarget::Local));
         all
     }
 
     /// Resolves BGP's next hops by the configured routes and these of others.
     pub fn set_others_underlay(&self, others: impl Iterator<Item = (IpPrefix, UnderlayTarget)>) {
         let route = |metric| move |(prefix, target)| UnderlayRoute { prefix, target, metric };
-        let configured = self.configured.iter().copied().map(route(0));
-        let underlay = Underlay::with_metrics(others.map(route(1)).chain(configured));
+        let underlay = {
+            let configured = self.configured();
+            Underlay::with_metrics(others.map(route(1)).chain(configured.iter().copied().map(route(0))))
+        };
         let State { outlet, tables } = &mut *self.lock();
         outlet.set_underlay(underlay, tables);
         self.generation.fetch_add(1, Ordering::AcqRel);
@@ -156,10 +166,28 @@ impl FibForwarding {
         act(&mut self.lock().tables)
     }
 
-    /// Resolves next hops of BGP routes with others' routes of now.
-    pub fn set_underlay(&self, underlay: Underlay) {
-        let State { outlet, tables } = &mut *self.lock();
-        outlet.set_underlay(underlay, tables);
+    /// Resolves next hops of BGP routes with the routes of another configuration, and tells the kernel of these. Where
+    /// others' routes count too, whoever knows them adds them again ([`Self::reloads`]).
+    pub fn set_configured(&self, routes: Vec<(IpPrefix, UnderlayTarget)>, resolves_bgp: bool) {
+        if resolves_bgp && !self.has_others {
+            let underlay = Underlay::new(routes.iter().copied());
+            let State { outlet, tables } = &mut *self.lock();
+            outlet.set_underlay(underlay, tables);
+        }
+        if self.keeps_configured {
+            *self.configured() = routes;
+        }
+        self.reloads.fetch_add(1, Ordering::AcqRel);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often the configured routes were replaced.
+    pub fn reloads(&self) -> u64 {
+        self.reloads.load(Ordering::Acquire)
+    }
+
+    fn configured(&self) -> MutexGuard<'_, Vec<(IpPrefix, UnderlayTarget)>> {
+        self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -215,7 +243,7 @@ impl Forwarding for FibForwarding {
 
 /// What next hops resolve with: the ports' networks and configured routes, or, where there are no ports, nothing:
 /// every next hop is a neighbour then.
-pub fn underlay_of(config: &RouterConfig) -> Underlay {
+fn underlay_of(config: &RouterConfig) -> Underlay {
     if config.ports.is_empty() {
         return Underlay::everything_on(NO_LINK);
     }
@@ -223,7 +251,7 @@ pub fn underlay_of(config: &RouterConfig) -> Underlay {
 }
 
 /// The routes of a configuration; of several ways the first, because a BGP next hop has one.
-fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
+pub fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
     let v4 = config.routing.v4.iter().filter_map(|(net, target)| {
         let prefix = Prefix::new(u32::from(net.network()), net.prefix_len()).ok()?;
         Some((IpPrefix::from(prefix), *target))

@@ -29,7 +29,7 @@ use thalweg_node::fib::UnderlayTarget;
 use thalweg_node::forwarding::{FibForwarding, InStepView};
 use thalweg_node::live::OtherWay;
 use thalweg_ports::kernel::{
-    FollowedRoutes, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,
+    FollowedRoutes, Heard, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,
 };
 use thalweg_ports::live::link::Links;
 
@@ -85,6 +85,8 @@ pub(super) struct InStep {
     /// What the kernel refused at the last comparison.
     refused: u64,
     underlay_is_old: bool,
+    /// Reloads that the underlay knows of.
+    reloads: u64,
     underlay_not_before: Instant,
 }
 
@@ -122,6 +124,7 @@ impl InStep {
             look_again: false,
             refused: 0,
             underlay_is_old: false,
+            reloads: 0,
             underlay_not_before: now,
         })
     }
@@ -153,21 +156,7 @@ impl InStep {
     /// Hears what is new and takes it over. Whether there is more.
     fn import(&mut self) -> bool {
         let mut changed = Vec::new();
-        let heard = match self.followed.hear(&mut changed) {
-            Ok(heard) => heard,
-            Err(error) => {
-                self.failed(&format!("listening: {error}"));
-                return false;
-            }
-        };
-        self.view.news += heard.routes;
-        if heard.overrun {
-            self.view.overruns += 1;
-            self.read_at.get_or_insert(Instant::now().max(self.read_not_before));
-        }
-        if heard.links {
-            self.read_at.get_or_insert((Instant::now() + SETTLE).max(self.read_not_before));
-        }
+        let heard = self.hear(&mut changed);
         if self.read_at.is_some_and(|at| at <= Instant::now()) {
             self.read_at = None;
             // Routes to interfaces that are others now lead to other ports.
@@ -180,6 +169,8 @@ impl InStep {
             self.look_again = true;
         }
         self.take_over(&changed);
+        let reloads = self.fib.reloads();
+        self.underlay_is_old |= std::mem::replace(&mut self.reloads, reloads) != reloads;
         let resolves = self.resolves_bgp && self.config.import && !heard.more;
         if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
             let begun = Instant::now();
@@ -190,9 +181,37 @@ impl InStep {
         heard.more
     }
 
+    /// Notes what is new, and what has to be read again for it.
+    fn hear(&mut self, changed: &mut Vec<IpPrefix>) -> Heard {
+        let heard = match self.followed.hear(changed) {
+            Ok(heard) => heard,
+            Err(error) => {
+                self.failed(&format!("listening: {error}"));
+                return Heard::default();
+            }
+        };
+        self.view.news += heard.routes;
+        if heard.overrun {
+            self.view.overruns += 1;
+            self.read_at.get_or_insert(Instant::now().max(self.read_not_before));
+        }
+        if heard.links {
+            self.read_at.get_or_insert((Instant::now() + SETTLE).max(self.read_not_before));
+        }
+        heard
+    }
+
+    /// Reads everything. What is different is mended in any case, and is drift where no news could explain it: the
+    /// kernel tells of a link before it drops the link's routes.
     fn look_for_import_drift(&mut self) {
         let mut changed = Vec::new();
         self.read_all(&mut changed);
+        let mut news = Vec::new();
+        let heard = self.hear(&mut news);
+        if heard != Heard::default() || self.read_at.is_some() {
+            changed.extend(news);
+            return self.take_over(&changed);
+        }
         let drift =
             changed.iter().filter(|prefix| self.imported.contains(*prefix) || self.ways(**prefix).is_some());
         let drift = drift.count() as u64;

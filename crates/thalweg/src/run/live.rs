@@ -12,7 +12,7 @@ use thalweg_exec::ModelOptions;
 use thalweg_live::{LiveOptions, LiveRouter, Tables};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
-use thalweg_node::forwarding::{FibForwarding, underlay_of};
+use thalweg_node::forwarding::{FibForwarding, routes_of};
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
 
@@ -82,11 +82,9 @@ impl LiveSide {
         let router = self.lock();
         let prepared = router.prepare(config.clone()).map_err(|error| error.to_string())?;
         // Made beforehand: it may be a full table.
-        let underlay = config.bgp.as_ref().map(|_| underlay_of(config));
+        let routes = routes_of(config).collect();
         let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
-        if let Some(underlay) = underlay {
-            self.tables.set_underlay(underlay);
-        }
+        self.tables.set_configured(routes, config.bgp.is_some());
         Ok(reloaded.changes)
     }
 

@@ -141,6 +141,13 @@ fn drift_is_mended_and_counted() {
         (said.contains("192.0.2.0/25") && !said.contains("192.0.2.200")).then_some(())
     });
     eventually("and counted", || (in_step(&router, "export_drift") >= before + 2).then_some(()));
+    // Another configuration's routes take their place.
+    let other = CONFIG.replace("192.0.2.0/25", "192.0.2.0/26");
+    router.reload(&other).expect("it is taken over");
+    eventually("the kernel has the new route only", || {
+        let said = exported(&site);
+        (said.contains("192.0.2.0/26 via") && !said.contains("192.0.2.0/25")).then_some(())
+    });
     // A successor of a router that was killed has the same routes.
     router.process.kill();
     drop(router);
