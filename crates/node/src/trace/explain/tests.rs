@@ -178,7 +178,7 @@ fn drops_end_the_way_and_say_why() {
             "on the link of wan",
             "waits",
         ),
-        ("lan ip 10.1.0.7 -> 8.8.8.8 udp 53 ttl 1", "route", "ttl-expired", "via", "time exceeded"),
+        ("lan ip 10.1.0.7 -> 8.8.8.8 udp 53 ttl 1", "nat", "ttl-expired", "ran out", "time exceeded"),
         ("lan ip 10.1.0.7 -> 8.8.8.8 udp 53 length 1450", "route", "mtu-exceeded", "via", "cut if it may be"),
         ("lan ip 127.0.0.1 -> 8.8.8.8 udp 53", "ingress", "martian-source", "loopback", "without a word"),
         ("lan ip 10.1.0.7 -> 10.1.0.1 icmp", "route", "local", "10.1.0.1/32", "for the router itself"),

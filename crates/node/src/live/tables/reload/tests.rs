@@ -27,6 +27,7 @@ fn ends(tables: &LiveTables, address: IpAddr) -> Vec<Path> {
         IpAddr::V4(address) => tables.fib().fib4().lookup(u32::from(address)),
         IpAddr::V6(address) => tables.fib().fib6().lookup(u128::from(address)),
     };
+    let number = tables.fib().plain(number);
     number.checked_sub(1).map_or_else(Vec::new, |index| tables.groups[usize::from(index)].clone())
 }
 
