@@ -46,10 +46,10 @@ pub(crate) struct Feed {
     received: Arc<Received>,
     exchange: Arc<Exchange>,
     chunks: u32,
+    sampler: Option<Sampler>,
     /// Chunks given since the model began: to each model its input begins with number 0.
     sequence: u64,
     has_ended: bool,
-    sampler: Option<Sampler>,
 }
 
 impl Feed {

@@ -58,43 +58,6 @@ pub(crate) struct FlowOffload {
     refused: AtomicU64,
 }
 
-/// Which flows may be handed over, as the configuration has it.
-#[derive(Debug, Default)]
-pub(crate) struct Rules {
-    /// By port: whether flows that come in by it may, and those that leave by it.
-    comes_in: Vec<bool>,
-    leaves: Vec<bool>,
-    is_policed: Vec<bool>,
-}
-
-impl Rules {
-    /// Those of a configuration.
-    pub(crate) fn of(config: &RouterConfig) -> Self {
-        let outlives = outlives_leases(config);
-        if !outlives {
-            tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
-        }
-        let leaves = |(index, port): (u16, &PortConfig)| {
-            port.interface.as_ref().is_some_and(|interface| interface.driver != Driver::Tap)
-                && port.sub_interface.is_none()
-                && port.acl_out.is_none()
-                && !has_queues(config, index)
-        };
-        Self {
-            comes_in: config.ports.iter().map(|port| outlives && port.acl_in.is_none()).collect(),
-            leaves: (0u16..).zip(&config.ports).map(leaves).collect(),
-            is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),
-        }
-    }
-
-    fn allows(&self, packet: &Packet) -> bool {
-        let of = |list: &[bool], place: usize| list.get(place).copied().unwrap_or(false);
-        of(&self.comes_in, packet.port_in.into())
-            && of(&self.leaves, packet.port_out.into())
-            && !of(&self.is_policed, packet.class.into())
-    }
-}
-
 struct WayOut {
     /// Its name, by which it is found again when it was away.
     name: String,
@@ -117,7 +80,7 @@ struct Candidate {
 }
 
 impl FlowOffload {
-    /// For a router's ports; `None` if no port has it.
+    /// For a router's ports with what they have; `None` if none has anything.
     pub(crate) fn new(
         config: &RouterConfig,
         ports: Vec<Option<Arc<Offload>>>,
@@ -125,9 +88,11 @@ impl FlowOffload {
     ) -> Option<Arc<Self>> {
         ports.iter().any(Option::is_some).then_some(())?;
         let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
+            let driver = port.interface.as_ref().map(|interface| interface.driver);
+            let takes = driver.is_some_and(|driver| driver != Driver::Tap) && port.sub_interface.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
-            port.sub_interface.is_none().then_some(WayOut { name, interface, mtu })
+            takes.then_some(WayOut { name, interface, mtu })
         });
         Some(Arc::new(Self {
             ports,
@@ -138,7 +103,7 @@ impl FlowOffload {
         }))
     }
 
-    /// Takes another configuration's rules; what was decided by those before ends.
+    /// Another configuration is in force; no packet is on its way. All leases end.
     pub(crate) fn set_rules(&self, rules: Rules) {
         self.rules.store(Arc::new(rules));
         self.invalidate();
@@ -162,7 +127,7 @@ impl FlowOffload {
 
     fn install_flow(&self, candidate: &Candidate, chunk: &Chunk, place: usize) {
         let packet = &chunk.packets()[place];
-        if !packet.is_alive() || !self.rules.load().allows(packet) {
+        if !packet.is_alive() || !self.rules.load().allow(packet) {
             return;
         }
         let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };
@@ -272,6 +237,37 @@ pub(crate) fn flows_of(
             tracing::warn!(port = port.name, "flows are not offloaded: {error}");
             None
         }
+    }
+}
+
+/// Which flows may be handed over, by what a configuration says.
+pub(crate) struct Rules {
+    /// By the port they come in by, and by the one they leave by.
+    takes: Vec<bool>,
+    lets_out: Vec<bool>,
+    is_policed: Vec<bool>,
+}
+
+impl Rules {
+    /// Those of a configuration.
+    pub(crate) fn of(config: &RouterConfig) -> Self {
+        let lasts = outlives_leases(config);
+        if !lasts {
+            tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
+        }
+        let lets_out = (0u16..).zip(&config.ports);
+        Self {
+            takes: config.ports.iter().map(|port| lasts && port.acl_in.is_none()).collect(),
+            lets_out: lets_out.map(|(i, port)| port.acl_out.is_none() && !has_queues(config, i)).collect(),
+            is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),
+        }
+    }
+
+    fn allow(&self, packet: &Packet) -> bool {
+        let of = |list: &[bool], place: usize| list.get(place).copied().unwrap_or(false);
+        of(&self.takes, packet.port_in.into())
+            && of(&self.lets_out, packet.port_out.into())
+            && !of(&self.is_policed, packet.class.into())
     }
 }
 

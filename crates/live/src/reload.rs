@@ -221,18 +221,21 @@ impl LiveRouter {
             .collect();
         let (outboxes, clock) = (self.outboxes.clone(), self.clock);
         let (class, own) = (config.qos.default_class, self.class.clone());
-        let rules = self.offload.clone().map(|offload| (offload, Rules::of(config)));
+        let offload = self.offload.clone().map(|offload| (offload, Rules::of(config)));
         let taken = Arc::<Mutex<TakenOver>>::default();
         let told = taken.clone();
         let turn = move |before: &thalweg_node::plan::RouterPlan| {
             let now_ns = clock.now_ns();
-            for (outbox, queue) in outboxes.iter().zip(queues) {
+            // A sub-interface has its parent's.
+            for (outbox, queue) in
+                outboxes.iter().zip(queues).filter(|(outbox, _)| !outbox.is_sub_interface())
+            {
                 outbox.set_queue(queue, now_ns);
             }
-            own.store(class, Ordering::Relaxed);
-            if let Some((offload, rules)) = rules {
+            if let Some((offload, rules)) = offload {
                 offload.set_rules(rules);
             }
+            own.store(class, Ordering::Relaxed);
             let (plan, taken) = successor.take_over(before);
             *told.lock().unwrap_or_else(PoisonError::into_inner) = taken;
             plan
@@ -292,8 +295,8 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let interface = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.name.clone());
     let driver = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.driver);
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
-    let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
     let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
+    let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
     [
         ("interface", interface(old) != interface(new)),
         ("driver", driver(old) != driver(new)),

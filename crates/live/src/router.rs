@@ -31,7 +31,7 @@ use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::{Outbox, Server};
 use crate::packets::{Exchange, Packets};
-use crate::sink::{LiveSink, ToHost};
+use crate::sink::{LiveSink, SinkParts, ToHost};
 use crate::vlan;
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
@@ -158,18 +158,25 @@ impl LiveRouter {
         let source = live_source(&mut opened, injected, options, clock)?;
         let mut wakers = vec![source.waker()];
         let exchange = Arc::<Exchange>::default();
-        let sampler = opened.offload.clone().map(Sampler::new);
-        let feed = Feed::new(source, stop.clone(), received.clone(), exchange.clone(), sampler);
-        let tells_refusals = Arc::new(AtomicBool::new(refusal.is_some()));
-        let sink = LiveSink::new(
-            (opened.outboxes.clone(), server.clone()),
-            ToHost { heard, owed },
-            counters.clone(),
+        let feed = Feed::new(
+            source,
+            stop.clone(),
+            received.clone(),
             exchange.clone(),
-            clock,
-            tells_refusals.clone(),
-            opened.offload.clone(),
+            opened.offload.clone().map(Sampler::new),
         );
+        let tells_refusals = Arc::new(AtomicBool::new(refusal.is_some()));
+        let to = SinkParts {
+            outboxes: opened.outboxes.clone(),
+            server: server.clone(),
+            host: ToHost { heard, owed },
+            counters: counters.clone(),
+            exchange: exchange.clone(),
+            clock,
+            tells_refusals: tells_refusals.clone(),
+            offload: opened.offload.clone(),
+        };
+        let sink = LiveSink::new(to);
         let plan = Arc::new(ArcSwap::from_pointee(plan));
         let mtus: Vec<_> =
             config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();

@@ -114,40 +114,37 @@ pub(crate) fn is_refusal(reason: DropReason) -> bool {
     matches!(reason, R::NatTableFull | R::NatPortsExhausted | R::NatPortLimit)
 }
 
+/// What a sink works with.
+pub(crate) struct SinkParts {
+    pub(crate) outboxes: Arc<[Outbox]>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) host: ToHost,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) clock: LiveClock,
+    /// Whether hosts are told that they get no NAT session.
+    pub(crate) tells_refusals: Arc<AtomicBool>,
+    pub(crate) offload: Option<Arc<FlowOffload>>,
+}
+
 /// Takes finished chunks.
 pub(crate) struct LiveSink {
-    outboxes: Arc<[Outbox]>,
-    server: Arc<Server>,
-    host: ToHost,
-    counters: Arc<Counters>,
-    exchange: Arc<Exchange>,
-    clock: LiveClock,
+    parts: SinkParts,
     dropped: Vec<u64>,
-    /// Hosts are told that they get no session, within limits.
-    tells_refusals: Arc<AtomicBool>,
+    /// How many hosts may be told.
     refusals: TokenBucket,
-    offload: Option<Arc<FlowOffload>>,
 }
 
 impl LiveSink {
     /// A sink for these ports.
-    pub(crate) fn new(
-        (outboxes, server): (Arc<[Outbox]>, Arc<Server>),
-        host: ToHost,
-        counters: Arc<Counters>,
-        exchange: Arc<Exchange>,
-        clock: LiveClock,
-        tells_refusals: Arc<AtomicBool>,
-        offload: Option<Arc<FlowOffload>>,
-    ) -> Self {
-        let (dropped, refusals) = (vec![0; DropReason::CODES], TokenBucket::default());
-        Self { outboxes, server, host, counters, exchange, clock, dropped, tells_refusals, refusals, offload }
+    pub(crate) fn new(parts: SinkParts) -> Self {
+        Self { parts, dropped: vec![0; DropReason::CODES], refusals: TokenBucket::default() }
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
     /// locked once. Most chunks leave by few ports.
     fn send(&self, chunk: &Chunk) {
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.parts.clock.now_ns();
         let packets = chunk.packets();
         for (first, packet) in packets.iter().enumerate().filter(|(_, packet)| packet.is_alive()) {
             let leaves_there = |other: &Packet| other.is_alive() && other.port_out == packet.port_out;
@@ -155,9 +152,9 @@ impl LiveSink {
                 // The port has had its pass.
                 continue;
             }
-            let Some(outbox) = self.outboxes.get(usize::from(packet.port_out)) else {
+            let Some(outbox) = self.parts.outboxes.get(usize::from(packet.port_out)) else {
                 let lost = packets[first..].iter().filter(|other| leaves_there(other)).count();
-                self.counters.add_dropped(DropReason::TransmitFailed, lost as u64);
+                self.parts.counters.add_dropped(DropReason::TransmitFailed, lost as u64);
                 continue;
             };
             let mut open = outbox.open();
@@ -165,7 +162,7 @@ impl LiveSink {
             {
                 open.send(packet.class, chunk.egress_frame(i), now_ns);
             }
-            open.close(now_ns, &self.server);
+            open.close(now_ns, &self.parts.server);
         }
     }
 
@@ -173,7 +170,7 @@ impl LiveSink {
         for reason in DropReason::ALL {
             let dropped = std::mem::take(&mut self.dropped[*reason as usize]);
             if dropped > 0 {
-                self.counters.add_dropped(*reason, dropped);
+                self.parts.counters.add_dropped(*reason, dropped);
             }
         }
     }
@@ -182,12 +179,12 @@ impl LiveSink {
 impl Sink<Chunk> for LiveSink {
     fn accept(&mut self, chunk: Chunk) {
         self.send(&chunk);
-        self.exchange.takes(chunk.packets().len());
-        if let Some(offload) = &self.offload {
+        if let Some(offload) = &self.parts.offload {
             offload.install(&chunk);
         }
+        self.parts.exchange.takes(chunk.packets().len());
         let mut any_dead = false;
-        let now_ns = self.clock.now_ns();
+        let now_ns = self.parts.clock.now_ns();
         let mut run: Option<(u16, u64, u64)> = None;
         for (i, packet) in chunk.packets().iter().enumerate() {
             let octets = packet.captured_len() as u64;
@@ -202,9 +199,9 @@ impl Sink<Chunk> for LiveSink {
             let Some(mut reason) = packet.drop_reason() else { continue };
             any_dead = true;
             let is_told = is_refusal(reason)
-                && self.tells_refusals.load(Ordering::Relaxed)
+                && self.parts.tells_refusals.load(Ordering::Relaxed)
                 && self.refusals.take(REFUSALS, now_ns);
-            let way = if is_told { Some(&self.host.owed) } else { self.host.way(reason) };
+            let way = if is_told { Some(&self.parts.host.owed) } else { self.parts.host.way(reason) };
             if let Some(way) = way {
                 match way.try_send(Punt::new(reason, packet, chunk.frame(i))) {
                     Ok(()) => continue,
@@ -216,7 +213,7 @@ impl Sink<Chunk> for LiveSink {
                 }
             }
             self.dropped[reason as usize] += 1;
-            self.counters.port(came_by).dropped.add(1, octets);
+            self.parts.counters.port(came_by).dropped.add(1, octets);
         }
         self.book(run);
         if any_dead {
@@ -229,7 +226,7 @@ impl LiveSink {
     /// Counts packets in a row that came in by one port.
     fn book(&self, run: Option<(u16, u64, u64)>) {
         if let Some((port, packets, octets)) = run {
-            self.counters.port(port).received.add(packets, octets);
+            self.parts.counters.port(port).received.add(packets, octets);
         }
     }
 }

@@ -124,6 +124,18 @@ fn function_pointers_and_declarations_are_not_functions() {
 }
 
 #[test]
+fn the_wall_clock_is_read_where_a_date_is_wanted() {
+    let root = tree();
+    write(&root, "ARCHITECTURE.md", "`crates/base`, `crates/bgp` and `crates/ports`");
+    write(&root, "crates/ports/Cargo.toml", &manifest("ports", "may-use = []", ""));
+    let text = "//! Not SystemTime.\nfn now() -> SystemTime { SystemTime::now() }\n";
+    write(&root, "crates/ports/src/live/clock.rs", text);
+    finds(&root, &[]);
+    write(&root, "crates/bgp/src/timer.rs", "fn due() {}\nfn now() { SystemTime::now(); }\n");
+    finds(&root, &["error: crates/bgp/src/timer.rs:2: the wall clock jumps"]);
+}
+
+#[test]
 fn forbidden_words_fail_in_code_only() {
     let root = tree();
     let text =

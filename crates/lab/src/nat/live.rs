@@ -5,7 +5,7 @@
 //! public end that was learnt. A session is *valid* if its reply arrives at its own inside end.
 //!
 //! - *Set-up rate*: the fastest rate at which every opening frame comes through, by binary search; then that rate,
-//!   and if need be four fifths of it and so on ([`BACK_OFF`]), with phase 2 behind it, until all sessions are valid. Sessions of
+//!   and if need be four fifths of it and so on (`BACK_OFF`), with phase 2 behind it, until all sessions are valid. Sessions of
 //!   each trial are new. With phase 2, tester-b keeps all frames, which costs whoever sends them to it more than counting does; so
 //!   the valid rate is a careful one. A trial should be long beside what the router's buffers hold.
 //! - *Capacity*: so many sessions in an empty table, all valid, in pieces: twice as many until it fails or the limit is reached,
@@ -268,7 +268,7 @@ pub fn with_router<T>(
 }
 
 /// The largest number that `holds`, between nothing and `limit`: doubled from `first` until it fails, then halved
-/// to 1/[`CAPACITY_STEP`]. Whether the limit itself was held goes with it.
+/// to 1/64. Whether the limit itself was held goes with it.
 pub fn capacity<E>(
     first: u32,
     limit: u32,

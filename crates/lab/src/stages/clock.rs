@@ -4,10 +4,10 @@
 //! that follows load and temperature. Papers on packet processing count ticks: VPP's "clocks" are such. So ticks are what
 //! we give first, and beside them nanoseconds and core cycles:
 //!
-//! - *ticks per nanosecond*: the counter read at the ends of [`WINDOW`] by the monotonic clock;
+//! - *ticks per nanosecond*: the counter read at the ends of `WINDOW` by the monotonic clock;
 //! - *core cycles per nanosecond*: a chain of steps each of which needs the one before, an exclusive-or and a
 //!   multiplication: 1 + 3 cycles on every x86-64 core of the last fifteen years (Fog, "Instruction tables"). The
-//!   fastest of [`CHAINS`] is what the core does when nobody disturbs it.
+//!   fastest of `CHAINS` is what the core does when nobody disturbs it.
 //!
 //! Reading the counter does not wait for instructions before it, so a reading is off by some tens of ticks. Stages are
 //! timed over batches of up to 256 packets, where that is a fraction of a tick a packet. What a reading itself costs is taken off.

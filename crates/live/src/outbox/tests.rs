@@ -149,6 +149,35 @@ fn a_shaped_port_sends_by_the_clock() {
     assert_eq!((driver.with(|taken| taken.frames.len()), now_ns), (8, 5_000_000));
 }
 
+/// Sub-interfaces leave by their parent, tagged and counted as their own, with a queue and without.
+#[test]
+fn sub_interfaces_share_their_parents_way_out() {
+    for queue in [None, Some(config(None))] {
+        let driver = Driver::default();
+        driver.with(|taken| taken.room = 64);
+        let (parent, counters) = outbox(&driver, queue);
+        let sub = |vlan| parent.sub_interface(EgressTag { parent: 0, tci: vlan });
+        let subs = [sub(10), sub(20)];
+        let frame = [&[7; 12], &[0x08, 0x00][..], &[1; 50]].concat();
+        let mut expected = Vec::new();
+        for (from, vlan) in
+            [(&parent, None), (&subs[0], Some(10)), (&subs[1], Some(20)), (&subs[0], Some(10))]
+        {
+            send(from, std::slice::from_ref(&frame), 0);
+            let tag = vlan.map_or(vec![], |vlan| vec![0x81, 0, 0, vlan]);
+            expected.push([&frame[..12], &tag, &frame[12..]].concat());
+        }
+        // Something too short to have a header, which would have to be tagged.
+        send(&subs[1], &[vec![1; 11]], 0);
+        driver.with(|taken| assert_eq!(taken.frames, expected));
+        let sent: Vec<_> = counters.ports.iter().map(|port| port.sent.get()).collect();
+        assert_eq!(sent[..3], [(1, 64), (2, 136), (1, 68)]);
+        assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 1)]);
+        assert!(subs.iter().all(|sub| sub.is_sub_interface() && sub.queued() == 0));
+        assert!(subs.iter().all(|sub| sub.serve(0) == Rest::Empty && sub.with_queue(|_| ()).is_none()));
+    }
+}
+
 #[test]
 fn another_queue_keeps_what_waits_and_in_order() {
     let driver = Driver::default();
@@ -191,33 +220,4 @@ fn a_frame_that_is_held_alone_is_sent_without_a_queue() {
     assert_eq!(driver.with(|taken| taken.frames.clone()), frames(1, 100));
     assert_eq!(outbox.queued(), 0);
     assert!(outbox.with_queue(|_| ()).is_none());
-}
-
-/// Sub-interfaces leave by their parent, tagged and counted as their own, with a queue and without.
-#[test]
-fn sub_interfaces_share_their_parents_way_out() {
-    for queue in [None, Some(config(None))] {
-        let driver = Driver::default();
-        driver.with(|taken| taken.room = 64);
-        let (parent, counters) = outbox(&driver, queue);
-        let sub = |vlan| parent.sub_interface(EgressTag { parent: 0, tci: vlan });
-        let subs = [sub(10), sub(20)];
-        let frame = [&[7; 12], &[0x08, 0x00][..], &[1; 50]].concat();
-        let mut expected = Vec::new();
-        for (from, vlan) in
-            [(&parent, None), (&subs[0], Some(10)), (&subs[1], Some(20)), (&subs[0], Some(10))]
-        {
-            send(from, std::slice::from_ref(&frame), 0);
-            let tag = vlan.map_or(vec![], |vlan| vec![0x81, 0, 0, vlan]);
-            expected.push([&frame[..12], &tag, &frame[12..]].concat());
-        }
-        // Something too short to have a header, which would have to be tagged.
-        send(&subs[1], &[vec![1; 11]], 0);
-        driver.with(|taken| assert_eq!(taken.frames, expected));
-        let sent: Vec<_> = counters.ports.iter().map(|port| port.sent.get()).collect();
-        assert_eq!(sent[..3], [(1, 64), (2, 136), (1, 68)]);
-        assert_eq!(counters.dropped(), [(DropReason::TransmitFailed, 1)]);
-        assert!(subs.iter().all(|sub| sub.is_sub_interface() && sub.queued() == 0));
-        assert!(subs.iter().all(|sub| sub.serve(0) == Rest::Empty && sub.with_queue(|_| ()).is_none()));
-    }
 }

@@ -205,6 +205,8 @@ impl LiveSource {
             match ended {
                 Ok(false) => {}
                 Ok(true) => {
+                    // Not every descriptor becomes readable when its interface goes: the next call asks all the same.
+                    self.halves.iter_mut().for_each(|half| half.ready |= half.failed.is_none());
                     self.spare = Some(builder);
                     return Ok(None);
                 }

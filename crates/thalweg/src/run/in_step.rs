@@ -14,7 +14,8 @@
 //! [`SHARE`]th of the time.
 //!
 //! Exported routes are compared with what the kernel has whenever the router's own routes or a link change, and every
-//! `repair_s` seconds; only what differs without such a cause is drift. Those a predecessor left are removed by the first comparison, ours are removed at the end.
+//! `repair_s` seconds. What differs although the router's own routes are what they were is drift: what people type, and what the
+//! kernel drops with a link. A route that the kernel had refused and now takes is none. Those a predecessor left are removed by the first comparison, ours are removed at the end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -79,6 +80,10 @@ pub(super) struct InStep {
     scan_at: Instant,
     export_not_before: Instant,
     exported_generation: u64,
+    /// Something happened to the kernel's routes, or may have.
+    look_again: bool,
+    /// What the kernel refused at the last comparison.
+    refused: u64,
     underlay_is_old: bool,
     underlay_not_before: Instant,
 }
@@ -114,6 +119,8 @@ impl InStep {
             scan_at: now + Duration::from_secs(config.kernel.repair_s.into()),
             export_not_before: now,
             exported_generation: 0,
+            look_again: false,
+            refused: 0,
             underlay_is_old: false,
             underlay_not_before: now,
         })
@@ -166,10 +173,11 @@ impl InStep {
             // Routes to interfaces that are others now lead to other ports.
             if self.find_interfaces() {
                 changed.extend(self.followed.prefixes());
+                self.exported_generation = 0;
             }
             self.read_all(&mut changed);
             // The kernel may have dropped ours too.
-            self.exported_generation = 0;
+            self.look_again = true;
         }
         self.take_over(&changed);
         let resolves = self.resolves_bgp && self.config.import && !heard.more;
@@ -289,27 +297,31 @@ impl InStep {
     /// Puts what the router has into the kernel, where that is not as it should be.
     fn export(&mut self, scan: bool) {
         let generation = self.fib.generation();
-        let is_due = generation != self.exported_generation && Instant::now() >= self.export_not_before;
+        let is_news = generation != self.exported_generation;
+        let is_due = (is_news || self.look_again) && Instant::now() >= self.export_not_before;
         // Before the interfaces are known there is nothing to go by.
         if !self.config.export || self.view.reads == 0 || !(scan || is_due) {
             return;
         }
         let begun = Instant::now();
         self.export_not_before = begun + AFTER_FAILURE;
-        let is_news = generation != self.exported_generation;
         let wanted = self.wanted();
         self.view.exported = wanted.len() as u64;
         let routes = wanted.into_iter().map(|(prefix, target)| KernelRoute { prefix, target });
         match self.kernel.repair(routes) {
             Ok(report) => {
                 self.exported_generation = generation;
+                self.look_again = false;
+                let found = report.missing + report.extra + report.changed;
+                let mended = found.saturating_sub(report.failed);
+                let drift = if is_news { 0 } else { mended.saturating_sub(self.refused) };
+                self.refused = report.failed;
                 self.view.exported -= report.failed.min(self.view.exported);
                 if scan {
                     self.view.last_scan = Some(report.to_string());
                 }
-                if scan && !is_news && !report.is_clean() {
-                    let found = report.missing + report.extra + report.changed;
-                    self.view.export_drift += found - report.failed.min(found);
+                if drift > 0 {
+                    self.view.export_drift += drift;
                     tracing::warn!("kernel: routes were not as they should be, and were mended: {report}");
                 }
                 for failure in &report.failures {
