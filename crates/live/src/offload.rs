@@ -30,7 +30,7 @@ use crate::host::Tables;
 /// Packets of a chunk that are looked at at most.
 const LOOKS: usize = 16;
 /// Flows that are remembered as seen once; a power of two.
-const SEEN: usize = 8192;
+const SEEN: usize = 1 << 16;
 /// Chunks whose candidates wait: as many as can be on their way, and more.
 const WAITING: usize = 64;
 /// How often the clock of leases turns.
@@ -284,13 +284,13 @@ fn outlives_leases(config: &RouterConfig) -> bool {
 /// Chooses candidates where chunks come in. Used by one thread.
 pub(crate) struct Sampler {
     offload: Arc<FlowOffload>,
-    seen: Box<[u32; SEEN]>,
+    seen: Vec<u32>,
     turn: usize,
 }
 
 impl Sampler {
     pub(crate) fn new(offload: Arc<FlowOffload>) -> Self {
-        Self { offload, seen: Box::new([0; SEEN]), turn: 0 }
+        Self { offload, seen: vec![0; SEEN], turn: 0 }
     }
 
     /// Looks at some packets of a chunk that no stage has seen yet.
