@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, RecvError, select};
 use thalweg_base::{DropReason, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
-use thalweg_dataplane::ip_packet::{IpPacket, count_down};
+use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
 use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{
     NeighbourConfig, NeighbourCounters, NeighbourOutput, NeighbourTable, NeighbourView, PortIdentity,
@@ -357,8 +357,9 @@ impl Host {
         Delivery::Taken
     }
 
-    /// Puts in what the router says.
-    fn inject(&mut self, port_in: u16, packet: Vec<u8>) {
+    /// Puts in what the router says. It is routed like packets that arrive, but it begins here: its first hop is the next.
+    fn inject(&mut self, port_in: u16, mut packet: Vec<u8>) {
+        count_up(&mut packet);
         let octets = packet.len() as u64;
         if !self.injector.inject(port_in, packet) {
             self.counters.add_own(octets);
