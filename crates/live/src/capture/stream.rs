@@ -14,7 +14,7 @@ use thalweg_wire::pcapng::write::{
 };
 
 use super::taps::Begun;
-use super::{CAPTURES_MAX, Captured, Fate, Selection, Taps};
+use super::{CAPTURES_MAX, Captured, Fate, Selection};
 use crate::counters::Counters;
 use crate::host::Tables;
 use crate::offload::OffloadPause;
@@ -201,7 +201,7 @@ impl CaptureStream {
                     add("next hop", &address.to_string());
                 }
             }
-            Fate::ToHost(reason) => add("to the router itself:", reason.name()),
+            Fate::ToHost(reason) => add("left to the router itself:", reason.name()),
             Fate::Dropped(reason) => {
                 add("dropped:", reason.name());
                 let _ = write!(text, " ({})", reason.meaning());
@@ -240,10 +240,93 @@ impl Ended {
     }
 }
 
-impl Taps {
-    /// A capture of a router that is not live, for tests.
-    #[cfg(test)]
-    pub(super) fn begin_for_test(&self, selection: Selection, ports: usize) -> Begun {
-        self.begin(selection, ports, thalweg_ports::live::LiveClock::start()).expect("there is room")
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    use thalweg_node::live::LiveTables;
+    use thalweg_wire::pcapng::{Block, SectionReader};
+
+    /// Takes everything, and has enough as soon as it is asked.
+    #[derive(Default)]
+    pub(crate) struct Client {
+        pub(crate) file: Vec<u8>,
+    }
+
+    impl CaptureClient for Client {
+        fn begin(&mut self, begun: &CaptureBegun) -> io::Result<()> {
+            assert!(begun.offload_paused.is_empty() && self.file.is_empty());
+            Ok(())
+        }
+
+        fn write(&mut self, blocks: &[u8]) -> io::Result<()> {
+            self.file.extend(blocks);
+            Ok(())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn has_enough(&mut self) -> bool {
+            true
+        }
+    }
+
+    impl crate::capture::Taps {
+        /// Begins a capture of a router that is not live.
+        pub(crate) fn begin_for_test(&self, selection: Selection, ports: usize) -> Begun {
+            self.begin(selection, ports, thalweg_ports::live::LiveClock::start()).expect("there is room")
+        }
+    }
+
+    /// Tables that are not there.
+    struct NoTables;
+
+    impl Tables for NoTables {
+        fn with(&self, _: &mut dyn FnMut(&mut LiveTables)) {}
+    }
+
+    /// A capture of a router that is not live.
+    pub(crate) fn stream_of(counters: &Arc<Counters>, begun: Begun, count: u64) -> CaptureStream {
+        CaptureStream {
+            point: "arrived".to_owned(),
+            begun,
+            counters: counters.clone(),
+            tables: Arc::new(NoTables),
+            ports: ["lan", "wan"].map(|name| (name.to_owned(), String::new())).into(),
+            snaplen: 65_535,
+            pause: None,
+            count,
+            until: None,
+            captured: 0,
+            block: Vec::new(),
+        }
+    }
+
+    /// What a file holds.
+    pub(crate) struct CaptureFile {
+        pub(crate) interfaces: Vec<String>,
+        /// Interface, time and frame.
+        pub(crate) packets: Vec<(usize, u64, Vec<u8>)>,
+    }
+
+    /// Reads a whole file.
+    pub(crate) fn read_file(bytes: &[u8]) -> CaptureFile {
+        let (mut reader, mut at, mut packets) = (SectionReader::new(), 0, Vec::new());
+        while at < bytes.len() {
+            at += match reader.next_block(&bytes[at..]).expect("a block") {
+                Block::Skip { len } | Block::Interface { len } => len,
+                Block::Frame { len, frame } => {
+                    let octets = &bytes[at + frame.at..at + frame.at + frame.captured_len];
+                    packets.push((frame.interface, frame.arrival_ns.expect("a time"), octets.to_vec()));
+                    len
+                }
+                Block::Need(_) => panic!("the file is cut"),
+            };
+        }
+        let name =
+            |name: &Option<Box<[u8]>>| String::from_utf8_lossy(name.as_deref().unwrap_or_default()).into();
+        CaptureFile { interfaces: reader.interfaces().iter().map(|each| name(&each.name)).collect(), packets }
     }
 }

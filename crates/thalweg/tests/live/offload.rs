@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 
-fn config() -> String {
+/// All ports have flows in the kernel.
+pub(crate) fn offload_config() -> String {
     let port = |host: Host| {
         format!(
             "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\naddresses = [\"{1}/24\"]\n\n",
@@ -18,12 +19,12 @@ fn config() -> String {
     text + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
 }
 
-fn offloaded(router: &Router<'_>) -> u64 {
+pub(crate) fn offloaded(router: &Router<'_>) -> u64 {
     router.one("counters")["offloaded"].as_u64().expect("a number")
 }
 
 /// Datagrams to an echo server and back, one after the other, each another.
-fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
+pub(crate) fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
     let mut buffer = [0; 2048];
     for number in 0..datagrams {
         let sent = vec![number as u8; 1 + number as usize % 1400];
@@ -36,7 +37,7 @@ fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
     }
 }
 
-fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
+pub(crate) fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
     let socket = site.within(namespace, || UdpSocket::bind(address).expect("a port"));
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     socket
@@ -45,7 +46,7 @@ fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
 #[test]
 fn flows_in_the_kernel() {
     let Some(site) = Site::new() else { return };
-    let mut router = site.run(&config(), &[]);
+    let mut router = site.run(&offload_config(), &[]);
     let (office, guest, outside) = (site.namespace(OFFICE), site.namespace(GUEST), site.namespace(OUTSIDE));
     for (from, to) in [(OFFICE, OUTSIDE.v4), (GUEST, OUTSIDE.v4), (GUEST, OFFICE.v4)] {
         eventually(to, || site.pings(from, to).then_some(()));
