@@ -36,7 +36,7 @@ const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 /// Timeouts of NAT must be longer than this, or leases would outlive sessions. Seconds.
-const TIMEOUT_MIN_S: u32 = 4;
+const TIMEOUT_MIN_S: u32 = 16;
 
 /// Packets and octets that the kernel forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl FlowOffload {
     }
 }
 
-/// Flows of a port that the kernel forwards at most: some 12 MB of its memory.
+/// Flows of a port that the kernel forwards at most, of IPv4 and of IPv6 each: some 25 MB of its memory.
 const FLOWS: u32 = 1 << 16;
 
 /// Tables for a port's flows, if it is to have some. Without them the port works, and all packets go up.
