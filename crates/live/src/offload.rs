@@ -13,7 +13,7 @@
 //! the forwarding tables have changed, so a change reaches flows in the kernel within [`TURN`].
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use thalweg_base::{Chunk, Packet};
 use thalweg_node::config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::egress::has_queues;
+use thalweg_ports::kernel::{DriverFeatures, KernelError};
 use thalweg_ports::live::PortFacts;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, OffloadOptions};
@@ -35,6 +36,8 @@ const SEEN: usize = 1 << 16;
 const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
+/// How often is looked whether drivers still take what is redirected: every second.
+const TURNS_BETWEEN_FEATURES: u32 = 10;
 /// Timeouts of NAT must be longer than this, or leases would outlive sessions. Seconds.
 const TIMEOUT_MIN_S: u32 = 16;
 
@@ -64,6 +67,8 @@ struct WayOut {
     /// Its number; zero while it is away.
     interface: AtomicU32,
     mtu: AtomicU32,
+    /// Whether its driver takes what programs in other drivers redirect to it.
+    takes_redirected: AtomicBool,
 }
 
 #[derive(Default)]
@@ -92,7 +97,7 @@ impl FlowOffload {
             let takes = driver.is_some_and(|driver| driver != Driver::Tap) && port.sub_interface.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
-            takes.then_some(WayOut { name, interface, mtu })
+            takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })
         });
         Some(Arc::new(Self {
             ports,
@@ -133,7 +138,7 @@ impl FlowOffload {
         let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };
         let Some(Some(way)) = self.ways_out.get(usize::from(packet.port_out)) else { return };
         let (interface, mtu) = (way.interface.load(Ordering::Relaxed), way.mtu.load(Ordering::Relaxed));
-        if interface == 0 {
+        if interface == 0 || offload.is_native() && !way.takes_redirected.load(Ordering::Relaxed) {
             return;
         }
         let egress = Egress { port: packet.port_out, interface, mtu };
@@ -157,8 +162,12 @@ impl FlowOffload {
         let links = Links::open()
             .inspect_err(|error| tracing::warn!("interfaces that come back are not found: {error}"))
             .ok();
+        let mut features = self.features();
         let mut seen = None;
-        while !stop() {
+        for turn in 0_u32.. {
+            if stop() {
+                return;
+            }
             let mut changes = 0;
             tables.with(&mut |tables| {
                 changes = tables.changes();
@@ -168,7 +177,14 @@ impl FlowOffload {
                     }
                 }
             });
-            let has_moved = self.find_interfaces(&links);
+            let mut has_moved = self.find_interfaces(&links);
+            if let Some(features) = features.as_mut().filter(|_| turn.is_multiple_of(TURNS_BETWEEN_FEATURES))
+            {
+                has_moved |= self.look_at_features(features).unwrap_or_else(|error| {
+                    tracing::warn!("what drivers can do is not known: {error}");
+                    false
+                });
+            }
             if has_moved || seen.replace(changes).is_some_and(|before| before != changes) {
                 self.invalidate();
             }
@@ -186,6 +202,33 @@ impl FlowOffload {
             has_moved |= way.interface.swap(now, Ordering::Relaxed) != now;
         }
         has_moved
+    }
+
+    /// Where to ask what drivers can do, if it matters: a program that runs in a driver can only redirect to drivers that
+    /// take it.
+    fn features(&self) -> Option<DriverFeatures> {
+        self.ports.iter().flatten().any(|offload| offload.is_native()).then_some(())?;
+        let refused = |error: &KernelError| tracing::warn!("flows are not offloaded in native mode: {error}");
+        DriverFeatures::open().inspect_err(refused).ok()
+    }
+
+    /// Whether a port does not take any more what it took.
+    fn look_at_features(&self, features: &mut DriverFeatures) -> Result<bool, KernelError> {
+        let takers = features.takes_redirected()?;
+        let mut has_lost = false;
+        for way in self.ways_out.iter().flatten() {
+            let takes = takers.contains(&way.interface.load(Ordering::Relaxed));
+            let took = way.takes_redirected.swap(takes, Ordering::Relaxed);
+            if took != takes {
+                tracing::info!(
+                    interface = way.name,
+                    "flows of ports in native mode are {}handed over to it",
+                    if takes { "" } else { "not " }
+                );
+            }
+            has_lost |= took && !takes;
+        }
+        Ok(has_lost)
     }
 
     fn each(&self, act: impl Fn(&Offload) -> io::Result<()>) {

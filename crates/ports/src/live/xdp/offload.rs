@@ -32,11 +32,11 @@
 //!
 //! Local senders at the other end of a veth leave transport checksums unfinished, and XDP cannot see it. Untranslated
 //! packets go on as they are, with the kernel's own mark. Of those that NAT rewrites, one whose checksum field holds
-//! just the sum of the pseudo header goes up, where it is completed; so does one finished packet of 65,535.
-//!
-//! Missing: native mode, in which redirection asks more of the other port's driver than can be tried out here.
+//! just the sum of the pseudo header goes up, where it is completed; so does one finished packet of 65,535. In native
+//! mode on such an interface that is so for all packets, because the mark does not survive redirection.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bpf::{Map, MapKind};
@@ -72,6 +72,8 @@ pub(super) struct OffloadMaps {
     pub(super) flows_v6: i32,
     pub(super) state: i32,
     pub(super) counts: i32,
+    /// Frames whose checksum somebody else was to finish must not be redirected at all.
+    pub(super) needs_finished_checksums: bool,
 }
 
 /// The flows that one port's program forwards.
@@ -83,6 +85,7 @@ pub struct Offload {
     counts: Map,
     ports: u32,
     processors: usize,
+    is_native: AtomicBool,
     now: Mutex<State>,
 }
 
@@ -124,19 +127,29 @@ impl Offload {
             )?,
             ports: options.ports,
             processors: super::bpf::processors()?,
+            is_native: AtomicBool::new(false),
             now: Mutex::new(State { generation: 1, epoch: 0, mac: [0; 6] }),
         };
         offload.publish(&offload.lock())?;
         Ok(offload)
     }
 
-    pub(super) fn maps(&self) -> OffloadMaps {
+    /// For a program that is to run there.
+    pub(super) fn maps(&self, is_native: bool, needs_finished_checksums: bool) -> OffloadMaps {
+        self.is_native.store(is_native, Ordering::Relaxed);
         OffloadMaps {
+            needs_finished_checksums,
             flows_v4: self.flows_v4.descriptor(),
             flows_v6: self.flows_v6.descriptor(),
             state: self.state.descriptor(),
             counts: self.counts.descriptor(),
         }
+    }
+
+    /// Whether the program runs in the port's driver. Then frames can only go to ports whose drivers take them
+    /// ([`DriverFeatures`](crate::kernel::DriverFeatures)): whoever installs flows sees to that.
+    pub fn is_native(&self) -> bool {
+        self.is_native.load(Ordering::Relaxed)
     }
 
     /// Under which generation decisions are made now. Ask before the packet is looked at.
