@@ -4,6 +4,8 @@ use super::super::offload::OffloadOptions;
 use super::*;
 use crate::kernel::DriverFeatures;
 
+const LEASE: u32 = 7;
+
 #[test]
 fn drivers_forward_leased_flows() {
     in_namespace("live::xdp::tests::leases::drivers_forward_leased_flows", || {
@@ -22,7 +24,9 @@ fn drivers_forward_leased_flows() {
         assert!(features.takes_redirected().unwrap().contains(&way_out));
         let beyond = FarEnd::of("w1");
 
-        let offload = Arc::new(Offload::create(&OffloadOptions { flows: 1024, ports: 3 }).unwrap());
+        let offload = Arc::new(
+            Offload::create(&OffloadOptions { flows: 1024, lease_epochs: LEASE, ports: 3 }).unwrap(),
+        );
         let modes = vec![XdpMode::NativeCopy];
         let options = XdpOptions { offload: Some(offload.clone()), modes, ..XdpOptions::new("v0") };
         let mut port = open(&options).unwrap();
@@ -58,7 +62,9 @@ fn the_kernel_forwards_leased_flows() {
             ip(&format!("link set {end} up"));
         }
         let beyond = FarEnd::of("w1");
-        let offload = Arc::new(Offload::create(&OffloadOptions { flows: 1024, ports: 3 }).unwrap());
+        let offload = Arc::new(
+            Offload::create(&OffloadOptions { flows: 1024, lease_epochs: LEASE, ports: 3 }).unwrap(),
+        );
         let mut port = open(&XdpOptions { offload: Some(offload.clone()), ..XdpOptions::new("v0") }).unwrap();
         assert_eq!(port.facts.mode, "af_xdp generic copy, offload");
         let mac = port.facts.mac;
@@ -101,7 +107,7 @@ fn the_kernel_forwards_leased_flows() {
         far.send(&other);
         assert_eq!(receive(&mut *port.rx[0], 1), [other]);
         // The lease ends, is given anew, and all end at once; what was decided before is not taken.
-        for _ in 0..=offload::LEASE_EPOCHS {
+        for _ in 0..=LEASE {
             goes_on(few);
             offload.advance().unwrap();
         }
@@ -137,7 +143,7 @@ fn the_kernel_forwards_leased_flows() {
         assert_eq!(port.rx[0].receive(3, 77, 8, &mut into).unwrap(), 0);
         assert_eq!(port.rx[0].counters().foreign, 1);
         let forwarded = offload.forwarded().unwrap();
-        let packets = 2 + u64::from(offload::LEASE_EPOCHS) + 1 + 1 + 1;
+        let packets = 2 + u64::from(LEASE) + 1 + 1 + 1;
         let octets = packets * (42 + few as u64) - (few as u64) + many as u64;
         assert_eq!(forwarded, [(0, 0), (0, 0), (packets + 1, octets + v6.len() as u64)]);
         drop((port, offload));
