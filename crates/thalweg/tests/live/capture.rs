@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thalweg_wire::pcapng::{Block, SectionReader};
 
-use crate::offload::{converse, offload_config, offloaded, socket};
+use crate::offload::{self, converse, offloaded, socket};
 use crate::programs::config;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Process, Site, eventually, has};
 
@@ -293,7 +293,7 @@ fn a_slow_reader_loses_counted_packets_only() {
 #[test]
 fn offload_pauses() {
     let Some(site) = Site::new() else { return };
-    let router = site.run(&offload_config(), &[]);
+    let router = site.run(&offload::config(""), &[]);
     eventually("all are known", || site.pings(GUEST, OFFICE.v4).then_some(()));
     let (office, guest) = (site.namespace(OFFICE), site.namespace(GUEST));
     let (client, server) = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &office, "10.1.0.2:7"));
