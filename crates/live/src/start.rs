@@ -43,9 +43,12 @@ const PUNTS_MAX: usize = 4096;
 /// Questions and news of ports that may wait.
 const NEWS_MAX: usize = 64;
 
+/// Receiving halves, each with its port.
+type Halves = Vec<(u16, Box<dyn PortRx>)>;
+
 /// Ports that were opened.
 struct Opened {
-    halves: Vec<(u16, Box<dyn PortRx>)>,
+    halves: Halves,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     offload: Option<Arc<FlowOffload>>,
@@ -116,7 +119,7 @@ impl LiveRouter {
         (opened, counters): (Opened, Arc<Counters>),
         plan: RouterPlan,
         questions: Sender<Question>,
-    ) -> (Self, Vec<(u16, Box<dyn PortRx>)>) {
+    ) -> (Self, Halves) {
         let mtu = |port: &PortConfig| Arc::new(AtomicU32::new(port.mtu.into()));
         let router = Self {
             stop: Arc::default(),
@@ -342,7 +345,7 @@ fn watched_port(port: u16, config: &PortConfig, change: &LinkChange, mtu: &Arc<A
 }
 
 fn live_source(
-    mut halves: Vec<(u16, Box<dyn PortRx>)>,
+    mut halves: Halves,
     injected: InjectedRx,
     facts: &[PortFacts],
     options: &LiveOptions,

@@ -76,9 +76,8 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Capture packets of a running router as they pass a stage, are sent or are dropped
     ///
-    /// Writes a pcapng file: an interface for each port, and with each packet a comment that says what became of it.
-    /// Forwarding never waits for a capture; packets that find no room are counted, and marked in the file. At most 4
-    /// captures run at a time.
+    /// Writes a pcapng file with a comment at each packet that says what became of it. Forwarding never waits for a capture;
+    /// packets that find no room are counted, and marked in the file.
     Capture(CaptureArgs),
     /// Have a running router read its configuration again
     ///

@@ -34,12 +34,7 @@ fn wait(capture: &mut Process) {
 
 /// What the captures have said at their ends, the last word last.
 fn said(site: &Site) -> String {
-    site.log()
-        .lines()
-        .filter(|line| line.contains(" packets captured"))
-        .next_back()
-        .unwrap_or_default()
-        .to_owned()
+    site.log().lines().rfind(|line| line.contains(" packets captured")).unwrap_or_default().to_owned()
 }
 
 /// The name of the interface and the frame of each packet of a file.
