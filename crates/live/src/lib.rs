@@ -43,7 +43,7 @@ mod sink;
 mod vlan;
 
 pub use counters::{Counters, PortCounters, Traffic};
-pub use host::{Host, HostNumbers, Tables};
+pub use host::{Host, HostNumbers, KernelStationCounts, StationSource, Tables};
 pub use offload::Offloaded;
 pub use open::{OpenError, open_port};
 pub use outlook::{PortOutlook, outlook};

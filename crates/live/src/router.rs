@@ -467,9 +467,8 @@ fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
 
 fn host(config: &RouterConfig, parts: Parts) -> Host {
     let mut host = Host::new(parts);
-    for neighbour in &config.neighbours {
-        host.set_static(neighbour.port, neighbour.address, neighbour.mac);
-    }
+    let stations = config.neighbours.iter();
+    host.configure_stations(stations.map(|station| (station.port, station.address, station.mac)));
     host
 }
 
