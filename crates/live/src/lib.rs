@@ -37,6 +37,7 @@ mod open;
 mod outbox;
 mod outlook;
 mod packets;
+mod port_mac;
 mod reload;
 mod router;
 mod sink;

@@ -5,6 +5,7 @@
 
 mod calls;
 mod check;
+mod clock;
 mod drivers;
 mod faults;
 mod hostile;
@@ -16,5 +17,6 @@ mod packets;
 mod programs;
 mod reload;
 mod site;
+mod tap;
 mod vlan;
 mod wire;
