@@ -9,6 +9,7 @@
 //! FollowedRoutes hear, read_all   others' routes, kept up to date
 //! KernelStations hear, read       neighbours that others set for good, and ours
 //!                apply            ours in and out
+//! DriverFeatures read             what interfaces can do for XDP programs
 //! ```
 //!
 //! # Whose routes are whose
@@ -35,6 +36,7 @@
 
 mod address;
 mod error;
+mod features;
 mod followed;
 mod installer;
 mod message;
@@ -49,6 +51,7 @@ mod xdp;
 
 pub use address::{add_address, remove_address};
 pub use error::{KernelError, Refusal, RouteFailure};
+pub use features::DriverFeatures;
 pub use followed::{FollowedRoutes, Heard};
 pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,

@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 
-fn config() -> String {
+fn config(more: &str) -> String {
     let port = |host: Host| {
         format!(
-            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\naddresses = [\"{1}/24\"]\n\n",
-            host.port, host.gateway_v4
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\n{more}\n\
+             addresses = [\"{1}/24\", \"{2}/64\"]\n\n",
+            host.port, host.gateway_v4, host.gateway_v6
         )
     };
     let text: String = [OFFICE, GUEST, OUTSIDE].map(port).concat();
@@ -45,7 +46,7 @@ fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
 #[test]
 fn flows_in_the_kernel() {
     let Some(site) = Site::new() else { return };
-    let mut router = site.run(&config(), &[]);
+    let mut router = site.run(&config(""), &[]);
     let (office, guest, outside) = (site.namespace(OFFICE), site.namespace(GUEST), site.namespace(OUTSIDE));
     for (from, to) in [(OFFICE, OUTSIDE.v4), (GUEST, OUTSIDE.v4), (GUEST, OFFICE.v4)] {
         eventually(to, || site.pings(from, to).then_some(()));
@@ -58,6 +59,12 @@ fn flows_in_the_kernel() {
     converse(&client, &server, "10.1.0.2:7", 500);
     let without_nat = offloaded(&router);
     assert!(without_nat > 600, "{without_nat} of 1000 packets were forwarded by the kernel");
+
+    let (client, server) = (socket(&site, &guest, "[::]:0"), socket(&site, &office, "[2001:db8:1::2]:7"));
+    converse(&client, &server, "[2001:db8:1::2]:7", 500);
+    let before = without_nat;
+    let without_nat = offloaded(&router);
+    assert!(without_nat - before > 600, "{} of 1000 packets of IPv6", without_nat - before);
 
     // Through NAT. Local senders leave checksums unfinished unless they are told not to; those go up.
     let has_ethtool = has("ethtool");
@@ -94,6 +101,48 @@ fn flows_in_the_kernel() {
     assert!(router.process.end(), "it ends when asked to");
 }
 
+#[test]
+fn flows_in_drivers() {
+    let Some(site) = Site::new() else { return };
+    if !has("ethtool") {
+        return;
+    }
+    let (office, guest, outside) = (site.namespace(OFFICE), site.namespace(GUEST), site.namespace(OUTSIDE));
+    // A veth takes what is redirected to it if its other end merges segments; nobody there finishes checksums.
+    for namespace in [&office, &guest, &outside] {
+        site.said(namespace, "ethtool", &["-K", "eth0", "tx", "off", "gro", "on"]);
+    }
+    let mut router = site.run(&config("xdp_mode = \"native\""), &[]);
+    for (from, to) in [(OFFICE, OUTSIDE.v4), (GUEST, OUTSIDE.v4), (GUEST, OFFICE.v4)] {
+        eventually(to, || site.pings(from, to).then_some(()));
+    }
+    let ports = router.show(&["ports"]).expect("the router answers");
+    assert!(ports.iter().all(|port| port["mode"] == "af_xdp native copy, offload"), "{ports:?}");
+    let mut before = 0;
+    for (server_in, bound, to) in [
+        (&office, "10.1.0.2:7", "10.1.0.2:7"),
+        (&office, "[2001:db8:1::2]:7", "[2001:db8:1::2]:7"),
+        (&outside, "198.51.100.2:7", "198.51.100.2:7"),
+    ] {
+        let any = if to.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
+        let (client, server) = (socket(&site, &guest, any), socket(&site, server_in, bound));
+        converse(&client, &server, to, 500);
+        let forwarded = offloaded(&router);
+        assert!(forwarded - before > 600, "{} of 1000 packets to {to}", forwarded - before);
+        before = forwarded;
+    }
+    // A driver that takes nothing any more gets nothing any more, and nobody loses a thing.
+    site.said(&office, "ethtool", &["-K", "eth0", "gro", "off"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    let (client, server) = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &office, "10.1.0.2:7"));
+    let before = offloaded(&router);
+    converse(&client, &server, "10.1.0.2:7", 100);
+    let way_back = offloaded(&router) - before;
+    assert!(way_back <= 100, "{way_back} packets: those to the office went up");
+    router.counters_add_up();
+    assert!(router.process.end(), "it ends when asked to");
+}
+
 /// Another configuration: flows in the kernel follow it at once, by another way, under a list, to another public address.
 #[test]
 fn flows_in_the_kernel_follow_a_reload() {
@@ -102,7 +151,7 @@ fn flows_in_the_kernel_follow_a_reload() {
     site.ip(&outside, "addr add 198.51.100.3/24 dev eth0");
     site.ip(&outside, "addr add 203.0.113.1/32 dev lo");
     let route = |via: &str| format!("\n[[routes]]\nprefix = \"203.0.113.0/24\"\nvia = \"{via}\"\n");
-    let first = config() + &route(OUTSIDE.v4);
+    let first = config("") + &route(OUTSIDE.v4);
     let mut router = site.run(&first, &[]);
     eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
     eventually("the server is there", || site.pings(GUEST, "203.0.113.1").then_some(()));
@@ -170,7 +219,7 @@ fn flows_in_the_kernel_follow_a_reload() {
         site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.arp_ignore=1")]);
         site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.rp_filter=0")]);
     }
-    let moved = config() + &route("198.51.100.3");
+    let moved = config("") + &route("198.51.100.3");
     router.reload(&moved).expect("it is taken over");
     eventually("the other gateway is resolved", || {
         let neighbours = router.show(&["arp"])?;
