@@ -405,7 +405,7 @@ mod tests {
         fn nonsense_is_no_station(body in prop::collection::vec(any::<u8>(), 0..80)) {
             let message = Message { kind: libc::RTM_NEWNEIGH, flags: 0, sequence: 0, body: &body };
             if let Some(((interface, _), _)) = parse(&message, PROTOCOL) {
-                prop_assert_eq!(interface.to_ne_bytes(), body[4..8]);
+                prop_assert_eq!(&interface.to_ne_bytes()[..], &body[4..8]);
             }
         }
     }
