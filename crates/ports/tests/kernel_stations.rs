@@ -8,6 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use common::{in_namespace, ip};
 use thalweg_base::{IpPrefix, Prefix};
@@ -43,6 +44,16 @@ fn address(text: &str) -> IpAddr {
 /// What `ip` shows of all neighbours on an interface, one a line.
 fn shown(interface: &str) -> String {
     ip(&format!("-d neigh show dev {interface} nud all"))
+}
+
+/// Asks until it is so; the machine may be busy.
+#[track_caller]
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn watched(interface: u32) -> KernelStations {
@@ -160,12 +171,12 @@ fn a_link_that_goes_takes_its_stations_along() {
         stations.apply(&[StationChange::Set(ours, mac(5))]).unwrap();
         // The carrier takes ours, what was set for good stays; switched off, all go.
         ip("link set v1 down");
-        common::eventually("ours is gone", || !shown("v0").contains("198.18.0.5"));
+        eventually("ours is gone", || !shown("v0").contains("198.18.0.5"));
         let heard = stations.hear().unwrap();
         assert_eq!((heard.others, heard.ours), (1, 1), "{heard:?}");
         assert_eq!((stations.others().len(), stations.ours().len()), (1, 0));
         ip("link set v0 down");
-        common::eventually("all are gone", || !shown("v0").contains("198.18.0.9"));
+        eventually("all are gone", || !shown("v0").contains("198.18.0.9"));
         assert_eq!(stations.hear().unwrap().others, 1);
         assert!(stations.others().is_empty());
         assert_eq!(stations.read().unwrap(), [0, 0]);

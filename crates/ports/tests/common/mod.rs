@@ -65,13 +65,3 @@ impl Drop for Namespace {
         let _ = run_ip(["netns", "delete", &self.0].into_iter());
     }
 }
-
-/// Asks until it is so; the machine may be busy.
-#[track_caller]
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "not in time: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}

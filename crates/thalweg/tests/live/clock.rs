@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ fn hours_off(site: &Site, router: &Router<'_>) -> Option<i64> {
     router.reload("[ports.lan\n").expect_err("no TOML");
     let log = site.log();
     let line = log.lines().skip(before).find(|line| line.contains("not valid"))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as i64;
+    let now: i64 = site.said(&site.router(), "date", &["+%s"]).trim().parse().ok()?;
     let off = seconds(line)? - now;
     Some((off + off.signum() * 1800) / 3600)
 }

@@ -33,6 +33,9 @@ const BETWEEN_EXPORTS: Duration = Duration::from_millis(50);
 
 type Mac = [u8; 6];
 
+/// Stations by the port they are on and their address.
+type OfPorts = BTreeMap<(u16, IpAddr), Mac>;
+
 /// See the module.
 pub(super) struct NeighboursInStep {
     live: Arc<LiveSide>,
@@ -44,7 +47,7 @@ pub(super) struct NeighboursInStep {
     read_is_due: bool,
     read_not_before: Instant,
     /// What the router was told, and at which configuration; `None` before the first time.
-    told: Option<(BTreeMap<(u16, IpAddr), Mac>, u64)>,
+    told: Option<(OfPorts, u64)>,
     tell_not_before: Instant,
     /// Others' stations are different, or may be.
     tell_again: bool,
@@ -219,10 +222,7 @@ impl NeighboursInStep {
 }
 
 /// Others' stations by port. What is set on a mirror counts before what is set on the port's interface.
-fn imported(
-    others: &BTreeMap<StationPlace, Mac>,
-    interfaces: &Interfaces<'_>,
-) -> BTreeMap<(u16, IpAddr), Mac> {
+fn imported(others: &BTreeMap<StationPlace, Mac>, interfaces: &Interfaces<'_>) -> OfPorts {
     let is_mirror = |interface: &u32, port: &u16| interfaces.mirrors.get(port) == Some(interface);
     let mut imported = BTreeMap::new();
     for mirrors in [false, true] {
