@@ -5,6 +5,7 @@
 //! inconsistent: an index points at something, a port range is not empty, a rate is not zero.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
@@ -45,6 +46,8 @@ pub struct RouterConfig {
     pub bgp: Option<BgpConfig>,
     /// Whether forwarding and the kernel are kept in step.
     pub kernel: KernelSync,
+    /// Where the router listens for `show` and its like.
+    pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
 }
