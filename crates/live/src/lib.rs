@@ -40,6 +40,7 @@ mod open;
 mod outbox;
 mod outlook;
 mod packets;
+mod port_mac;
 mod reload;
 mod router;
 mod sink;
@@ -48,7 +49,7 @@ mod vlan;
 
 pub use capture::CaptureStream;
 pub use counters::{Counters, PortCounters, Traffic};
-pub use host::{Host, HostNumbers, Tables};
+pub use host::{Host, HostNumbers, KernelStationCounts, StationSource, Tables};
 pub use offload::Offloaded;
 pub use open::{OpenError, open_port};
 pub use outlook::{PortOutlook, outlook};

@@ -33,6 +33,7 @@ use crate::offload::{FlowOffload, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port};
 use crate::outbox::Outbox;
 use crate::packets::{Exchange, Packets};
+use crate::port_mac::PortMac;
 use crate::router::{LiveOptions, LiveRouter, refusal};
 use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
 use crate::vlan;
@@ -100,7 +101,7 @@ impl LiveRouter {
         router.wakers.push(source.waker());
         let (feed, sink) = (router.feed(source), router.sink(to_host));
         let watched = ports.iter().zip(&router.mtus);
-        let watched = watched.map(|((port, config, change), mtu)| watched_port(*port, config, change, mtu));
+        let watched = watched.map(|((port, config, _), mtu)| watched_port(*port, config, mtu));
         let links = LinkWatcher::new(watched.collect(), changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| host.run(&intake, stop))?;
@@ -173,9 +174,8 @@ impl LiveRouter {
             clock: self.clock,
             class: config.qos.default_class,
         });
-        for neighbour in &config.neighbours {
-            host.set_static(neighbour.port, neighbour.address, neighbour.mac);
-        }
+        let stations = config.neighbours.iter();
+        host.configure_stations(stations.map(|station| (station.port, station.address, station.mac)));
         host
     }
 
@@ -273,7 +273,8 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         }
         let carries_vlans = vlan::carries_vlans(config, index);
         let flows = flows_of(config, port_config, carries_vlans);
-        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
+        let OpenedPort { mut port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
+        port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -305,13 +306,8 @@ fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
 /// Ports with what was found of them.
 fn live_ports<'c>(config: &'c RouterConfig, facts: &[PortFacts]) -> Vec<(u16, &'c PortConfig, LinkChange)> {
     let port = |(index, (config, facts)): (u16, (&'c PortConfig, &PortFacts))| {
-        let own = config.interface.as_ref().is_none_or(|interface| interface.own_mac);
-        let change = LinkChange {
-            port: index,
-            is_up: true,
-            mac: if own { facts.mac } else { config.mac },
-            mtu: facts.mtu.min(config.mtu.into()),
-        };
+        let change =
+            LinkChange { port: index, is_up: true, mac: facts.mac, mtu: facts.mtu.min(config.mtu.into()) };
         (index, config, change)
     };
     (0u16..).zip(config.ports.iter().zip(facts)).map(port).collect()
@@ -334,12 +330,12 @@ fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
     PortIdentity { router_advertisements: advertise, ..PortIdentity::new(change.mac, addresses, change.mtu) }
 }
 
-fn watched_port(port: u16, config: &PortConfig, change: &LinkChange, mtu: &Arc<AtomicU32>) -> Watched {
+fn watched_port(port: u16, config: &PortConfig, mtu: &Arc<AtomicU32>) -> Watched {
     let interface = config.interface.as_ref();
     Watched {
         port,
         interface: interface.map(|interface| interface.name.clone()).unwrap_or_default(),
-        mac: interface.is_some_and(|interface| !interface.own_mac).then_some(change.mac),
+        mac: PortMac::of(config),
         mtu: mtu.clone(),
     }
 }

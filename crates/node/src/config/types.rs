@@ -86,15 +86,33 @@ pub struct KernelSync {
     pub import: bool,
     /// The router's routes are put into the kernel's table.
     pub export: bool,
+    /// Neighbours that somebody set for good in the kernel are the router's too.
+    pub import_neighbours: bool,
+    /// Neighbours that the router has resolved are put into the kernel's tables of mirrors.
+    pub export_neighbours: bool,
     /// The metric of those.
     pub metric: u32,
     /// Seconds between two looks for drift.
     pub repair_s: u32,
 }
 
+impl KernelSync {
+    /// Whether anything is kept in step at all.
+    pub fn is_on(&self) -> bool {
+        self.import || self.export || self.import_neighbours || self.export_neighbours
+    }
+}
+
 impl Default for KernelSync {
     fn default() -> Self {
-        Self { import: false, export: false, metric: 116, repair_s: 60 }
+        Self {
+            import: false,
+            export: false,
+            import_neighbours: false,
+            export_neighbours: false,
+            metric: 116,
+            repair_s: 60,
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod calls;
 mod capture;
 mod check;
+mod clock;
 mod drivers;
 mod faults;
 mod hostile;
@@ -17,5 +18,6 @@ mod packets;
 mod programs;
 mod reload;
 mod site;
+mod tap;
 mod vlan;
 mod wire;
