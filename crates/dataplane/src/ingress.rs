@@ -103,6 +103,12 @@ pub struct Ingress {
 impl Ingress {
     /// Validates every packet of the batch. Returns whether there is a fragment among them.
     pub fn process(&self, batch: &mut Batch<'_>) -> bool {
+        self.process_and(batch, |_, _| ())
+    }
+
+    /// The same; `then` is given each packet afterwards, dropped ones too, and its frame from the IP header on.
+    #[inline(always)]
+    pub fn process_and(&self, batch: &mut Batch<'_>, mut then: impl FnMut(&mut Packet, &[u8])) -> bool {
         let mut fragments = false;
         for i in 0..PREFETCH_AHEAD.min(batch.len()) {
             batch.prefetch_frame(i);
@@ -110,18 +116,87 @@ impl Ingress {
         for i in 0..batch.len() {
             batch.prefetch_frame(i + PREFETCH_AHEAD);
             let (packet, frame) = batch.packet_and_frame(i);
-            if !packet.is_alive() {
-                continue;
+            if packet.is_alive() && !self.validate_usual(packet, frame) {
+                fragments |= self.validate_any(packet, frame);
             }
-            match self.validate(packet, frame) {
-                Ok(()) => fragments |= packet.flags.has(PacketFlags::FRAGMENT),
-                Err(reason) => packet.drop_for(reason),
-            }
+            then(packet, frame.get(usize::from(packet.l3_offset)..).unwrap_or_default());
         }
         fragments
     }
 
+    /// Validates a packet of the usual kind: IPv4 without options, all there, behind an Ethernet header or
+    /// nothing, with TCP or UDP in it and not a fragment. `false`, and nothing written, if it is of another kind
+    /// or there is something wrong with it: which of the two is for [`Self::validate_any`], whose answer
+    /// about these packets is the same.
+    ///
+    /// All checks are made, none branched on: what is left is one branch that traffic never surprises.
     #[inline(always)]
+    fn validate_usual(&self, packet: &mut Packet, frame: &[u8]) -> bool {
+        let (l3_offset, l3) = match packet.link {
+            LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => {
+                (14, &frame[14..])
+            }
+            LinkType::RawIp => (0, frame),
+            _ => return false,
+        };
+        // Up to where the length of a TCP header stands.
+        let Some(header) = l3.first_chunk::<34>() else { return false };
+        let total_len = usize::from(be16(header, 2));
+        let (src, dst) = (be32(header, 12), be32(header, 16));
+        let protocol = header[9];
+        let tcp = protocol == ip_protocol::TCP;
+        let (least, claimed) = select_unpredictable(
+            tcp,
+            (20, usize::from(header[32] >> 4) * 4),
+            (8, usize::from(be16(header, 24))),
+        );
+        let forwardable =
+            USUAL_ADDRESS[usize::from(header[12])] & USUAL_ADDRESS[usize::from(header[16])] & (src != dst);
+        let port_in = match packet.port_in {
+            NO_PORT => self.port_guess.port_for_v4(src).unwrap_or(UNKNOWN_PORT),
+            known => known,
+        };
+        let usual = (header[0] == 0x45)
+            & (be16(header, 6) & 0x3fff == 0)
+            & (tcp | (protocol == ip_protocol::UDP))
+            & (header[8] != 0)
+            & (total_len <= l3.len())
+            & (claimed >= least)
+            & (claimed + 20 <= total_len)
+            & ipv4_checksum_holds_plain(header)
+            & (forwardable | !self.drop_martians)
+            & (port_in != UNKNOWN_PORT);
+        if !usual {
+            return false;
+        }
+        packet.l3_offset = l3_offset;
+        packet.l4_offset = l3_offset + 20;
+        packet.ip_len = total_len as u32;
+        packet.protocol = protocol;
+        packet.traffic_class = header[1];
+        packet.src_port = be16(header, 20);
+        packet.dst_port = be16(header, 22);
+        packet.flags.set(PacketFlags::HAS_PORTS);
+        packet.port_in = port_in;
+        packet.flow_hash = symmetric_flow_hash(
+            u64::from(src) << 16 | u64::from(packet.src_port),
+            u64::from(dst) << 16 | u64::from(packet.dst_port),
+            protocol,
+        );
+        true
+    }
+
+    /// Validates a packet of any kind and drops it if it is not sound. Returns whether it is a fragment.
+    fn validate_any(&self, packet: &mut Packet, frame: &[u8]) -> bool {
+        match self.validate(packet, frame) {
+            Ok(()) => packet.flags.has(PacketFlags::FRAGMENT),
+            Err(reason) => {
+                packet.drop_for(reason);
+                false
+            }
+        }
+    }
+
     fn validate(&self, packet: &mut Packet, frame: &[u8]) -> Result<(), DropReason> {
         let (l3_offset, version) = self.link_layer(packet, frame)?;
         packet.l3_offset = l3_offset as u16;
@@ -302,8 +377,29 @@ fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
     sum == 0xffff
 }
 
-/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded.
+/// The same without options. A sum of 16-bit words is all ones if 65,535 divides it and it is not zero, which a
+/// header with a version in it never is; a division by a constant that has to come out even is one multiplication.
 #[inline(always)]
+fn ipv4_checksum_holds_plain<const N: usize>(header: &[u8; N]) -> bool {
+    let word = |at: usize| {
+        u64::from(u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
+    };
+    (word(0) + word(4) + word(8) + word(12) + word(16)).is_multiple_of(0xffff)
+}
+
+/// By first octet, whether all addresses are fit to be source and destination of a packet that is forwarded: the
+/// usual ones. 169 has the link-local ones, and is not.
+const USUAL_ADDRESS: [bool; 256] = {
+    let mut usual = [false; 256];
+    let mut top = 1;
+    while top < 224 {
+        usual[top] = top != 127 && top != 169;
+        top += 1;
+    }
+    usual
+};
+
+/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded.
 fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
     let src_top = src >> 24;
     let dst_top = dst >> 24;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `ingress` | any batch | always: validate, check sources, access lists, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer or NAT needs the ports of fragments |
-//! | `order` | one chunk | always: put in order of service |
+//! | `order` | one chunk | if there are classes whose packets overtake others: put in order of service |
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
 //! | `egress` | any batch | always: the books |
@@ -14,6 +14,9 @@
 //! part of, and find the headers where those left them, in the first-level cache. Incoming lists stand before
 //! everything that packets could wear out (policers, NAT sessions), outgoing ones behind the look-up that says
 //! where a packet leaves. They are one snapshot that a reload replaces while packets pass.
+//!
+//! Stages that have nothing to do are left out, so that those over batches stand side by side and a batch passes
+//! all of them while it is in the first-level cache.
 //!
 //! State with order lives in mutexes that the scopes keep free of contention; they cost one uncontended
 //! lock per chunk and stage.
@@ -64,6 +67,13 @@ pub struct Filters {
     pub reverse_path: ReversePath,
     /// Access lists.
     pub acls: AclSet,
+}
+
+impl Filters {
+    /// Whether no port has a filter for what comes in.
+    fn are_idle(&self) -> bool {
+        self.reverse_path.is_idle() && !self.acls.has_inbound()
+    }
 }
 
 /// Everything a router does to packets, built from a configuration.
@@ -151,7 +161,9 @@ impl RouterPlan {
         if arrival {
             rows.push(("arrival", Stage::Arrival, Scope::Ordered));
         }
-        rows.push(("order", Stage::Order, Scope::Whole));
+        if !parts.scheduler.keeps_arrival_order() {
+            rows.push(("order", Stage::Order, Scope::Whole));
+        }
         let work = |rows: &mut Vec<_>, name| {
             if parts.work_queens.is_some() {
                 rows.push((name, Stage::Work, Scope::Batches));
@@ -247,25 +259,46 @@ impl RouterPlan {
         shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
 
+    /// Polices a chunk and finds the ports of later fragments. Under NAT those are labelled only here: what
+    /// shard they belong to follows from their ports.
     fn arrive(&self, chunk: &mut Chunk) {
+        self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
         let mut arrival = lock(&self.arrival);
         if !arrival.police.is_idle() {
             arrival.police.process(chunk);
         }
         if chunk.has_fragments && self.nat.is_some() {
             arrival.fragments.process(chunk);
+            drop(arrival);
+            chunk.crosses_shards |= self.label_later_fragments(&mut chunk.whole().0);
         }
     }
 
     /// Validates, filters, classifies and labels a batch: what can be said of a packet from its own bytes.
+    ///
+    /// Where nothing filters, what is left to do after validation is done on the way, while descriptor and
+    /// header are in registers.
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
-        let fragments = self.ingress.process(&mut batch);
+        let mut crosses = false;
         let filters = self.filters.load();
-        filters.reverse_path.process(&self.router, &mut batch);
-        filters.acls.process_in(&mut batch, &mut scratch.acl);
-        self.classifier.process(&mut batch);
-        let crosses = self.label(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT));
+        let fragments = match self.classifier.only_class() {
+            Some(class) if filters.are_idle() => self.ingress.process_and(&mut batch, |packet, l3| {
+                packet.class = class;
+                crosses |= packet.is_alive() && self.label(packet, l3);
+            }),
+            _ => {
+                let fragments = self.ingress.process(&mut batch);
+                filters.reverse_path.process(&self.router, &mut batch);
+                filters.acls.process_in(&mut batch, &mut scratch.acl);
+                self.classifier.process(&mut batch);
+                for i in 0..batch.len() {
+                    let (packet, l3) = batch.packet_and_l3(i);
+                    crosses |= packet.is_alive() && self.label(packet, l3);
+                }
+                fragments
+            }
+        };
         chunk.has_fragments |= fragments;
         chunk.crosses_shards |= crosses;
     }
@@ -276,34 +309,50 @@ impl RouterPlan {
         self.filters.load().acls.process_out(&mut batch, &mut scratch.acl);
     }
 
-    /// Gives every packet that `which` admits its shard. Returns whether one needs two.
+    /// Gives a live packet its shard, unless that is to be said only when its ports are known. Returns whether
+    /// it needs two.
     #[inline(always)]
-    fn label(&self, batch: &mut Batch<'_>, which: impl Fn(&Packet) -> bool) -> bool {
+    fn label(&self, packet: &mut Packet, l3: &[u8]) -> bool {
+        match &self.nat {
+            Some(_) if packet.flags.has(PacketFlags::LATER_FRAGMENT) => false,
+            Some(nat) => self.label_for_nat(nat, packet, l3),
+            None => {
+                packet.shard = self.shard_of_flow(packet);
+                false
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn label_for_nat(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
+        nat.labeller.label(packet, l3);
+        if packet.shard == NO_SHARD {
+            packet.shard = self.shard_of_flow(packet);
+        }
+        packet.crossing_shard != NO_SHARD
+    }
+
+    /// Spreads packets that no shard has state for.
+    #[inline(always)]
+    fn shard_of_flow(&self, packet: &Packet) -> u16 {
+        packet.flow_hash as u16 & (self.shards - 1)
+    }
+
+    #[cold]
+    fn label_later_fragments(&self, batch: &mut Batch<'_>) -> bool {
         let mut crosses = false;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
-            if !packet.is_alive() || !which(packet) {
-                continue;
-            }
-            if let Some(nat) = &self.nat {
-                nat.labeller.label(packet, l3);
-                crosses |= packet.crossing_shard != NO_SHARD;
-            }
-            if packet.shard == NO_SHARD {
-                packet.shard = (packet.flow_hash % u32::from(self.shards)) as u16;
+            let is_later = packet.is_alive() && packet.flags.has(PacketFlags::LATER_FRAGMENT);
+            if let (true, Some(nat)) = (is_later, &self.nat) {
+                crosses |= self.label_for_nat(nat, packet, l3);
             }
         }
         crosses
     }
 
-    /// Puts a chunk in order of service. Later fragments are labelled only here: what shard they belong to
-    /// follows from ports that the arrival stage has found for them.
+    /// Puts a chunk in order of service.
     fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
-        if chunk.has_fragments {
-            let crosses = self.label(&mut chunk.whole().0, |p| p.flags.has(PacketFlags::LATER_FRAGMENT));
-            chunk.crosses_shards |= crosses;
-        }
-        self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
         self.scheduler.process(chunk, &mut scratch.spare);
         scratch.account.book_dropped(&chunk.packets()[chunk.live_len()..]);
     }
@@ -312,7 +361,8 @@ impl RouterPlan {
     /// others walk the chunk once and need no lists.
     fn index_shards(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
-        let touched = |p: &Packet| p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
+        let touched =
+            |p: &Packet| p.is_alive() && p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
         let live = &chunk.packets()[..chunk.live_len()];
         let with_state = (0u16..).zip(live).filter(|(_, p)| touched(p));
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
@@ -406,8 +456,9 @@ impl Plan for RouterPlan {
     }
 
     fn first_split_stage(&self) -> usize {
-        // Once in order of service, a chunk's packets have their shards.
-        self.stages.iter().position(|s| *s == Stage::Order).map_or(self.stages.len(), |order| order + 1)
+        // What comes before has given packets their shards and put them in order.
+        let comes_before = |s: &Stage| matches!(s, Stage::Ingress | Stage::Arrival | Stage::Order);
+        self.stages.iter().take_while(|stage| comes_before(stage)).count()
     }
 
     fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {

@@ -108,7 +108,8 @@ impl RouterPlan {
         }
         self.classifier.process(&mut batch);
         traced.class = Some(batch.packets()[0].class);
-        self.label(&mut batch, |packet| !packet.flags.has(PacketFlags::LATER_FRAGMENT));
+        let (packet, l3) = batch.packet_and_l3(0);
+        self.label(packet, l3);
         traced.passes(TracedStage::Label, &batch);
     }
 
@@ -136,7 +137,7 @@ impl RouterPlan {
             fragments.process(chunk);
         }
         let (mut batch, _) = chunk.whole();
-        self.label(&mut batch, is_later);
+        self.label_later_fragments(&mut batch);
         traced.passes(TracedStage::Label, &batch);
     }
 
