@@ -326,6 +326,54 @@ impl Batch<'_> {
         (p, frame)
     }
 
+    /// Descriptors and frames of all packets in turn.
+    #[inline(always)]
+    pub fn frames(&mut self) -> impl Iterator<Item = (&mut Packet, &mut [u8])> {
+        let window = self.slab.window();
+        self.packets.iter_mut().map(move |p| {
+            // SAFETY: `p` is borrowed mutably for as long as the bytes are.
+            let frame = unsafe { window.span_mut(p.slab_tag, p.offset as usize, p.len as usize) };
+            (p, frame)
+        })
+    }
+
+    /// Descriptors of all packets in turn, with `N` bytes from the IP header on where so many are at hand.
+    #[inline(always)]
+    pub fn ip_headers<const N: usize>(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut Packet, Option<&mut [u8; N]>)> {
+        self.headers::<N, 0>()
+    }
+
+    /// Descriptors of all packets in turn, with `N` bytes of what will go out for them, 14 for the Ethernet header
+    /// and then the IP packet, where so many are at hand.
+    #[inline(always)]
+    pub fn egress_headers<const N: usize>(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut Packet, Option<&mut [u8; N]>)> {
+        self.headers::<N, ETHERNET_HEADER>()
+    }
+
+    /// `N` bytes, of which `BEFORE` lie before the IP header.
+    #[inline(always)]
+    fn headers<const N: usize, const BEFORE: usize>(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut Packet, Option<&mut [u8; N]>)> {
+        const { assert!(BEFORE <= N && BEFORE <= HEADROOM) };
+        let window = self.slab.window();
+        self.packets.iter_mut().map(move |p| {
+            let l3 = usize::from(p.l3_offset);
+            if l3 + N > p.len as usize + BEFORE {
+                return (p, None);
+            }
+            let start = p.offset as usize + l3 - BEFORE;
+            // SAFETY: starts in the packet's headroom at the earliest, which is this packet's alone, and ends inside
+            // its frame, as just checked; `p` is borrowed mutably for as long as the bytes are.
+            let bytes = unsafe { window.span_mut(p.slab_tag, start, N) };
+            (p, bytes.first_chunk_mut())
+        })
+    }
+
     /// Descriptor of packet `i` and its frame from the IP header on.
     #[inline(always)]
     pub fn packet_and_l3(&mut self, i: usize) -> (&mut Packet, &mut [u8]) {

@@ -26,8 +26,6 @@ use thalweg_base::{
 };
 use thalweg_wire::application::ip_protocol;
 
-/// How many frames ahead the first line is asked for: a miss costs about as much as eight packets.
-const PREFETCH_AHEAD: usize = 8;
 /// Extension headers followed before the chain counts as malformed. Real packets have at most three.
 const IPV6_EXTENSIONS_MAX: usize = 8;
 
@@ -110,12 +108,7 @@ impl Ingress {
     #[inline(always)]
     pub fn process_and(&self, batch: &mut Batch<'_>, mut then: impl FnMut(&mut Packet, &[u8])) -> bool {
         let mut fragments = false;
-        for i in 0..PREFETCH_AHEAD.min(batch.len()) {
-            batch.prefetch_frame(i);
-        }
-        for i in 0..batch.len() {
-            batch.prefetch_frame(i + PREFETCH_AHEAD);
-            let (packet, frame) = batch.packet_and_frame(i);
+        for (packet, frame) in batch.frames() {
             if packet.is_alive() && !self.validate_usual(packet, frame) {
                 fragments |= self.validate_any(packet, frame);
             }
@@ -132,58 +125,65 @@ impl Ingress {
     /// All checks are made, none branched on: what is left is one branch that traffic never surprises.
     #[inline(always)]
     fn validate_usual(&self, packet: &mut Packet, frame: &[u8]) -> bool {
-        let (l3_offset, l3) = match packet.link {
-            LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => {
-                (14, &frame[14..])
-            }
-            LinkType::RawIp => (0, frame),
+        let l3_offset = match packet.link {
+            LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => 14,
+            LinkType::RawIp => 0,
             _ => return false,
         };
         // Up to where the length of a TCP header stands.
-        let Some(header) = l3.first_chunk::<34>() else { return false };
-        let total_len = usize::from(be16(header, 2));
-        let (src, dst) = (be32(header, 12), be32(header, 16));
-        let protocol = header[9];
-        let tcp = protocol == ip_protocol::TCP;
-        let (least, claimed) = select_unpredictable(
-            tcp,
-            (20, usize::from(header[32] >> 4) * 4),
-            (8, usize::from(be16(header, 24))),
-        );
-        let forwardable =
-            USUAL_ADDRESS[usize::from(header[12])] & USUAL_ADDRESS[usize::from(header[16])] & (src != dst);
-        let port_in = match packet.port_in {
-            NO_PORT => self.port_guess.port_for_v4(src).unwrap_or(UNKNOWN_PORT),
-            known => known,
+        let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<34>()) else {
+            return false;
         };
-        let usual = (header[0] == 0x45)
-            & (be16(header, 6) & 0x3fff == 0)
-            & (tcp | (protocol == ip_protocol::UDP))
-            & (header[8] != 0)
-            & (total_len <= l3.len())
-            & (claimed >= least)
-            & (claimed + 20 <= total_len)
-            & ipv4_checksum_holds_plain(header)
-            & (forwardable | !self.drop_martians)
-            & (port_in != UNKNOWN_PORT);
-        if !usual {
+        // The header as words, first octet lowest.
+        let word = |n: usize| le32(header, 4 * n);
+        let [first, fragment, ttl_protocol, src, dst] = [word(0), word(1), word(2), word(3), word(4)];
+        let total_len = i64::from(be16(header, 2));
+        let protocol = (ttl_protocol >> 8) as u8;
+        let tcp = protocol == ip_protocol::TCP;
+        let (least, claimed) =
+            select_unpredictable(tcp, (20, i64::from(header[32] >> 4) * 4), (8, i64::from(be16(header, 24))));
+        // Each is negative if something is too short, each of the next is not zero if something is not usual.
+        let short = (claimed - least)
+            | (total_len - 20 - claimed)
+            | ((frame.len() - l3_offset) as i64 - total_len)
+            | (i64::from(ttl_protocol & 0xff) - 1);
+        let odd = (first & 0xff ^ 0x45) | (fragment >> 16 & 0xff3f);
+        let transport = tcp | (protocol == ip_protocol::UDP);
+        let addresses = USUAL_ADDRESS[usize::from(src as u8)] & USUAL_ADDRESS[usize::from(dst as u8)];
+        let forwardable = (addresses & (src != dst)) | !self.drop_martians;
+        let sum = [first, fragment, ttl_protocol, src, dst].map(u64::from).into_iter().sum::<u64>();
+        if (short < 0) | (odd != 0) | !transport | !forwardable | !is_all_ones(sum) {
             return false;
         }
-        packet.l3_offset = l3_offset;
-        packet.l4_offset = l3_offset + 20;
+        let (src, dst) = (src.swap_bytes(), dst.swap_bytes());
+        if packet.port_in >= UNKNOWN_PORT {
+            match self.guess_port_v4(packet.port_in, src) {
+                Some(port) => packet.port_in = port,
+                None => return false,
+            }
+        }
+        packet.l3_offset = l3_offset as u16;
+        packet.l4_offset = l3_offset as u16 + 20;
         packet.ip_len = total_len as u32;
         packet.protocol = protocol;
-        packet.traffic_class = header[1];
-        packet.src_port = be16(header, 20);
-        packet.dst_port = be16(header, 22);
+        packet.traffic_class = (first >> 8) as u8;
         packet.flags.set(PacketFlags::HAS_PORTS);
-        packet.port_in = port_in;
+        let (src_port, dst_port) = (be16(header, 20), be16(header, 22));
+        packet.src_port = src_port;
+        packet.dst_port = dst_port;
         packet.flow_hash = symmetric_flow_hash(
-            u64::from(src) << 16 | u64::from(packet.src_port),
-            u64::from(dst) << 16 | u64::from(packet.dst_port),
+            u64::from(src) << 16 | u64::from(src_port),
+            u64::from(dst) << 16 | u64::from(dst_port),
             protocol,
         );
         true
+    }
+
+    /// The port of a packet whose source does not know it; apart, because live ports always do.
+    #[inline(never)]
+    fn guess_port_v4(&self, known: u16, source: u32) -> Option<u16> {
+        if known == NO_PORT { self.port_guess.port_for_v4(source) } else { None }
+            .filter(|port| *port != UNKNOWN_PORT)
     }
 
     /// Validates a packet of any kind and drops it if it is not sound. Returns whether it is a fragment.
@@ -377,14 +377,14 @@ fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
     sum == 0xffff
 }
 
-/// The same without options. A sum of 16-bit words is all ones if 65,535 divides it and it is not zero, which a
-/// header with a version in it never is; a division by a constant that has to come out even is one multiplication.
+/// Whether a sum of 16-bit words, in whichever order of octets and not yet folded, is all ones: if 65,535 divides it and
+/// it is not zero, which that of a header with a version in it never is. Divided without a rest by 65,535 is what
+/// comes out small when multiplied by its inverse (Granlund and Montgomery, 1994, section 9).
 #[inline(always)]
-fn ipv4_checksum_holds_plain<const N: usize>(header: &[u8; N]) -> bool {
-    let word = |at: usize| {
-        u64::from(u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]))
-    };
-    (word(0) + word(4) + word(8) + word(12) + word(16)).is_multiple_of(0xffff)
+fn is_all_ones(sum: u64) -> bool {
+    const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+    const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
+    sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
 }
 
 /// By first octet, whether all addresses are fit to be source and destination of a packet that is forwarded: the
@@ -570,6 +570,11 @@ fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
 #[inline(always)]
 fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[inline(always)]
+fn le32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 fn be16_at(bytes: &[u8], at: usize) -> u16 {

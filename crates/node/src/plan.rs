@@ -270,7 +270,8 @@ impl RouterPlan {
         if chunk.has_fragments && self.nat.is_some() {
             arrival.fragments.process(chunk);
             drop(arrival);
-            chunk.crosses_shards |= self.label_later_fragments(&mut chunk.whole().0);
+            let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
+            chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
         }
     }
 
@@ -280,27 +281,43 @@ impl RouterPlan {
     /// header are in registers.
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
-        let mut crosses = false;
         let filters = self.filters.load();
-        let fragments = match self.classifier.only_class() {
-            Some(class) if filters.are_idle() => self.ingress.process_and(&mut batch, |packet, l3| {
-                packet.class = class;
-                crosses |= packet.is_alive() && self.label(packet, l3);
-            }),
+        let (fragments, crosses) = match (self.classifier.only_class(), &self.nat) {
+            (Some(class), None) if filters.are_idle() => (self.ingress_only(class, &mut batch), false),
+            (Some(class), Some(nat)) if filters.are_idle() => self.ingress_for_nat(class, nat, &mut batch),
             _ => {
                 let fragments = self.ingress.process(&mut batch);
                 filters.reverse_path.process(&self.router, &mut batch);
                 filters.acls.process_in(&mut batch, &mut scratch.acl);
                 self.classifier.process(&mut batch);
-                for i in 0..batch.len() {
-                    let (packet, l3) = batch.packet_and_l3(i);
-                    crosses |= packet.is_alive() && self.label(packet, l3);
-                }
-                fragments
+                (fragments, self.label_batch(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT)))
             }
         };
         chunk.has_fragments |= fragments;
         chunk.crosses_shards |= crosses;
+    }
+
+    // Two loops instead of one with a branch: the smaller has all it needs in registers.
+
+    fn ingress_only(&self, class: u8, batch: &mut Batch<'_>) -> bool {
+        self.ingress.process_and(batch, |packet, l3| {
+            packet.class = class;
+            if packet.is_alive() {
+                packet.shard = self.shard_of_flow(packet);
+                self.router.prefetch(l3);
+            }
+        })
+    }
+
+    fn ingress_for_nat(&self, class: u8, nat: &Nat, batch: &mut Batch<'_>) -> (bool, bool) {
+        let mut crosses = false;
+        let fragments = self.ingress.process_and(batch, |packet, l3| {
+            packet.class = class;
+            if packet.is_alive() & !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+                crosses |= self.label_for_nat(nat, packet, l3);
+            }
+        });
+        (fragments, crosses)
     }
 
     fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
@@ -309,20 +326,24 @@ impl RouterPlan {
         self.filters.load().acls.process_out(&mut batch, &mut scratch.acl);
     }
 
-    /// Gives a live packet its shard, unless that is to be said only when its ports are known. Returns whether
-    /// it needs two.
-    #[inline(always)]
-    fn label(&self, packet: &mut Packet, l3: &[u8]) -> bool {
-        match &self.nat {
-            Some(_) if packet.flags.has(PacketFlags::LATER_FRAGMENT) => false,
-            Some(nat) => self.label_for_nat(nat, packet, l3),
-            None => {
-                packet.shard = self.shard_of_flow(packet);
-                false
+    /// Gives live packets their shards, under NAT those that `which` admits: what shard a later fragment
+    /// belongs to is said only when its ports are known. Returns whether one needs two.
+    fn label_batch(&self, batch: &mut Batch<'_>, which: impl Fn(&Packet) -> bool) -> bool {
+        let mut crosses = false;
+        for i in 0..batch.len() {
+            let (packet, l3) = batch.packet_and_l3(i);
+            match &self.nat {
+                Some(nat) if packet.is_alive() && which(packet) => {
+                    crosses |= self.label_for_nat(nat, packet, l3);
+                }
+                None if packet.is_alive() => packet.shard = self.shard_of_flow(packet),
+                _ => {}
             }
         }
+        crosses
     }
 
+    /// Gives a packet the shard that NAT has for it, else one to spread it by. Returns whether it needs two.
     #[inline(always)]
     fn label_for_nat(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
         nat.labeller.label(packet, l3);
@@ -332,23 +353,10 @@ impl RouterPlan {
         packet.crossing_shard != NO_SHARD
     }
 
-    /// Spreads packets that no shard has state for.
+    /// Spreads packets that no shard has state for. Shards are a power of two.
     #[inline(always)]
     fn shard_of_flow(&self, packet: &Packet) -> u16 {
         packet.flow_hash as u16 & (self.shards - 1)
-    }
-
-    #[cold]
-    fn label_later_fragments(&self, batch: &mut Batch<'_>) -> bool {
-        let mut crosses = false;
-        for i in 0..batch.len() {
-            let (packet, l3) = batch.packet_and_l3(i);
-            let is_later = packet.is_alive() && packet.flags.has(PacketFlags::LATER_FRAGMENT);
-            if let (true, Some(nat)) = (is_later, &self.nat) {
-                crosses |= self.label_for_nat(nat, packet, l3);
-            }
-        }
-        crosses
     }
 
     /// Puts a chunk in order of service.

@@ -108,8 +108,7 @@ impl RouterPlan {
         }
         self.classifier.process(&mut batch);
         traced.class = Some(batch.packets()[0].class);
-        let (packet, l3) = batch.packet_and_l3(0);
-        self.label(packet, l3);
+        self.label_batch(&mut batch, |packet| !packet.flags.has(PacketFlags::LATER_FRAGMENT));
         traced.passes(TracedStage::Label, &batch);
     }
 
@@ -137,7 +136,7 @@ impl RouterPlan {
             fragments.process(chunk);
         }
         let (mut batch, _) = chunk.whole();
-        self.label_later_fragments(&mut batch);
+        self.label_batch(&mut batch, is_later);
         traced.passes(TracedStage::Label, &batch);
     }
 
