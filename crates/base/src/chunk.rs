@@ -337,41 +337,37 @@ impl Batch<'_> {
         })
     }
 
-    /// Descriptors of all packets in turn, with `N` bytes from the IP header on where so many are at hand.
+    /// Calls `each` for all packets in turn that have `N` bytes from their IP header on at hand, with the packet's
+    /// place.
     #[inline(always)]
-    pub fn ip_headers<const N: usize>(
-        &mut self,
-    ) -> impl Iterator<Item = (&mut Packet, Option<&mut [u8; N]>)> {
-        self.headers::<N, 0>()
+    pub fn each_ip_header<const N: usize>(&mut self, each: impl FnMut(usize, &mut Packet, &mut [u8; N])) {
+        self.each_header::<N, 0>(each);
     }
 
-    /// Descriptors of all packets in turn, with `N` bytes of what will go out for them, 14 for the Ethernet header
-    /// and then the IP packet, where so many are at hand.
+    /// The same with `N` bytes of what will go out: 14 for the Ethernet header, then the IP packet.
     #[inline(always)]
-    pub fn egress_headers<const N: usize>(
-        &mut self,
-    ) -> impl Iterator<Item = (&mut Packet, Option<&mut [u8; N]>)> {
-        self.headers::<N, ETHERNET_HEADER>()
+    pub fn each_egress_header<const N: usize>(&mut self, each: impl FnMut(usize, &mut Packet, &mut [u8; N])) {
+        self.each_header::<N, ETHERNET_HEADER>(each);
     }
 
     /// `N` bytes, of which `BEFORE` lie before the IP header.
     #[inline(always)]
-    fn headers<const N: usize, const BEFORE: usize>(
+    fn each_header<const N: usize, const BEFORE: usize>(
         &mut self,
-    ) -> impl Iterator<Item = (&mut Packet, Option<&mut [u8; N]>)> {
+        mut each: impl FnMut(usize, &mut Packet, &mut [u8; N]),
+    ) {
         const { assert!(BEFORE <= N && BEFORE <= HEADROOM) };
         let window = self.slab.window();
-        self.packets.iter_mut().map(move |p| {
+        for (i, p) in self.packets.iter_mut().enumerate() {
             let l3 = usize::from(p.l3_offset);
-            if l3 + N > p.len as usize + BEFORE {
-                return (p, None);
+            if l3 + N <= p.len as usize + BEFORE {
+                let start = p.offset as usize + l3 - BEFORE;
+                // SAFETY: starts in the packet's headroom at the earliest, which is this packet's alone, and ends
+                // inside its frame, as just checked; `p` is borrowed mutably for as long as the bytes are.
+                let bytes = unsafe { window.array_mut(p.slab_tag, start) };
+                each(i, p, bytes);
             }
-            let start = p.offset as usize + l3 - BEFORE;
-            // SAFETY: starts in the packet's headroom at the earliest, which is this packet's alone, and ends inside
-            // its frame, as just checked; `p` is borrowed mutably for as long as the bytes are.
-            let bytes = unsafe { window.span_mut(p.slab_tag, start, N) };
-            (p, bytes.first_chunk_mut())
-        })
+        }
     }
 
     /// Descriptor of packet `i` and its frame from the IP header on.

@@ -129,6 +129,17 @@ impl<'a> Window<'a> {
         // this is that buffer; the borrow of the only packet with this span makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.add(start).cast_mut(), len) }
     }
+
+    /// The same for a number of bytes that is known beforehand.
+    ///
+    /// # Safety
+    /// As [`Self::span_mut`].
+    #[inline(always)]
+    pub(crate) unsafe fn array_mut<const N: usize>(self, tag: u32, start: usize) -> &'a mut [u8; N] {
+        assert!(tag == self.tag, "packet used with the slab of another chunk");
+        // SAFETY: as above; an array of bytes has no alignment of its own.
+        unsafe { &mut *self.bytes.add(start).cast_mut().cast() }
+    }
 }
 
 impl Drop for Slab {

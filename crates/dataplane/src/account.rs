@@ -109,19 +109,27 @@ impl Account {
             }
             return;
         }
-        let mut tallies = [Tally::default(); 2];
-        for (i, packet) in batch.packets().iter().enumerate() {
-            let tally = &mut tallies[i % 2];
-            tally.ports_in[slot(packet.port_in)] += ONE_PACKET + u64::from(packet.wire_len);
-            if packet.is_alive() {
-                let leaves = ONE_PACKET + ETHERNET_HEADER + u64::from(packet.ip_len);
-                tally.ports_out[slot(packet.port_out)] += leaves;
-                tally.classes[slot(packet.class.into())] += leaves;
-            } else {
-                self.book_drop(packet);
-            }
+        let [mut even, mut odd] = [Tally::default(); 2];
+        let (pairs, last) = batch.packets().as_chunks::<2>();
+        for [one, other] in pairs {
+            self.tally(&mut even, one);
+            self.tally(&mut odd, other);
         }
-        tallies.iter().for_each(|tally| self.book_tally(tally, value));
+        last.iter().for_each(|packet| self.tally(&mut even, packet));
+        self.book_tally(&even, value);
+        self.book_tally(&odd, value);
+    }
+
+    #[inline(always)]
+    fn tally(&mut self, tally: &mut Tally, packet: &Packet) {
+        tally.ports_in[slot(packet.port_in)] += ONE_PACKET + u64::from(packet.wire_len);
+        if packet.is_alive() {
+            let leaves = ONE_PACKET + ETHERNET_HEADER + u64::from(packet.ip_len);
+            tally.ports_out[slot(packet.port_out)] += leaves;
+            tally.classes[slot(packet.class.into())] += leaves;
+        } else {
+            self.book_drop(packet);
+        }
     }
 
     fn book_tally(&mut self, tally: &Tally, residence_ns: u64) {
@@ -167,6 +175,7 @@ impl Account {
         port.bytes_in += u64::from(packet.wire_len);
     }
 
+    #[inline(never)]
     fn book_drop(&mut self, packet: &Packet) {
         let Some(reason) = packet.drop_reason() else { return };
         self.dropped[reason as usize] += 1;

@@ -101,18 +101,24 @@ pub struct Ingress {
 impl Ingress {
     /// Validates every packet of the batch. Returns whether there is a fragment among them.
     pub fn process(&self, batch: &mut Batch<'_>) -> bool {
-        self.process_and(batch, |_, _| ())
+        self.process_and(batch, |_| (), |_, _| ())
     }
 
-    /// The same; `then` is given each packet afterwards, dropped ones too, and its frame from the IP header on.
+    /// The same; `foresee` is told the destination of most IPv4 packets that pass as soon as it is known, and `then` is
+    /// given each packet afterwards, dropped ones too, and its frame.
     #[inline(always)]
-    pub fn process_and(&self, batch: &mut Batch<'_>, mut then: impl FnMut(&mut Packet, &[u8])) -> bool {
+    pub fn process_and(
+        &self,
+        batch: &mut Batch<'_>,
+        foresee: impl Fn(u32),
+        mut then: impl FnMut(&mut Packet, &[u8]),
+    ) -> bool {
         let mut fragments = false;
         for (packet, frame) in batch.frames() {
-            if packet.is_alive() && !self.validate_usual(packet, frame) {
+            if packet.is_alive() && !self.validate_usual(packet, frame, &foresee) {
                 fragments |= self.validate_any(packet, frame);
             }
-            then(packet, frame.get(usize::from(packet.l3_offset)..).unwrap_or_default());
+            then(packet, frame);
         }
         fragments
     }
@@ -124,7 +130,7 @@ impl Ingress {
     ///
     /// All checks are made, none branched on: what is left is one branch that traffic never surprises.
     #[inline(always)]
-    fn validate_usual(&self, packet: &mut Packet, frame: &[u8]) -> bool {
+    fn validate_usual(&self, packet: &mut Packet, frame: &[u8], foresee: &impl Fn(u32)) -> bool {
         let l3_offset = match packet.link {
             LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => 14,
             LinkType::RawIp => 0,
@@ -134,14 +140,18 @@ impl Ingress {
         let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<34>()) else {
             return false;
         };
-        // The header as words, first octet lowest.
-        let word = |n: usize| le32(header, 4 * n);
-        let [first, fragment, ttl_protocol, src, dst] = [word(0), word(1), word(2), word(3), word(4)];
-        let total_len = i64::from(be16(header, 2));
+        // The header as words, first octet lowest; behind them the ports, and what a UDP header says of its length.
+        let ([first, fragment, ttl_protocol, src, dst, ports, more, ..], _) = header.as_chunks::<4>() else {
+            return false;
+        };
+        let [first, fragment, ttl_protocol, src, dst] =
+            [first, fragment, ttl_protocol, src, dst].map(|word| u32::from_le_bytes(*word));
+        let (ports, more) = (u32::from_be_bytes(*ports), u32::from_be_bytes(*more));
+        let total_len = i64::from(((first >> 16) as u16).swap_bytes());
         let protocol = (ttl_protocol >> 8) as u8;
         let tcp = protocol == ip_protocol::TCP;
         let (least, claimed) =
-            select_unpredictable(tcp, (20, i64::from(header[32] >> 4) * 4), (8, i64::from(be16(header, 24))));
+            select_unpredictable(tcp, (20, i64::from(header[32] >> 4) * 4), (8, i64::from(more >> 16)));
         // Each is negative if something is too short, each of the next is not zero if something is not usual.
         let short = (claimed - least)
             | (total_len - 20 - claimed)
@@ -168,7 +178,8 @@ impl Ingress {
         packet.protocol = protocol;
         packet.traffic_class = (first >> 8) as u8;
         packet.flags.set(PacketFlags::HAS_PORTS);
-        let (src_port, dst_port) = (be16(header, 20), be16(header, 22));
+        foresee(dst);
+        let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
         packet.src_port = src_port;
         packet.dst_port = dst_port;
         packet.flow_hash = symmetric_flow_hash(
@@ -570,11 +581,6 @@ fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
 #[inline(always)]
 fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-#[inline(always)]
-fn le32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 fn be16_at(bytes: &[u8], at: usize) -> u16 {

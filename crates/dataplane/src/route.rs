@@ -331,30 +331,20 @@ impl Router {
         let mut addresses = [0u32; BATCH_PACKETS];
         let mut hops = [0u16; BATCH_PACKETS];
         let mut any_ipv6 = false;
-        for ((packet, header), address) in batch.ip_headers::<20>().zip(&mut addresses) {
+        batch.each_ip_header::<20>(|i, packet, header| {
             any_ipv6 |= packet.is_alive() & packet.is_ipv6();
-            if let Some(header) = header {
-                *address = destination(header);
-            }
-        }
+            addresses[i % BATCH_PACKETS] = destination(header);
+        });
         let count = batch.len().min(BATCH_PACKETS);
         self.fib4.lookup_batch(&addresses[..count], &mut hops[..count]);
         let next_hops = self.next_hops.0.load();
-        for ((packet, header), &hop) in batch.egress_headers::<34>().zip(&hops) {
-            if let (true, Some(header)) = (packet.is_alive() & !packet.is_ipv6(), header) {
-                forward_ipv4(&next_hops, packet, header, hop);
+        batch.each_egress_header::<34>(|i, packet, header| {
+            if packet.is_alive() & !packet.is_ipv6() {
+                forward_ipv4(&next_hops, packet, header, hops[i % BATCH_PACKETS]);
             }
-        }
+        });
         if any_ipv6 {
             self.process_ipv6(batch);
-        }
-    }
-
-    /// Asks the cache for what the look-up of an IPv4 packet reads first.
-    #[inline(always)]
-    pub fn prefetch(&self, l3: &[u8]) {
-        if let Some(header) = l3.first_chunk() {
-            self.fib4.prefetch(destination(header));
         }
     }
 
@@ -389,15 +379,15 @@ fn destination(header: &[u8; 20]) -> u32 {
 #[inline(always)]
 fn forward_ipv4(next_hops: &NextHops, packet: &mut Packet, header: &mut [u8; 34], hop: u16) {
     // TTL, protocol and checksum as one word, the TTL lowest.
-    let word = u32::from_le_bytes([header[22], header[23], header[24], header[25]]);
-    let Some(rewrite) = admit(next_hops, packet, hop, word as u8) else { return };
-    header[..14].copy_from_slice(&rewrite.header);
+    let Some(word) = header[22..].first_chunk_mut() else { return };
+    let before = u32::from_le_bytes(*word);
+    let Some(rewrite) = admit(next_hops, packet, hop, before as u8) else { return };
     // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its complement rises by as
     // much, with the carry brought round. The checksum's first octet is the lower one here: its carry is where it
     // belongs, and only that of the second is brought round.
-    let (raised, carry) = word.overflowing_add(1 << 16);
-    let word = raised + (u32::from(carry) << 16) - 1;
-    header[22..26].copy_from_slice(&word.to_le_bytes());
+    let (raised, carry) = before.overflowing_add(1 << 16);
+    *word = (raised + (u32::from(carry) << 16) - 1).to_le_bytes();
+    header[..14].copy_from_slice(&rewrite.header);
 }
 
 #[inline(always)]

@@ -98,6 +98,8 @@ pub struct RouterParts {
     pub classes: usize,
     /// Queens on the board of the synthetic work, if any.
     pub work_queens: Option<u32>,
+    /// What NAT's hashes are keyed with, also those of plans that follow.
+    pub hash_seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +148,7 @@ pub struct RouterPlan {
     ports: usize,
     classes: usize,
     work_queens: Option<u32>,
+    hash_seed: u64,
     shards: u16,
     groups: usize,
     /// The packet clock of the latest chunk.
@@ -194,6 +197,7 @@ impl RouterPlan {
             ports: parts.ports,
             classes: parts.classes,
             work_queens: parts.work_queens,
+            hash_seed: parts.hash_seed,
             shards,
             groups: 1,
             clock_ns: AtomicU64::new(0),
@@ -300,23 +304,28 @@ impl RouterPlan {
     // Two loops instead of one with a branch: the smaller has all it needs in registers.
 
     fn ingress_only(&self, class: u8, batch: &mut Batch<'_>) -> bool {
-        self.ingress.process_and(batch, |packet, l3| {
+        let foresee = |destination| self.router.fib4.prefetch(destination);
+        self.ingress.process_and(batch, foresee, |packet, _| {
             packet.class = class;
             if packet.is_alive() {
                 packet.shard = self.shard_of_flow(packet);
-                self.router.prefetch(l3);
             }
         })
     }
 
     fn ingress_for_nat(&self, class: u8, nat: &Nat, batch: &mut Batch<'_>) -> (bool, bool) {
         let mut crosses = false;
-        let fragments = self.ingress.process_and(batch, |packet, l3| {
-            packet.class = class;
-            if packet.is_alive() & !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-                crosses |= self.label_for_nat(nat, packet, l3);
-            }
-        });
+        let fragments = self.ingress.process_and(
+            batch,
+            |_| (),
+            |packet, frame| {
+                packet.class = class;
+                if packet.is_alive() & !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+                    let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+                    crosses |= self.label_for_nat(nat, packet, l3);
+                }
+            },
+        );
         (fragments, crosses)
     }
 
