@@ -259,4 +259,39 @@ mod tests {
         let p50 = a.classes[0].residence_ns.value_at_quantile(0.5);
         assert!((1485..=1515).contains(&p50), "{p50}");
     }
+
+    /// With few ports and classes batches are tallied, with many packets are counted one by one: to the same sums.
+    #[test]
+    fn tallies_come_to_what_packets_add_up_to() {
+        let mut builder = ChunkBuilder::with_capacity(100_000);
+        let mut rng = thalweg_base::XorShift64Star::new(5);
+        for _ in 0..501 {
+            let wire_len = if rng.below(9) == 0 { u32::MAX } else { 60 + rng.below(1500) };
+            let port_in = [0, 1, 2, thalweg_base::UNKNOWN_PORT][rng.below(4) as usize];
+            builder.push(builder.next_frame_offset(), 40, wire_len, 0, LinkType::RawIp, port_in, 0);
+        }
+        let mut chunk = builder.finish(0, 1, 0);
+        for packet in chunk.packets_mut() {
+            packet.port_out = rng.below(3) as u16;
+            packet.class = rng.below(2) as u8;
+            packet.ip_len = 20 + rng.below(65_000);
+            if rng.below(5) == 0 {
+                packet.drop_for(DropReason::TtlExpired);
+            }
+        }
+        let (mut few, mut many) = (Account::new(3, 2), Account::new(TALLIED + 3, TALLIED + 3));
+        for k in 0..chunk.batch_count() {
+            few.book(&chunk.batch(k), 1500);
+            many.book(&chunk.batch(k), 1500);
+        }
+        let sums = |a: &Account| (a.packets_in, a.packets_out, a.dropped);
+        assert_eq!(sums(&few), sums(&many));
+        assert_eq!(few.ports[..3], many.ports[..3]);
+        assert_eq!(few.ports.last(), many.ports.last());
+        for (few, many) in few.classes.iter().zip(&many.classes) {
+            assert_eq!((few.packets, few.bytes, few.dropped), (many.packets, many.bytes, many.dropped));
+            assert_eq!(few.residence_ns, many.residence_ns);
+            assert_eq!(few.residence_ns.len(), few.packets);
+        }
+    }
 }

@@ -200,7 +200,8 @@ impl Routes {
         })
     }
 
-    fn router(&self) -> Router {
+    /// A routing stage over them.
+    pub fn router(&self) -> Router {
         Router {
             fib4: Arc::clone(&self.fib4),
             fib6: Arc::clone(&self.fib6),
