@@ -364,6 +364,6 @@ fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Re
     let mut router = None;
     tables.with(&mut |tables| router = Some(tables.router()));
     let Some(router) = router else { return Err(OpenError::System(std::io::Error::other("no tables"))) };
-    let plan = RouterPlan::with_router(config, router, None).map_err(OpenError::Build)?;
+    let plan = RouterPlan::with_hash_seed(config, router, options.seed).map_err(OpenError::Build)?;
     Ok(plan.for_workers(options.model.workers))
 }
