@@ -45,7 +45,7 @@ mod vlan;
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, Tables};
 pub use offload::Offloaded;
-pub use open::{OpenError, open_port};
+pub use open::{OpenError, open_port, start_dpdk};
 pub use outlook::{PortOutlook, outlook};
 pub use packets::Swapped;
 pub use reload::{Prepared, ReloadError, Reloaded};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
-use thalweg_ports::live::link::{LinkFacts, Links};
+use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
 
 use crate::host::LinkChange;
 
@@ -26,6 +26,8 @@ pub(crate) struct Watched {
     pub(crate) port: u16,
     /// Its interface.
     pub(crate) interface: String,
+    /// What tells of its link, where the system does not.
+    pub(crate) link: Option<Box<dyn ReadLink>>,
     /// Its MAC address where it is not the interface's own.
     pub(crate) mac: Option<[u8; 6]>,
     /// The largest IP packet that the configuration allows.
@@ -114,7 +116,11 @@ impl LinkWatcher {
 
     fn read(&mut self) {
         for (watched, known) in &mut self.watched {
-            let facts = self.links.read(&watched.interface).ok();
+            let facts = match &mut watched.link {
+                Some(link) => link.read(),
+                None => self.links.read(&watched.interface),
+            };
+            let facts = facts.ok();
             let change = change_of(watched, facts.as_ref(), *known);
             if *known == Some(change) {
                 continue;

@@ -16,6 +16,7 @@ use thalweg_node::config::{NatRefusal, PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::sub_interfaces;
+use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::{
     LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
@@ -28,7 +29,7 @@ use crate::inject::{InjectedRx, injection};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
-use crate::open::{OpenError, OpenedPort, open_port};
+use crate::open::{OpenError, OpenedPort, open_port, start_dpdk};
 use crate::outbox::{Outbox, Server};
 use crate::packets::{Exchange, Packets};
 use crate::sink::{LiveSink, SinkParts, ToHost};
@@ -105,6 +106,8 @@ struct Opened {
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     offload: Option<Arc<FlowOffload>>,
+    /// Of each port what tells of its link, where the system does not.
+    links: Vec<Option<Box<dyn ReadLink>>>,
     _taps: Vec<thalweg_ports::live::tap::TapControl>,
     claims: Vec<Claim>,
 }
@@ -205,8 +208,10 @@ impl LiveRouter {
             tells_refusals,
             _claims: std::mem::take(&mut opened.claims),
         };
-        let watched = ports.iter().zip(&router.mtus);
-        let watched = watched.map(|((port, config, change), mtu)| watched_port(*port, config, change, mtu));
+        let links = std::mem::take(&mut opened.links);
+        let watched = ports.iter().zip(&router.mtus).zip(links);
+        let watched = watched
+            .map(|(((port, config, change), mtu), link)| watched_port(*port, config, change, mtu, link));
         let watched = watched.collect();
         let links = LinkWatcher::new(watched, changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
@@ -395,16 +400,18 @@ impl Drop for LiveRouter {
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let mut offloads = vec![None; config.ports.len()];
-    let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut halves, mut own, mut taps, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
+    start_dpdk(config)?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
         if port_config.sub_interface.is_some() {
             own.push(None);
+            links.push(None);
             continue;
         }
         let carries_vlans = vlan::carries_vlans(config, index);
         let flows = flows_of(config, port_config, carries_vlans);
-        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
+        let OpenedPort { port, tap, link } = open_port(config, port_config, carries_vlans, flows.clone())?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -418,10 +425,11 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         let vlans = VlanTable::new(sub_interfaces(config));
         own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
+        links.push(link);
     }
     let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
     let offload = FlowOffload::new(config, offloads, &facts);
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, links, _taps: taps, claims })
 }
 
 /// Makes the port's interface this router's, if it has one of its own.
@@ -429,7 +437,7 @@ fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
     if config.sub_interface.is_some() {
         return None;
     }
-    let taken = Claim::take(&config.interface.as_ref()?.name);
+    let taken = Claim::take(config.interface.as_ref()?.exclusive()?);
     Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
@@ -473,11 +481,20 @@ fn host(config: &RouterConfig, parts: Parts) -> Host {
     host
 }
 
-fn watched_port(port: u16, config: &PortConfig, change: &LinkChange, mtu: &Arc<AtomicU32>) -> Watched {
+fn watched_port(
+    port: u16,
+    config: &PortConfig,
+    change: &LinkChange,
+    mtu: &Arc<AtomicU32>,
+    link: Option<Box<dyn ReadLink>>,
+) -> Watched {
     let interface = config.interface.as_ref();
     Watched {
         port,
-        interface: interface.map(|interface| interface.name.clone()).unwrap_or_default(),
+        interface: interface
+            .map(|interface| interface.in_system().unwrap_or(&interface.name).to_owned())
+            .unwrap_or_default(),
+        link,
         mac: interface.is_some_and(|interface| !interface.own_mac).then_some(change.mac),
         mtu: mtu.clone(),
     }

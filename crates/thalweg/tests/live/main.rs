@@ -5,6 +5,7 @@
 
 mod calls;
 mod check;
+mod dpdk;
 mod drivers;
 mod faults;
 mod hostile;
