@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thalweg_node::config::{Driver, InterfaceConfig, PortConfig, RouterConfig};
+use thalweg_node::config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::xdp::{self, XdpOptions};
+use thalweg_ports::live::xdp::{self, XdpMode, XdpOptions};
 use thalweg_ports::live::{LiveError, Port, reopen};
 
 /// Why a router cannot run on its interfaces.
@@ -154,8 +154,18 @@ fn open_xdp(
     if mac.is_some() {
         return Err(no_own_mac(&interface.name));
     }
-    let options = XdpOptions { offload, ..XdpOptions::new(&interface.name) };
+    let modes = modes(interface);
+    let options = XdpOptions { offload, modes, ..XdpOptions::new(&interface.name) };
     Ok(OpenedPort::of(reopen::open_again(Box::new(move || xdp::open(&options)))?))
+}
+
+/// The modes of AF_XDP that the configuration allows, best first.
+pub(crate) fn modes(interface: &InterfaceConfig) -> Vec<XdpMode> {
+    let is_allowed = |mode: &XdpMode| {
+        let place = if *mode == XdpMode::GenericCopy { XdpPlace::Generic } else { XdpPlace::Native };
+        interface.xdp_mode.is_none_or(|wanted| wanted == place)
+    };
+    XdpMode::ALL.into_iter().filter(is_allowed).collect()
 }
 
 /// AF_XDP for a port with another MAC address than its interface's.

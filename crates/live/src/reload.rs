@@ -300,6 +300,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let device = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.device.clone());
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
     let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
+    let xdp_mode = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.xdp_mode);
     let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
     [
         ("interface", interface(old) != interface(new)),
@@ -308,6 +309,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
         ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
         ("mirror", mirror(old) != mirror(new)),
         ("offload", offload(old) != offload(new)),
+        ("xdp_mode", xdp_mode(old) != xdp_mode(new)),
         ("vlan", old.sub_interface != new.sub_interface),
     ]
     .into_iter()

@@ -14,6 +14,7 @@
 //! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
 //!                                     # true: `tw-` and the port's name; default: none
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
+//! xdp_mode = "generic"                # or "native"; the best that works if left out
 //! offload = false                     # let the kernel forward flows that have been decided on
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
 //! acl_out = "to-internet"             # the access list for what leaves; default: none
@@ -40,7 +41,7 @@ use super::diagnostic::{ErrorKind, nearest, one_of};
 use super::reader::{At, Item, Reader, Section};
 use super::types::{
     Driver, InterfaceConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex, ReversePathMode,
-    SubInterface,
+    SubInterface, XdpPlace,
 };
 use super::{dpdk, values};
 
@@ -431,8 +432,9 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let mirror = section.take("mirror");
     let advertise = section.take("router_advertisements");
     let offload = section.take("offload");
+    let xdp_mode = section.take("xdp_mode");
     if section.has("parent") {
-        for key in [&item, &driver, &device, &offload].into_iter().flatten() {
+        for key in [&item, &driver, &device, &offload, &xdp_mode].into_iter().flatten() {
             let message = format!("`{}` is the parent's affair", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
@@ -444,6 +446,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             own_mac: true,
             mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
             offload: false,
+            xdp_mode: None,
             router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
         });
     }
@@ -454,7 +457,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let item = item.filter(|_| !is_dpdk);
     if item.is_none() && !is_dpdk {
         let driver = driver.map(|(_, item)| item);
-        for key in [driver, mirror, advertise, offload].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload, xdp_mode].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -468,16 +471,33 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let driver = driver.map(|(driver, _)| driver).unwrap_or_default();
     let mirror = mirror.and_then(|item| mirror_of(reader, &item, port));
     let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
-    let offload = offload.and_then(|item| {
-        let wanted = reader.boolean(&item)?;
-        if wanted && matches!(driver, Driver::AfPacket | Driver::Tap | Driver::Dpdk) {
-            let message = format!("flows are offloaded by XDP, and the driver is {}", driver.name());
+    let needs_xdp = |reader: &mut Reader, item: &Item<'_>, what: &str| {
+        if !matches!(driver, Driver::AfXdp | Driver::Auto) {
+            let message = format!("{what}, and the driver is {}", driver.name());
             reader.error(ErrorKind::Conflict, &item.span, message, "driver `af_xdp` or `auto`");
         }
-        Some(wanted)
+    };
+    let offload = offload.is_some_and(|item| {
+        let wanted = reader.boolean(&item).unwrap_or(false);
+        if wanted {
+            needs_xdp(reader, &item, "flows are offloaded by XDP");
+        }
+        wanted
     });
-    let offload = offload.unwrap_or(false);
-    Some(InterfaceConfig { name, driver, device, own_mac: true, mirror, router_advertisements, offload })
+    let xdp_mode = xdp_mode.and_then(|item| {
+        needs_xdp(reader, &item, "`xdp_mode` says where an XDP program runs");
+        reader.word(&item, &XdpPlace::NAMES)
+    });
+    Some(InterfaceConfig {
+        name,
+        driver,
+        device,
+        own_mac: true,
+        mirror,
+        router_advertisements,
+        offload,
+        xdp_mode,
+    })
 }
 
 /// Reads the device of a port that DPDK drives, and says where there is one too many or too few.
