@@ -12,10 +12,8 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 pub(crate) fn config(driver: &str) -> String {
     let port = |host: Host| {
         let interface = match driver {
-            // Its ring of 512 frames does not say what it missed.
-            "dpdk" => {
-                format!("device = \"net_af_packet{},iface={},framecnt=4096\"", host.number(), host.port)
-            }
+            // The kernel puts fragments together for `net_af_packet`, which is then too long.
+            "dpdk" => format!("device = \"net_pcap{},iface={},phy_mac=1\"", host.number(), host.port),
             _ => format!("interface = \"{}\"", host.port),
         };
         format!(

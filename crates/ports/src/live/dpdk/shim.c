@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rte_config.h>
 #include <rte_dev.h>
@@ -62,12 +63,24 @@ int tw_dpdk_start(int argc, char **argv)
 {
 	cookie_io_functions_t functions = { .write = hear };
 	FILE *stream = fopencookie(NULL, "w", functions);
+	int kept, result;
 
 	if (stream != NULL) {
 		setvbuf(stream, NULL, _IOLBF, BUFSIZ);
 		rte_openlog_stream(stream);
 	}
-	if (rte_eal_init(argc, argv) < 0)
+	/* Arguments that it does not know make it print how it is used, where answers to programs belong. */
+	fflush(stdout);
+	kept = dup(STDOUT_FILENO);
+	if (kept >= 0)
+		dup2(STDERR_FILENO, STDOUT_FILENO);
+	result = rte_eal_init(argc, argv);
+	fflush(stdout);
+	if (kept >= 0) {
+		dup2(kept, STDOUT_FILENO);
+		close(kept);
+	}
+	if (result < 0)
 		return rte_errno != 0 ? rte_errno : EINVAL;
 	return 0;
 }
