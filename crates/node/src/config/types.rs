@@ -5,6 +5,7 @@
 //! inconsistent: an index points at something, a port range is not empty, a rate is not zero.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
@@ -47,6 +48,8 @@ pub struct RouterConfig {
     pub kernel: KernelSync,
     /// How DPDK is started, where a port is driven by it.
     pub dpdk: DpdkConfig,
+    /// Where the router listens for `show` and its like.
+    pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
 }

@@ -11,7 +11,10 @@ use serde_json::Value;
 use thalweg_exec::ModelOptions;
 use thalweg_live::{LiveOptions, LiveRouter, Tables};
 use thalweg_node::config::RouterConfig;
-use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
+use thalweg_node::control::{
+    ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, LiveControl, PortView, QueueView,
+    Request,
+};
 use thalweg_node::forwarding::{FibForwarding, routes_of};
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
@@ -249,6 +252,19 @@ impl LiveControl for LiveSide {
             (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),
             (Request::NatBlocks(filter), Some(nat)) => nat::blocks(&nat, filter, item),
             (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
+        }
+    }
+
+    fn capture(
+        &self,
+        request: &CaptureRequest,
+        client: &mut dyn CaptureClient,
+    ) -> io::Result<Result<CaptureSummary, String>> {
+        // The lock is held for the beginning alone: a capture may last.
+        let begun = self.lock().capture(request);
+        match begun {
+            Ok(capture) => capture.run(client).map(Ok),
+            Err(why) => Ok(Err(why)),
         }
     }
 }

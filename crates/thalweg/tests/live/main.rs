@@ -4,6 +4,7 @@
 #![cfg(target_os = "linux")]
 
 mod calls;
+mod capture;
 mod check;
 mod dpdk;
 mod drivers;

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 
-fn config(more: &str) -> String {
+/// All ports have flows in the kernel.
+pub(crate) fn config(more: &str) -> String {
     let port = |host: Host| {
         format!(
             "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\n{more}\n\
@@ -19,12 +20,12 @@ fn config(more: &str) -> String {
     text + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
 }
 
-fn offloaded(router: &Router<'_>) -> u64 {
+pub(crate) fn offloaded(router: &Router<'_>) -> u64 {
     router.one("counters")["offloaded"].as_u64().expect("a number")
 }
 
 /// Datagrams to an echo server and back, one after the other, each another.
-fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
+pub(crate) fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
     let mut buffer = [0; 2048];
     for number in 0..datagrams {
         let sent = vec![number as u8; 1 + number as usize % 1400];
@@ -37,7 +38,7 @@ fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
     }
 }
 
-fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
+pub(crate) fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
     let socket = site.within(namespace, || UdpSocket::bind(address).expect("a port"));
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     socket
