@@ -17,6 +17,7 @@
 
 mod frames;
 mod reload;
+mod stations;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ use crate::outbox::{Outbox, Server};
 use crate::sink::{Punt, is_refusal};
 use frames::{Kind, kind_of};
 pub(crate) use reload::HostChange;
+use stations::Stations;
+pub use stations::{KernelStationCounts, StationSource};
 
 /// Packets worked on before timers have their turn.
 const TURN: usize = 256;
@@ -149,6 +152,7 @@ pub struct HostNumbers {
 /// See the module.
 pub struct Host {
     neighbours: NeighbourTable<Waiting>,
+    stations: Stations,
     identities: Vec<PortIdentity>,
     icmp: IcmpWriter,
     tables: Arc<dyn Tables>,
@@ -173,6 +177,7 @@ impl Host {
         let now_ns = parts.clock.now_ns();
         let mut host = Self {
             neighbours: NeighbourTable::new(parts.neighbours, parts.identities.clone(), now_ns),
+            stations: Stations::default(),
             identities: parts.identities,
             icmp: parts.icmp,
             tables: parts.tables,
@@ -192,11 +197,6 @@ impl Host {
         };
         host.look_at_gateways(now_ns);
         host
-    }
-
-    /// Keeps a neighbour whose address the configuration gives.
-    pub(crate) fn set_static(&mut self, port: u16, address: IpAddr, mac: [u8; 6]) {
-        self.neighbours.set_static(port, address, Some(mac), self.clock.now_ns());
     }
 
     /// Works until `stop` is set.

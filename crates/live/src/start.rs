@@ -19,6 +19,7 @@ use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::sub_interfaces;
+use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::tap::TapControl;
 use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, PortRx, SourceOptions};
 
@@ -30,9 +31,10 @@ use crate::inject::{InjectedRx, Injector, injection};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Sampler, flows_of};
-use crate::open::{OpenError, OpenedPort, open_port};
+use crate::open::{OpenError, OpenedPort, open_port, start_dpdk};
 use crate::outbox::Outbox;
 use crate::packets::{Exchange, Packets};
+use crate::port_mac::PortMac;
 use crate::router::{LiveOptions, LiveRouter, refusal};
 use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
 use crate::vlan;
@@ -43,7 +45,7 @@ const PUNTS_MAX: usize = 4096;
 /// Questions and news of ports that may wait.
 const NEWS_MAX: usize = 64;
 
-/// Receiving halves, each with its port.
+/// Receiving halves, each with the number of its port.
 type Halves = Vec<(u16, Box<dyn PortRx>)>;
 
 /// Ports that were opened.
@@ -52,6 +54,8 @@ struct Opened {
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     offload: Option<Arc<FlowOffload>>,
+    /// Of each port what tells of its link, where the system does not.
+    links: Vec<Option<Box<dyn ReadLink>>>,
     _taps: Vec<TapControl>,
     claims: Vec<Claim>,
 }
@@ -87,7 +91,8 @@ impl LiveRouter {
     ) -> Result<Self, OpenError> {
         let counters = Arc::new(Counters::new(config.ports.len()));
         counters.taps.set_classes(class_names(config));
-        let opened = open_all(config, &counters)?;
+        let mut opened = open_all(config, &counters)?;
+        let own_links = std::mem::take(&mut opened.links);
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
         let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
@@ -99,8 +104,8 @@ impl LiveRouter {
         let source = live_source(halves, injected, &router.facts, options, router.clock)?;
         router.wakers.push(source.waker());
         let (feed, sink) = (router.feed(source), router.sink(to_host));
-        let watched = ports.iter().zip(&router.mtus);
-        let watched = watched.map(|((port, config, change), mtu)| watched_port(*port, config, change, mtu));
+        let watched = ports.iter().zip(&router.mtus).zip(own_links);
+        let watched = watched.map(|(((port, config, _), mtu), link)| watched_port(*port, config, mtu, link));
         let links = LinkWatcher::new(watched.collect(), changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| host.run(&intake, stop))?;
@@ -173,9 +178,8 @@ impl LiveRouter {
             clock: self.clock,
             class: config.qos.default_class,
         });
-        for neighbour in &config.neighbours {
-            host.set_static(neighbour.port, neighbour.address, neighbour.mac);
-        }
+        let stations = config.neighbours.iter();
+        host.configure_stations(stations.map(|station| (station.port, station.address, station.mac)));
         host
     }
 
@@ -264,16 +268,20 @@ fn open_mirrors(ports: &[(u16, &PortConfig, LinkChange)]) -> Result<(Mirrors, Mi
 
 fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let mut offloads = vec![None; config.ports.len()];
-    let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut halves, mut own, mut taps, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
+    start_dpdk(config)?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
         if port_config.sub_interface.is_some() {
             own.push(None);
+            links.push(None);
             continue;
         }
         let carries_vlans = vlan::carries_vlans(config, index);
         let flows = flows_of(config, port_config, carries_vlans);
-        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
+        let OpenedPort { mut port, tap, link } =
+            open_port(config, port_config, carries_vlans, flows.clone())?;
+        port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -287,10 +295,11 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         let vlans = VlanTable::new(sub_interfaces(config));
         own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
+        links.push(link);
     }
     let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
     let offload = FlowOffload::new(config, offloads, &facts);
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, links, _taps: taps, claims })
 }
 
 /// Makes the port's interface this router's, if it has one of its own.
@@ -298,20 +307,15 @@ fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
     if config.sub_interface.is_some() {
         return None;
     }
-    let taken = Claim::take(&config.interface.as_ref()?.name);
+    let taken = Claim::take(config.interface.as_ref()?.exclusive()?);
     Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
 /// Ports with what was found of them.
 fn live_ports<'c>(config: &'c RouterConfig, facts: &[PortFacts]) -> Vec<(u16, &'c PortConfig, LinkChange)> {
     let port = |(index, (config, facts)): (u16, (&'c PortConfig, &PortFacts))| {
-        let own = config.interface.as_ref().is_none_or(|interface| interface.own_mac);
-        let change = LinkChange {
-            port: index,
-            is_up: true,
-            mac: if own { facts.mac } else { config.mac },
-            mtu: facts.mtu.min(config.mtu.into()),
-        };
+        let change =
+            LinkChange { port: index, is_up: true, mac: facts.mac, mtu: facts.mtu.min(config.mtu.into()) };
         (index, config, change)
     };
     (0u16..).zip(config.ports.iter().zip(facts)).map(port).collect()
@@ -334,14 +338,15 @@ fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
     PortIdentity { router_advertisements: advertise, ..PortIdentity::new(change.mac, addresses, change.mtu) }
 }
 
-fn watched_port(port: u16, config: &PortConfig, change: &LinkChange, mtu: &Arc<AtomicU32>) -> Watched {
+fn watched_port(
+    port: u16,
+    config: &PortConfig,
+    mtu: &Arc<AtomicU32>,
+    link: Option<Box<dyn ReadLink>>,
+) -> Watched {
     let interface = config.interface.as_ref();
-    Watched {
-        port,
-        interface: interface.map(|interface| interface.name.clone()).unwrap_or_default(),
-        mac: interface.is_some_and(|interface| !interface.own_mac).then_some(change.mac),
-        mtu: mtu.clone(),
-    }
+    let name = interface.map(|interface| interface.in_system().unwrap_or(&interface.name).to_owned());
+    Watched { port, interface: name.unwrap_or_default(), link, mac: PortMac::of(config), mtu: mtu.clone() }
 }
 
 fn live_source(
@@ -368,6 +373,6 @@ fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Re
     let mut router = None;
     tables.with(&mut |tables| router = Some(tables.router()));
     let Some(router) = router else { return Err(OpenError::System(std::io::Error::other("no tables"))) };
-    let plan = RouterPlan::with_router(config, router, None).map_err(OpenError::Build)?;
+    let plan = RouterPlan::with_hash_seed(config, router, options.seed).map_err(OpenError::Build)?;
     Ok(plan.for_workers(options.model.workers))
 }

@@ -19,7 +19,7 @@ pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{ArpView, CountersView, PortView, QueueView};
 pub use server::{LiveControl, Reload, Server, serve};
 
-pub use crate::forwarding::{FibView, FibWay, ForwardingView, InStepView, KernelView};
+pub use crate::forwarding::{FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView};
 
 /// What can be asked of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

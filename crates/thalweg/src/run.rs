@@ -69,7 +69,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Some(tables) if is_live => Some(Arc::new(LiveSide::start(&config, tables, args)?)),
         _ => None,
     };
-    helpers.keep_in_step(&config).map_err(|error| Failure::Run(error.to_string()))?;
+    helpers.keep_in_step(&config, live.clone()).map_err(|error| Failure::Run(error.to_string()))?;
     let result = match bgp {
         Some(bgp) => route(args, &bgp, &mut helpers, &live, &socket, &stop),
         None => forward(args, &helpers, &live, &socket, &stop),
@@ -258,11 +258,15 @@ impl Helpers {
     }
 
     /// Keeps forwarding and the kernel in step, if that is wanted: from when mirrors are there.
-    fn keep_in_step(&mut self, config: &RouterConfig) -> Result<(), Box<dyn std::error::Error>> {
-        let Some(tables) = self.fib.clone().filter(|_| config.kernel.import || config.kernel.export) else {
+    fn keep_in_step(
+        &mut self,
+        config: &RouterConfig,
+        live: Option<Arc<LiveSide>>,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let Some(tables) = self.fib.clone().filter(|_| config.kernel.is_on()) else {
             return Ok(());
         };
-        let (in_step, stop) = (InStep::new(tables, config)?, self.stop.clone());
+        let (in_step, stop) = (InStep::new(tables, live, config)?, self.stop.clone());
         Ok(self.spawn("in-step", move || in_step.run(&stop))?)
     }
 

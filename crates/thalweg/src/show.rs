@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use thalweg_node::control::{
-    FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, Request, RibView,
-    RouteFilter, RouteView, UpdateGroupView,
+    FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, NeighboursInStepView,
+    Request, RibView, RouteFilter, RouteView, UpdateGroupView,
 };
 
 use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
@@ -317,6 +317,7 @@ fn forwarding(view: &ForwardingView) -> String {
     }
     if let Some(in_step) = &view.in_step {
         rows.extend(in_step_rows(in_step));
+        rows.extend(in_step.neighbours.iter().flat_map(neighbour_rows));
         failures = &in_step.failures;
     }
     text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
@@ -369,5 +370,24 @@ fn in_step_rows(view: &InStepView) -> Vec<(&'static str, String)> {
         ("Looks for drift", count(view.scans)),
         ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
         ("Last look", view.last_scan.clone().unwrap_or_default()),
+    ]
+}
+
+/// The same of neighbours.
+fn neighbour_rows(view: &NeighboursInStepView) -> Vec<(&'static str, String)> {
+    let behind = [view.imported_behind, view.not_on_link, view.without_room].map(count).join(", ");
+    vec![
+        ("Neighbours imported", count(view.imported)),
+        ("Not: configured, not on link, no room", behind),
+        ("Neighbours in the kernel", count(view.exported)),
+        (
+            "Not: beyond the limit, set by others",
+            format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
+        ),
+        ("News of neighbours, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        (
+            "Drift of neighbours imported, exported",
+            format!("{}, {}", count(view.import_drift), count(view.export_drift)),
+        ),
     ]
 }

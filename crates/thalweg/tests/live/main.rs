@@ -6,6 +6,8 @@
 mod calls;
 mod capture;
 mod check;
+mod clock;
+mod dpdk;
 mod drivers;
 mod faults;
 mod hostile;
@@ -17,5 +19,6 @@ mod packets;
 mod programs;
 mod reload;
 mod site;
+mod tap;
 mod vlan;
 mod wire;
