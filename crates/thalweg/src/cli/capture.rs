@@ -9,7 +9,7 @@ use super::SOCKET_DEFAULT;
 #[derive(Debug, Args)]
 #[command(after_help = CAPTURE_HELP)]
 pub(crate) struct CaptureArgs {
-    /// Where: `arrived`, a stage (`ingress`, `order`, `nat`, `route`, ..), `to-host`, `sent` or `dropped`
+    /// Where: `arrived`, a stage (`ingress`, `nat`, `route`, ..), `to-host`, `sent` or `dropped`
     ///
     /// [default: arrived; with --reason dropped]
     #[arg(value_name = "POINT")]
