@@ -4,6 +4,7 @@
 //! them are made; then each side takes what is its own, and the threads start, that of the packets last. If anything
 //! fails on the way, what was started stops again with the router.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -164,7 +165,7 @@ impl LiveRouter {
     ) -> Host {
         let mut host = Host::new(Parts {
             neighbours: NeighbourConfig { seed: options.seed, ..NeighbourConfig::default() },
-            identities: ports.iter().map(|(_, config, change)| identity(config, change)).collect(),
+            identities: ports.iter().map(|(_, port, change)| identity(config, port, change)).collect(),
             icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
             tables: self.tables.clone(),
             outboxes: self.outboxes.clone(),
@@ -332,10 +333,22 @@ fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
     });
 }
 
-fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
-    let addresses = config.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
-    let advertise = config.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
-    PortIdentity { router_advertisements: advertise, ..PortIdentity::new(change.mac, addresses, change.mtu) }
+/// Addresses that NAT gives out on a port, its own left out.
+pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
+    let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside == port) else { return Vec::new() };
+    let own = &config.ports[usize::from(port)].addresses;
+    let is_other = |address: &Ipv4Addr| own.iter().all(|net| net.addr() != IpAddr::V4(*address));
+    nat.addresses.iter().copied().filter(is_other).collect()
+}
+
+fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {
+    let addresses = port.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
+    let advertise = port.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
+    PortIdentity {
+        router_advertisements: advertise,
+        translated: translated(config, change.port),
+        ..PortIdentity::new(change.mac, addresses, change.mtu)
+    }
 }
 
 fn watched_port(
