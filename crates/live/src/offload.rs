@@ -36,7 +36,7 @@ const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
 /// Timeouts of NAT must be longer than this, or leases would outlive sessions. Seconds.
-const TIMEOUT_MIN_S: u32 = 4;
+const TIMEOUT_MIN_S: u32 = 16;
 
 /// Packets and octets that the kernel forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl FlowOffload {
     }
 }
 
-/// Flows of a port that the kernel forwards at most: some 12 MB of its memory.
+/// Flows of a port that the kernel forwards at most, of IPv4 and of IPv6 each: some 25 MB of its memory.
 const FLOWS: u32 = 1 << 16;
 
 /// Tables for a port's flows, if it is to have some. Without them the port works, and all packets go up.
@@ -286,18 +286,21 @@ pub(crate) struct Sampler {
     offload: Arc<FlowOffload>,
     seen: Vec<u32>,
     turn: usize,
+    /// By port, as a chunk found them; kept for its memory.
+    generations: Vec<Option<u32>>,
 }
 
 impl Sampler {
     pub(crate) fn new(offload: Arc<FlowOffload>) -> Self {
-        Self { offload, seen: vec![0; SEEN], turn: 0 }
+        Self { offload, seen: vec![0; SEEN], turn: 0, generations: Vec::new() }
     }
 
     /// Looks at some packets of a chunk that no stage has seen yet.
     pub(crate) fn look_at(&mut self, chunk: &Chunk) {
         let packets = chunk.packets().len();
-        let generations: Vec<Option<u32>> =
-            self.offload.ports.iter().map(|port| port.as_ref().map(|port| port.generation())).collect();
+        let generations = self.offload.ports.iter().map(|port| port.as_ref().map(|port| port.generation()));
+        self.generations.clear();
+        self.generations.extend(generations);
         let mut waiting = self.offload.waiting(chunk.sequence);
         waiting.chunk = chunk.sequence;
         waiting.flows.clear();
@@ -305,7 +308,7 @@ impl Sampler {
         for look in 0..packets.min(LOOKS) {
             let at = (self.turn + look) % packets;
             let packet = &chunk.packets()[at];
-            let generation = generations.get(usize::from(packet.port_in)).copied().flatten();
+            let generation = self.generations.get(usize::from(packet.port_in)).copied().flatten();
             let Some(generation) = generation else { continue };
             let Some(key) = FlowKey::of_frame(chunk.frame(at)) else { continue };
             let hash = key.hash();

@@ -8,12 +8,10 @@
 //! Memory is the growth of the process while the table is made: all of it is allocated and touched then.
 
 use crate::stages::clock::Calibration;
-use crate::stages::measure::{configuration, walk};
+use crate::stages::measure::{configuration, nat_sessions, walk};
 use crate::stages::{StageError, Workload};
 use crate::workload::frames::Chunks;
-use crate::workload::nat::{NatOptions, NatSessions};
-use ipnet::Ipv4Net;
-use std::net::Ipv4Addr;
+use crate::workload::nat::NatSessions;
 use std::path::Path;
 use std::time::Instant;
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk, DropReason};
@@ -111,19 +109,6 @@ impl Translator {
     }
 }
 
-fn plan_of_sessions(sessions: u32, seed: u64) -> Result<NatSessions, MemoryError> {
-    let options = NatOptions {
-        sessions,
-        inside: Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 14).unwrap_or_default(),
-        outside: Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 8).unwrap_or_default(),
-        inside_port: 0,
-        outside_port: 1,
-        inward_percent: 50,
-        seed,
-    };
-    NatSessions::new(options).map_err(|error| MemoryError::Router(StageError::Router(error.to_string())))
-}
-
 /// One round with so many sessions; `packets` of them over established ones.
 pub fn measure(
     sessions: u32,
@@ -131,7 +116,7 @@ pub fn measure(
     seed: u64,
     clock: &Calibration,
 ) -> Result<MemoryRun, MemoryError> {
-    let mut made = plan_of_sessions(sessions, seed)?;
+    let mut made = nat_sessions(sessions, seed).map_err(MemoryError::Router)?;
     let unopened = made.clone();
     let mut nat = Translator::new(sessions, None, clock.reading_ticks)?;
 
@@ -215,7 +200,7 @@ pub struct Fill {
 /// Opens more sessions than there is room for: nothing may be lost but what does not fit, and for that reason.
 pub fn fill(room: u32, seed: u64, clock: &Calibration) -> Result<Fill, MemoryError> {
     let offered = room + room / 2;
-    let made = plan_of_sessions(offered, seed)?;
+    let made = nat_sessions(offered, seed).map_err(MemoryError::Router)?;
     let mut nat = Translator::new(offered, Some(room), clock.reading_ticks)?;
     let (mut opened, mut first) = (0, None);
     for mut chunk in Chunks::new(&mut made.openers(), u64::from(offered), CHUNK_PACKETS_DEFAULT, 0) {

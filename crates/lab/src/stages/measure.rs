@@ -139,16 +139,7 @@ impl Bed {
     }
 
     fn open(&mut self, sessions: u32, seed: u64) -> Result<(), StageError> {
-        let options = NatOptions {
-            sessions,
-            inside: Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 14).unwrap_or_default(),
-            outside: Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 8).unwrap_or_default(),
-            inside_port: 0,
-            outside_port: 1,
-            inward_percent: 50,
-            seed,
-        };
-        let mut made = NatSessions::new(options).map_err(|error| StageError::Router(error.to_string()))?;
+        let mut made = nat_sessions(sessions, seed)?;
         let unopened = made.clone();
         for mut chunk in Chunks::new(&mut unopened.openers(), u64::from(sessions), CHUNK_PACKETS_DEFAULT, 0) {
             let mut ignored = vec![0; self.plan.stages().len()];
@@ -264,6 +255,20 @@ pub(crate) fn medians(chunks: &[Vec<f64>]) -> StageTicks {
         stages: (0..stages).map(|at| median(chunks.iter().map(|chunk| chunk[at]).collect())).collect(),
         all: median(chunks.iter().map(|chunk| chunk.iter().sum()).collect()),
     }
+}
+
+/// Sessions from inside hosts of 10.0.0.0/14 to outside hosts of 20.0.0.0/8, half of their packets inward.
+pub(crate) fn nat_sessions(sessions: u32, seed: u64) -> Result<NatSessions, StageError> {
+    let options = NatOptions {
+        sessions,
+        inside: Ipv4Net::new(Ipv4Addr::new(10, 0, 0, 0), 14).unwrap_or_default(),
+        outside: Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 8).unwrap_or_default(),
+        inside_port: 0,
+        outside_port: 1,
+        inward_percent: 50,
+        seed,
+    };
+    NatSessions::new(options).map_err(|error| StageError::Router(error.to_string()))
 }
 
 fn write_routes(table: &[Ipv4Net], folder: &Path) -> Result<(), StageError> {

@@ -405,13 +405,10 @@ impl<'a> Setup<'a> {
                 return link.detach().map_err(self.refused("bpf(LINK_DETACH)"));
             }
             // Without a link it outlived its process; ours never do, but it does no harm to look.
-            None if self.options.take_over || is_ours => {
-                let answer = found.remove(index).ok();
-                if let Some(Ok(())) = answer {
-                    return Ok(());
-                }
+            None if (self.options.take_over || is_ours) && matches!(found.remove(index), Ok(Ok(()))) => {
+                return Ok(());
             }
-            // A predecessor that was just killed.
+            // A predecessor that was just killed: its link may be gone before its program is.
             _ if is_ours && tries < TRIES / 2 => {
                 sleep(PATIENCE);
                 return Ok(());

@@ -10,8 +10,9 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 fn config() -> String {
     let port = |host: Host| {
         format!(
-            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\naddresses = [\"{1}/24\"]\n\n",
-            host.port, host.gateway_v4
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\n\
+             addresses = [\"{1}/24\", \"{2}/64\"]\n\n",
+            host.port, host.gateway_v4, host.gateway_v6
         )
     };
     let text: String = [OFFICE, GUEST, OUTSIDE].map(port).concat();
@@ -58,6 +59,12 @@ fn flows_in_the_kernel() {
     converse(&client, &server, "10.1.0.2:7", 500);
     let without_nat = offloaded(&router);
     assert!(without_nat > 600, "{without_nat} of 1000 packets were forwarded by the kernel");
+
+    let (client, server) = (socket(&site, &guest, "[::]:0"), socket(&site, &office, "[2001:db8:1::2]:7"));
+    converse(&client, &server, "[2001:db8:1::2]:7", 500);
+    let before = without_nat;
+    let without_nat = offloaded(&router);
+    assert!(without_nat - before > 600, "{} of 1000 packets of IPv6", without_nat - before);
 
     // Through NAT. Local senders leave checksums unfinished unless they are told not to; those go up.
     let has_ethtool = has("ethtool");

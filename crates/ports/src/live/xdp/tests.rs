@@ -671,6 +671,19 @@ fn the_kernel_forwards_leased_flows() {
         goes_up(&mut port, few);
         offload.install(&key, &action, offload.generation()).unwrap();
         goes_on(few);
+        // IPv6, whose flows have a table of their own.
+        let mut v6 = [&mac[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]].concat();
+        v6.extend([0x20; 32]);
+        v6.extend([0, 1, 0, 2, 0, 8, 9, 9]);
+        let mut v6_out = [&[2, 0, 0, 0, 8, 8, 2, 0, 0, 0, 8, 1], &v6[12..]].concat();
+        v6_out[21] -= 1;
+        far.send(&v6);
+        assert_eq!(receive(&mut *port.rx[0], 1), [v6.clone()]);
+        let key = offload::FlowKey::of_frame(&v6).unwrap();
+        let action = offload::FlowAction::between(&key, &v6_out, egress).unwrap();
+        offload.install(&key, &action, offload.generation()).unwrap();
+        far.send(&v6);
+        assert_eq!(beyond.receive(|frame| frame[12..14] == [0x86, 0xdd]), v6_out);
         // The interface's address changes: noticed with the next look at the counters.
         ip("link set v0 address 02:00:00:00:00:77");
         port.rx[0].counters();
@@ -682,7 +695,7 @@ fn the_kernel_forwards_leased_flows() {
         let forwarded = offload.forwarded().unwrap();
         let packets = 2 + u64::from(offload::LEASE_EPOCHS) + 1 + 1 + 1;
         let octets = packets * (42 + few as u64) - (few as u64) + many as u64;
-        assert_eq!(forwarded, [(0, 0), (0, 0), (packets, octets)]);
+        assert_eq!(forwarded, [(0, 0), (0, 0), (packets + 1, octets + v6.len() as u64)]);
         drop((port, offload));
         await_detached();
     });

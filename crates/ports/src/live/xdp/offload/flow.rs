@@ -1,9 +1,13 @@
 //! A flow as the XDP program sees it, and what is done to its packets.
 
-/// Octets of a key.
-pub(super) const KEY_OCTETS: u32 = 16;
+/// Octets of a key: addresses, ports, protocol, DS field.
+pub(super) const KEY_V4_OCTETS: u32 = 16;
+/// Octets of a key: addresses, ports, next header (in the machine's order), version and DS field.
+pub(super) const KEY_V6_OCTETS: u32 = 40;
 /// Octets of a value.
-pub(super) const VALUE_OCTETS: u32 = 56;
+pub(super) const VALUE_V4_OCTETS: u32 = 56;
+/// Without what NAT changes: the beginning of the other.
+pub(super) const VALUE_V6_OCTETS: u32 = offset::SOURCE as u32;
 
 /// Where things are in a value.
 pub(super) mod offset {
@@ -24,50 +28,87 @@ pub(super) mod offset {
 
 /// Addresses, ports, protocol and DS field of a packet, as the program finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowKey([u8; KEY_OCTETS as usize]);
+pub enum FlowKey {
+    /// Of IPv4.
+    V4([u8; KEY_V4_OCTETS as usize]),
+    /// Of IPv6.
+    V6([u8; KEY_V6_OCTETS as usize]),
+}
 
 /// Octets of a frame that say what its flow is and what would be rewritten.
-const HEAD_OCTETS: usize = 42;
+const HEAD_V4_OCTETS: usize = 42;
+const HEAD_V6_OCTETS: usize = 62;
 
 impl FlowKey {
-    /// The flow of an Ethernet frame whose later packets could be forwarded by the kernel: IPv4 with TCP or UDP, without
-    /// options, fragments, SYN, FIN or RST, with a time to live of at least 2 and right header checksum and lengths.
+    /// The flow of an Ethernet frame whose later packets could be forwarded by the kernel: IPv4 or IPv6 with TCP or UDP,
+    /// without options, extension headers, fragments, SYN, FIN or RST, with a time to live of at least 2 and right header
+    /// checksum and lengths.
     pub fn of_frame(frame: &[u8]) -> Option<Self> {
-        let head: &[u8; HEAD_OCTETS] = frame.first_chunk()?;
+        match frame.get(12..14)? {
+            [0x08, 0x00] => Self::of_v4(frame),
+            [0x86, 0xdd] => Self::of_v6(frame),
+            _ => None,
+        }
+    }
+
+    fn of_v4(frame: &[u8]) -> Option<Self> {
+        let head: &[u8; HEAD_V4_OCTETS] = frame.first_chunk()?;
         let word = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
-        let shortest = match head[23] {
-            6 => 40,
-            17 => 28,
-            _ => return None,
-        };
         let length = usize::from(word(16));
-        let is_plain = word(12) == 0x0800 && head[14] == 0x45 && word(20) & 0xbfff == 0 && head[22] >= 2;
-        let is_whole = length >= shortest && frame.len() >= 14 + length;
-        let changes_connection = head[23] == 6 && frame.get(47).is_none_or(|flags| flags & 7 != 0);
-        if !is_plain || !is_whole || changes_connection {
+        let is_plain = head[14] == 0x45 && word(20) & 0xbfff == 0 && head[22] >= 2;
+        if !is_plain || !is_whole(frame, 34, head[23], length) {
             return None;
         }
         let sum: u32 = (14..34).step_by(2).map(|at| u32::from(word(at))).sum();
         if thalweg_wire::checksum::fold(sum) != 0xffff {
             return None;
         }
-        let mut key = [0; KEY_OCTETS as usize];
+        let mut key = [0; KEY_V4_OCTETS as usize];
         key[..12].copy_from_slice(&head[26..38]);
         (key[12], key[13]) = (head[23], head[15]);
-        Some(Self(key))
+        Some(Self::V4(key))
     }
 
-    pub(super) fn octets(&self) -> &[u8] {
-        &self.0
+    fn of_v6(frame: &[u8]) -> Option<Self> {
+        let head: &[u8; HEAD_V6_OCTETS] = frame.first_chunk()?;
+        let length = 40 + usize::from(u16::from_be_bytes([head[18], head[19]]));
+        let is_plain = head[14] >> 4 == 6 && head[21] >= 2;
+        (is_plain && is_whole(frame, 54, head[20], length)).then(|| Self::V6(key_v6(head)))
     }
 
     /// A number for small tables.
     pub fn hash(&self) -> u32 {
-        let word =
-            |at: usize| u32::from_ne_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]]);
-        let mixed = (0..4).fold(0x9e37_79b9_u32, |mixed, i| (mixed ^ word(4 * i)).wrapping_mul(0x85eb_ca6b));
+        let mix = |octets: &[u8]| {
+            let words =
+                octets.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+            words.fold(0x9e37_79b9_u32, |mixed, word| (mixed ^ word).wrapping_mul(0x85eb_ca6b))
+        };
+        let mixed = match self {
+            Self::V4(octets) => mix(octets),
+            Self::V6(octets) => mix(octets),
+        };
         mixed ^ mixed >> 15
     }
+}
+
+/// Whether an IP packet of this length with TCP or UDP is all there, and does not change a connection. The transport
+/// header begins at `begins`.
+fn is_whole(frame: &[u8], begins: usize, protocol: u8, length: usize) -> bool {
+    let header = match protocol {
+        6 => 20,
+        17 => 8,
+        _ => return false,
+    };
+    let changes_connection = protocol == 6 && frame.get(begins + 13).is_none_or(|flags| flags & 7 != 0);
+    14 + length >= begins + header && frame.len() >= 14 + length && !changes_connection
+}
+
+fn key_v6(head: &[u8; HEAD_V6_OCTETS]) -> [u8; KEY_V6_OCTETS as usize] {
+    let mut key = [0; KEY_V6_OCTETS as usize];
+    key[..36].copy_from_slice(&head[22..58]);
+    key[36..38].copy_from_slice(&u16::from(head[20]).to_ne_bytes());
+    key[38..].copy_from_slice(&[head[14], head[15] & 0xf0]);
+    key
 }
 
 /// Where a flow leaves.
@@ -97,21 +138,29 @@ impl FlowAction {
     /// What was done to a packet of the flow, given the frame's beginning that went out for it; `None` where the program
     /// could not do the same.
     pub fn between(key: &FlowKey, after: &[u8], egress: Egress) -> Option<Self> {
-        let after: &[u8; HEAD_OCTETS] = after.first_chunk()?;
-        let is_same_kind = after[12..15] == [8, 0, 0x45] && [after[23], after[15]] == [key.0[12], key.0[13]];
+        match key {
+            FlowKey::V4(key) => Self::between_v4(key, after.first_chunk()?, egress),
+            FlowKey::V6(key) => Self::between_v6(key, after.first_chunk()?, egress),
+        }
+    }
+
+    fn between_v4(
+        key: &[u8; KEY_V4_OCTETS as usize],
+        after: &[u8; HEAD_V4_OCTETS],
+        egress: Egress,
+    ) -> Option<Self> {
+        let is_same_kind = after[12..15] == [8, 0, 0x45] && [after[23], after[15]] == [key[12], key[13]];
         if !is_same_kind {
             return None;
         }
         let mut ends = [0; 12];
         ends.copy_from_slice(&after[26..38]);
-        let before = &key.0[..12];
-        let mut ethernet = [0; 12];
-        ethernet.copy_from_slice(&after[..12]);
+        let before = &key[..12];
         // One less to live: the word of time to live and protocol gets smaller by 1 in its first octet.
         let ttl = difference(&[2, 0], &[1, 0]);
         Some(Self {
             egress,
-            ethernet,
+            ethernet: ethernet(after),
             ends,
             translated: *before != ends,
             header_delta: ttl + difference(&before[..8], &ends[..8]),
@@ -119,8 +168,26 @@ impl FlowAction {
         })
     }
 
-    pub(super) fn value(&self, generation: u32, until_epoch: u32) -> [u8; VALUE_OCTETS as usize] {
-        let mut value = [0; VALUE_OCTETS as usize];
+    fn between_v6(
+        key: &[u8; KEY_V6_OCTETS as usize],
+        after: &[u8; HEAD_V6_OCTETS],
+        egress: Egress,
+    ) -> Option<Self> {
+        // Nothing but the hop limit may have changed.
+        let is_same = after[12..14] == [0x86, 0xdd] && key_v6(after) == *key;
+        is_same.then(|| Self {
+            egress,
+            ethernet: ethernet(after),
+            ends: [0; 12],
+            translated: false,
+            header_delta: 0,
+            transport_delta: 0,
+        })
+    }
+
+    /// Of IPv4; of IPv6 it is the beginning.
+    pub(super) fn value(&self, generation: u32, until_epoch: u32) -> [u8; VALUE_V4_OCTETS as usize] {
+        let mut value = [0; VALUE_V4_OCTETS as usize];
         let mut put = |at: i16, octets: &[u8]| {
             let at = at as usize;
             value[at..at + octets.len()].copy_from_slice(octets);
@@ -141,6 +208,11 @@ impl FlowAction {
         put(offset::SOURCE, &self.ends);
         value
     }
+}
+
+/// The link's addresses.
+fn ethernet(frame: &[u8]) -> [u8; 12] {
+    std::array::from_fn(|at| frame[at])
 }
 
 /// By how much a one's complement sum in the machine's order changes (RFC 1624), unfolded.

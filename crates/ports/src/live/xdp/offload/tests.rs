@@ -9,7 +9,8 @@ use super::super::assembler::interpreter::{End, Machine, Values};
 use super::super::program::{LeaveToKernel, program};
 use super::*;
 
-const FLOWS: i32 = 11;
+const FLOWS_V4: i32 = 11;
+const FLOWS_V6: i32 = 14;
 const STATE: i32 = 12;
 const COUNTS: i32 = 13;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -115,19 +116,27 @@ fn egress() -> Egress {
 /// A machine with the port's state, and the flow of `frame` installed as forwarded to `after`.
 fn machine(frame: &[u8], installed: Option<(&FlowKey, &FlowAction)>) -> Machine {
     let state = State { generation: 3, epoch: 100, mac: MAC };
-    let mut flows: Values =
-        HashMap::from([(vec![0xff; KEY_OCTETS as usize], vec![0; VALUE_OCTETS as usize])]);
+    let empty = |key: u32, value: u32| Values::from([(vec![0xff; key as usize], vec![0; value as usize])]);
+    let mut flows_v4 = empty(KEY_V4_OCTETS, VALUE_V4_OCTETS);
+    let mut flows_v6 = empty(KEY_V6_OCTETS, VALUE_V6_OCTETS);
     if let Some((key, action)) = installed {
-        flows.insert(key.octets().to_vec(), action.value(3, 100).to_vec());
+        let mut value = action.value(3, 100).to_vec();
+        match key {
+            FlowKey::V4(octets) => flows_v4.insert(octets.to_vec(), value),
+            FlowKey::V6(octets) => {
+                value.truncate(VALUE_V6_OCTETS as usize);
+                flows_v6.insert(octets.to_vec(), value)
+            }
+        };
     }
     let counts = (0..2u32).map(|port| (port.to_ne_bytes().to_vec(), vec![0; 16])).collect();
     let states = HashMap::from([(vec![0; 4], state.octets().to_vec())]);
-    let maps = HashMap::from([(FLOWS, flows), (STATE, states), (COUNTS, counts)]);
+    let maps = HashMap::from([(FLOWS_V4, flows_v4), (FLOWS_V6, flows_v6), (STATE, states), (COUNTS, counts)]);
     Machine { frame: frame.to_vec(), maps, ..Machine::default() }
 }
 
 fn slots() -> Vec<super::super::assembler::Slot> {
-    let maps = OffloadMaps { flows: FLOWS, state: STATE, counts: COUNTS };
+    let maps = OffloadMaps { flows_v4: FLOWS_V4, flows_v6: FLOWS_V6, state: STATE, counts: COUNTS };
     program(7, &LeaveToKernel::None, Some(&maps))
 }
 
@@ -232,7 +241,7 @@ fn what_is_not_leased_goes_up() {
     assert_eq!(end(&set_state(State { generation: 4, ..now })), UP);
     assert_eq!(end(&set_state(State { mac: [2, 0, 0, 0, 0, 3], ..now })), UP);
     assert_eq!(end(&set_state(State { mac: [6, 0, 0, 0, 0, 1], ..now })), UP);
-    assert_eq!(end(&|machine| drop(machine.maps.get_mut(&FLOWS).unwrap().remove(key.octets()))), UP);
+    assert_eq!(end(&|machine| machine.maps.get_mut(&FLOWS_V4).unwrap().retain(|key, _| key[0] == 0xff)), UP);
     // Longer than the next link bears.
     let long = Made { payload: vec![0; MTU as usize - 27], ..plain() }.frame();
     assert_eq!(end(&|machine| machine.frame = long.clone()), UP);
@@ -271,4 +280,130 @@ fn what_cannot_be_done_again_is_no_action() {
     assert!(after(&|frame| frame[12] = 0x81).is_none());
     assert!(after(&|frame| frame[23] = 6).is_none());
     assert!(after(&|frame| frame.truncate(30)).is_none());
+}
+
+/// What a packet of IPv6 is made of.
+#[derive(Clone, Debug)]
+struct MadeV6 {
+    ends: [u8; 32],
+    ports: [u8; 4],
+    is_tcp: bool,
+    class_and_label: u32,
+    hop_limit: u8,
+    flags: u8,
+    payload: Vec<u8>,
+    padding: usize,
+}
+
+impl MadeV6 {
+    fn frame(&self) -> Vec<u8> {
+        let mut segment = vec![0x5a; if self.is_tcp { 20 } else { 8 }];
+        segment[..4].copy_from_slice(&self.ports);
+        if self.is_tcp {
+            segment[13] = self.flags;
+        }
+        segment.extend(&self.payload);
+        let first = (0x6000_0000 | self.class_and_label & 0xfff_ffff).to_be_bytes();
+        let length = (segment.len() as u16).to_be_bytes();
+        let rest = [length[0], length[1], if self.is_tcp { 6 } else { 17 }, self.hop_limit];
+        let ip = [&first[..], &rest, &self.ends, &segment].concat();
+        let mut frame = [&MAC[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd], &ip].concat();
+        frame.resize(frame.len() + self.padding, 0);
+        frame
+    }
+
+    fn forwarded(&self) -> Vec<u8> {
+        let mut frame = self.frame();
+        frame[..12].copy_from_slice(&OUT_MACS);
+        frame[21] -= 1;
+        frame
+    }
+}
+
+fn made_v6() -> impl Strategy<Value = MadeV6> {
+    let who = (any::<[[u8; 16]; 2]>(), any::<[u8; 4]>(), any::<bool>(), any::<u32>());
+    let rest = (2u8..=255, any::<u8>(), prop::collection::vec(any::<u8>(), 0..40), 0usize..20);
+    (who, rest).prop_map(|((ends, ports, is_tcp, class_and_label), (hop_limit, flags, payload, padding))| {
+        let mut both = [0; 32];
+        both[..16].copy_from_slice(&ends[0]);
+        both[16..].copy_from_slice(&ends[1]);
+        let flags = flags & !7;
+        MadeV6 { ends: both, ports, is_tcp, class_and_label, hop_limit, flags, payload, padding }
+    })
+}
+
+proptest! {
+    #[test]
+    fn does_the_same_to_ipv6(
+        first in made_v6(),
+        payload in prop::collection::vec(any::<u8>(), 0..40),
+        hop_limit in 2u8..=255,
+        label in 0u32..0x10_0000,
+    ) {
+        let key = FlowKey::of_frame(&first.frame()).unwrap();
+        let action = FlowAction::between(&key, &first.forwarded(), egress()).unwrap();
+        // Another flow label is the same flow.
+        let class_and_label = first.class_and_label & !0xf_ffff | label;
+        let later = MadeV6 { payload, hop_limit, class_and_label, ..first };
+        let frame = later.frame();
+        prop_assert_eq!(FlowKey::of_frame(&frame), Some(key));
+        let mut machine = machine(&frame, Some((&key, &action)));
+        prop_assert_eq!(machine.run(&slots()), End::Redirected { interface: 5 });
+        prop_assert_eq!(&machine.frame, &later.forwarded());
+        let count = &machine.maps[&COUNTS][&1u32.to_ne_bytes().to_vec()];
+        let octets = (frame.len() - later.padding) as u64;
+        prop_assert_eq!(count, &[1u64.to_ne_bytes(), octets.to_ne_bytes()].concat());
+    }
+
+    #[test]
+    fn knows_of_ipv6_what_the_router_knows(frame in made_v6(), at in 0usize..80, value: u8, cut in 0usize..100) {
+        let mut frame = frame.frame();
+        let last = frame.len() - 1;
+        frame[at.min(last)] = value;
+        frame.truncate(frame.len().saturating_sub(cut.saturating_sub(70)));
+        frame[..6].copy_from_slice(&MAC);
+        let key = FlowKey::of_frame(&frame);
+        let installed = key.map(|key| {
+            let mut after = frame.clone();
+            after[..12].copy_from_slice(&OUT_MACS);
+            (key, FlowAction::between(&key, &after, egress()).unwrap())
+        });
+        let mut machine = machine(&frame, installed.as_ref().map(|(key, action)| (key, action)));
+        prop_assert_eq!(machine.run(&slots()) == UP, key.is_none(), "{:?}", key);
+        if key.is_none() {
+            prop_assert_eq!(&machine.frame, &frame);
+        }
+    }
+}
+
+#[test]
+fn what_changes_an_ipv6_packet_is_no_action() {
+    let made = MadeV6 {
+        ends: [0x20; 32],
+        ports: [1, 2, 3, 4],
+        is_tcp: false,
+        class_and_label: 0,
+        hop_limit: 64,
+        flags: 0,
+        payload: vec![1, 2, 3],
+        padding: 0,
+    };
+    let key = FlowKey::of_frame(&made.frame()).unwrap();
+    let after = |at: usize, value: u8| {
+        let mut frame = made.forwarded();
+        frame[at] = value;
+        FlowAction::between(&key, &frame, egress())
+    };
+    assert!(after(0, 2).is_some());
+    // A tag, the DS field, the protocol, an address, a port.
+    for (at, value) in [(12, 0x81), (15, 0xb0), (20, 6), (22, 0x21), (57, 9)] {
+        assert!(after(at, value).is_none(), "{at}");
+    }
+    // Longer than the next link bears, by one octet.
+    let action = FlowAction::between(&key, &made.forwarded(), egress()).unwrap();
+    for (octets, is_forwarded) in [(MTU as usize - 48, true), (MTU as usize - 47, false)] {
+        let long = MadeV6 { payload: vec![0; octets], ..made.clone() }.frame();
+        let end = machine(&long, Some((&key, &action))).run(&slots());
+        assert_eq!(end == End::Redirected { interface: 5 }, is_forwarded, "{octets}");
+    }
 }

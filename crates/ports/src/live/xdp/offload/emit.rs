@@ -1,0 +1,317 @@
+//! The instructions that forward a packet of a known flow.
+//!
+//! One frame, one pass, no loop. What IPv4 and IPv6 share (lease, length, counting, the way out) is emitted for each.
+//! R6 is the context, R7 where the frame begins, R8 where it ends, R9 the flow's value.
+
+use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use super::super::assembler::{Assembler, Label, Register, Width, context, helper};
+use super::super::program::wire_u16;
+use super::OffloadMaps;
+use super::flow::offset;
+
+// Where things are in a frame.
+const TYPE: i16 = 12;
+const IP: i16 = 14;
+// Of IPv4.
+const TRAFFIC_CLASS: i16 = 15;
+const TOTAL_LENGTH: i16 = 16;
+const FRAGMENT: i16 = 20;
+const TIME_TO_LIVE: i16 = 22;
+const PROTOCOL: i16 = 23;
+const CHECKSUM: i16 = 24;
+const SOURCE: i16 = 26;
+const DESTINATION: i16 = 30;
+const SOURCE_PORT: i16 = 34;
+const DESTINATION_PORT: i16 = 36;
+const UDP_CHECKSUM: i16 = 40;
+const TCP_CHECKSUM: i16 = 50;
+// Of IPv6.
+const PAYLOAD_LENGTH: i16 = 18;
+const NEXT_HEADER: i16 = 20;
+const HOP_LIMIT: i16 = 21;
+const ADDRESSES_V6: i16 = 22;
+const PORTS_V6: i16 = 54;
+
+/// Where the transport header begins.
+const TRANSPORT_V4: i32 = 34;
+const TRANSPORT_V6: i32 = 54;
+const UDP_OCTETS: i32 = 8;
+/// Without options.
+const TCP_OCTETS: i32 = 20;
+/// From where the transport header begins.
+const TCP_FLAGS: i16 = 13;
+const TCP: u32 = 6;
+const UDP: u32 = 17;
+/// FIN, SYN and RST: the router follows connections.
+const TCP_CHANGES: i32 = 7;
+
+// Where things are on the stack.
+const STACK_LENGTH: i16 = -8;
+const STACK_PORT: i16 = -16;
+const STACK_KEY: i16 = -56;
+
+/// Forwards and ends, or goes to `unknown` with the frame as it was. Expects the context in R6 and keeps it there.
+pub(in super::super) fn forward(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
+    let v6 = a.label();
+    a.load(Width::U32, R7, R6, context::DATA);
+    a.load(Width::U32, R8, R6, context::DATA_END);
+    a.jump_unless_present(R7, TRANSPORT_V4 + UDP_OCTETS, R8, R4, unknown);
+    a.load(Width::U16, R5, R7, TYPE);
+    a.jump_if_equal(R5, wire_u16(0x86dd), v6);
+    a.jump_unless_equal(R5, wire_u16(0x0800), unknown);
+    check_v4(a, unknown);
+    look_up_v4(a, maps, unknown);
+    check_lease(a, maps, unknown);
+    rewrite_transport(a, unknown);
+    rewrite_v4(a);
+    leave(a, maps);
+    a.place(v6);
+    check_v6(a, unknown);
+    look_up_v6(a, maps, unknown);
+    check_lease(a, maps, unknown);
+    a.load(Width::U8, R5, R7, HOP_LIMIT);
+    a.add(R5, -1);
+    a.store(Width::U8, R7, HOP_LIMIT, R5);
+    leave(a, maps);
+}
+
+/// New addresses on the link, and out.
+fn leave(a: &mut Assembler, maps: &OffloadMaps) {
+    for at in [0, 4, 8] {
+        a.load(Width::U32, R5, R9, offset::ETHERNET + at);
+        a.store(Width::U32, R7, at, R5);
+    }
+    count(a, maps);
+    a.load(Width::U32, R1, R9, offset::INTERFACE);
+    a.set(R2, 0);
+    a.call(helper::REDIRECT);
+    a.exit();
+}
+
+fn check_v4(a: &mut Assembler, unknown: Label) {
+    a.load(Width::U8, R5, R7, IP);
+    a.jump_unless_equal(R5, 0x45, unknown);
+    a.load(Width::U16, R5, R7, FRAGMENT);
+    // "Do not fragment" may be set, nothing else.
+    a.and(R5, wire_u16(0xbfff) as i32);
+    a.jump_unless_equal(R5, 0, unknown);
+    a.load(Width::U8, R5, R7, TIME_TO_LIVE);
+    a.jump_if_less(R5, 2, unknown);
+    a.load(Width::U32, R1, R7, IP);
+    for word in 1..5 {
+        a.load(Width::U32, R5, R7, IP + 4 * word);
+        a.add_register(R1, R5);
+    }
+    fold(a, R1, R5);
+    a.jump_unless_equal(R1, 0xffff, unknown);
+    a.load(Width::U8, R5, R7, PROTOCOL);
+    check_transport(a, TRANSPORT_V4, unknown);
+    a.load(Width::U16, R2, R7, TOTAL_LENGTH);
+    a.swap_16(R2);
+    check_length(a, unknown);
+}
+
+fn check_v6(a: &mut Assembler, unknown: Label) {
+    a.jump_unless_present(R7, TRANSPORT_V6 + UDP_OCTETS, R8, R4, unknown);
+    a.load(Width::U8, R5, R7, IP);
+    a.and(R5, 0xf0);
+    a.jump_unless_equal(R5, 0x60, unknown);
+    a.load(Width::U8, R5, R7, HOP_LIMIT);
+    a.jump_if_less(R5, 2, unknown);
+    a.load(Width::U8, R5, R7, NEXT_HEADER);
+    check_transport(a, TRANSPORT_V6, unknown);
+    a.load(Width::U16, R2, R7, PAYLOAD_LENGTH);
+    a.swap_16(R2);
+    a.add(R2, TRANSPORT_V6 - i32::from(IP));
+    check_length(a, unknown);
+}
+
+/// Expects the protocol in R5; leaves the shortest length of such an IP packet in R3.
+fn check_transport(a: &mut Assembler, begins: i32, unknown: Label) {
+    let known = a.label();
+    a.set(R3, begins + UDP_OCTETS - i32::from(IP));
+    a.jump_if_equal(R5, UDP, known);
+    a.jump_unless_equal(R5, TCP, unknown);
+    a.jump_unless_present(R7, begins + TCP_OCTETS, R8, R4, unknown);
+    a.load(Width::U8, R4, R7, begins as i16 + TCP_FLAGS);
+    a.and(R4, TCP_CHANGES);
+    a.jump_unless_equal(R4, 0, unknown);
+    a.set(R3, begins + TCP_OCTETS - i32::from(IP));
+    a.place(known);
+}
+
+/// Expects the IP packet's length in R2 and the shortest in R3; leaves the length on the stack.
+fn check_length(a: &mut Assembler, unknown: Label) {
+    // The verifier wants to see it bounded.
+    a.and(R2, 0x1_ffff);
+    a.jump_if_greater(R3, R2, unknown);
+    a.store(Width::U64, R10, STACK_LENGTH, R2);
+    a.copy(R4, R7);
+    a.add(R4, IP.into());
+    a.add_register(R4, R2);
+    a.jump_if_greater(R4, R8, unknown);
+}
+
+fn look_up_v4(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
+    for (width, from, to) in [
+        (Width::U32, SOURCE, 0),
+        (Width::U32, DESTINATION, 4),
+        (Width::U32, SOURCE_PORT, 8),
+        (Width::U8, PROTOCOL, 12),
+        (Width::U8, TRAFFIC_CLASS, 13),
+    ] {
+        a.load(width, R5, R7, from);
+        a.store(width, R10, STACK_KEY + to, R5);
+    }
+    a.set(R5, 0);
+    a.store(Width::U16, R10, STACK_KEY + 14, R5);
+    look_up(a, maps.flows_v4, unknown);
+}
+
+fn look_up_v6(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
+    for word in 0..8 {
+        a.load(Width::U32, R5, R7, ADDRESSES_V6 + 4 * word);
+        a.store(Width::U32, R10, STACK_KEY + 4 * word, R5);
+    }
+    a.load(Width::U32, R5, R7, PORTS_V6);
+    a.store(Width::U32, R10, STACK_KEY + 32, R5);
+    a.load(Width::U8, R5, R7, NEXT_HEADER);
+    a.store(Width::U16, R10, STACK_KEY + 36, R5);
+    a.load(Width::U16, R5, R7, IP);
+    // Without the flow label.
+    a.and(R5, wire_u16(0xfff0) as i32);
+    a.store(Width::U16, R10, STACK_KEY + 38, R5);
+    look_up(a, maps.flows_v6, unknown);
+}
+
+/// Leaves the flow's value in R9.
+fn look_up(a: &mut Assembler, flows: i32, unknown: Label) {
+    a.load_map(R1, flows);
+    a.copy(R2, R10);
+    a.add(R2, STACK_KEY.into());
+    a.call(helper::MAP_LOOK_UP);
+    a.jump_if_null(R0, unknown);
+    a.copy(R9, R0);
+}
+
+fn check_lease(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
+    a.load_map_value(R1, maps.state);
+    a.load(Width::U32, R2, R1, 0);
+    a.load(Width::U32, R3, R9, offset::GENERATION);
+    a.jump_unless_same(R2, R3, unknown);
+    a.load(Width::U32, R2, R1, 4);
+    a.load(Width::U32, R3, R9, offset::UNTIL_EPOCH);
+    a.jump_if_greater(R2, R3, unknown);
+    for (width, at) in [(Width::U32, 0), (Width::U16, 4)] {
+        a.load(width, R2, R1, 8 + at);
+        a.load(width, R3, R7, at);
+        a.jump_unless_same(R2, R3, unknown);
+    }
+    a.load(Width::U64, R2, R10, STACK_LENGTH);
+    a.load(Width::U32, R3, R9, offset::MTU);
+    a.jump_if_greater(R2, R3, unknown);
+}
+
+fn rewrite_transport(a: &mut Assembler, unknown: Label) {
+    let (tcp, ports, done) = (a.label(), a.label(), a.label());
+    a.load(Width::U32, R3, R9, offset::TRANSLATED);
+    a.jump_if_equal(R3, 0, done);
+    a.load(Width::U8, R5, R7, PROTOCOL);
+    a.jump_if_equal(R5, TCP, tcp);
+    a.load(Width::U16, R1, R7, UDP_CHECKSUM);
+    // RFC 768: the sender computed none.
+    a.jump_if_equal(R1, 0, ports);
+    refuse_unfinished(a, unknown);
+    let finished = a.label();
+    apply(a, offset::TRANSPORT_DELTA);
+    a.jump_unless_equal(R1, 0, finished);
+    a.set(R1, 0xffff);
+    a.place(finished);
+    a.store(Width::U16, R7, UDP_CHECKSUM, R1);
+    a.jump(ports);
+    a.place(tcp);
+    a.jump_unless_present(R7, TRANSPORT_V4 + TCP_OCTETS, R8, R4, unknown);
+    a.load(Width::U16, R1, R7, TCP_CHECKSUM);
+    refuse_unfinished(a, unknown);
+    apply(a, offset::TRANSPORT_DELTA);
+    a.store(Width::U16, R7, TCP_CHECKSUM, R1);
+    a.place(ports);
+    for (width, from, to) in [
+        (Width::U16, offset::SOURCE_PORT, SOURCE_PORT),
+        (Width::U16, offset::DESTINATION_PORT, DESTINATION_PORT),
+        (Width::U32, offset::SOURCE, SOURCE),
+        (Width::U32, offset::DESTINATION, DESTINATION),
+    ] {
+        a.load(width, R5, R9, from);
+        a.store(width, R7, to, R5);
+    }
+    a.place(done);
+}
+
+/// Goes to `unknown` if the checksum in R1 is just the sum of the pseudo header.
+fn refuse_unfinished(a: &mut Assembler, unknown: Label) {
+    a.load(Width::U64, R2, R10, STACK_LENGTH);
+    a.add(R2, i32::from(IP) - TRANSPORT_V4);
+    a.swap_16(R2);
+    for at in [SOURCE, DESTINATION] {
+        a.load(Width::U32, R3, R7, at);
+        a.add_register(R2, R3);
+    }
+    a.load(Width::U8, R3, R7, PROTOCOL);
+    a.swap_16(R3);
+    a.add_register(R2, R3);
+    fold(a, R2, R3);
+    a.jump_if_same(R2, R1, unknown);
+}
+
+fn rewrite_v4(a: &mut Assembler) {
+    a.load(Width::U16, R1, R7, CHECKSUM);
+    apply(a, offset::HEADER_DELTA);
+    a.store(Width::U16, R7, CHECKSUM, R1);
+    a.load(Width::U8, R5, R7, TIME_TO_LIVE);
+    a.add(R5, -1);
+    a.store(Width::U8, R7, TIME_TO_LIVE, R5);
+}
+
+fn count(a: &mut Assembler, maps: &OffloadMaps) {
+    let counted = a.label();
+    a.load(Width::U32, R5, R9, offset::PORT);
+    a.store(Width::U32, R10, STACK_PORT, R5);
+    a.load_map(R1, maps.counts);
+    a.copy(R2, R10);
+    a.add(R2, STACK_PORT.into());
+    a.call(helper::MAP_LOOK_UP);
+    a.jump_if_null(R0, counted);
+    a.load(Width::U64, R1, R0, 0);
+    a.add(R1, 1);
+    a.store(Width::U64, R0, 0, R1);
+    a.load(Width::U64, R1, R0, 8);
+    a.load(Width::U64, R2, R10, STACK_LENGTH);
+    a.add_register(R1, R2);
+    a.add(R1, IP.into());
+    a.store(Width::U64, R0, 8, R1);
+    a.place(counted);
+}
+
+/// Folds a one's complement sum of up to eight 32-bit words to 16 bits.
+fn fold(a: &mut Assembler, sum: Register, scratch: Register) {
+    a.copy(scratch, sum);
+    a.shift_right(scratch, 32);
+    a.copy_32(sum, sum);
+    a.add_register(sum, scratch);
+    for _ in 0..3 {
+        a.copy(scratch, sum);
+        a.shift_right(scratch, 16);
+        a.and(sum, 0xffff);
+        a.add_register(sum, scratch);
+    }
+}
+
+/// Changes the checksum in R1 by the flow's difference at `delta` (RFC 1624, equation 3).
+fn apply(a: &mut Assembler, delta: i16) {
+    a.xor(R1, 0xffff);
+    a.load(Width::U32, R2, R9, delta);
+    a.add_register(R1, R2);
+    fold(a, R1, R2);
+    a.xor(R1, 0xffff);
+}
