@@ -296,12 +296,14 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let driver = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.driver);
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
     let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
+    let queues = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.queues);
     let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
     [
         ("interface", interface(old) != interface(new)),
         ("driver", driver(old) != driver(new)),
         ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
         ("mirror", mirror(old) != mirror(new)),
+        ("queues", queues(old) != queues(new)),
         ("offload", offload(old) != offload(new)),
         ("vlan", old.sub_interface != new.sub_interface),
     ]

@@ -17,14 +17,15 @@ use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::sub_interfaces;
 use thalweg_ports::live::{
-    LiveClock, LiveSource, PortFacts, PortRx, RxCounters, SourceOptions, SourceWaker, TxCounters,
+    LiveClock, LiveSource, PortFacts, RxCounters, SourceOptions, SourceWaker, TxCounters,
 };
 
 use crate::claim::Claim;
 use crate::counters::Counters;
-use crate::feed::{Feed, Received};
+use crate::feed::{Feed, Received, sum_of};
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, injection};
+use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Offloaded, Sampler, flows_of};
@@ -33,6 +34,7 @@ use crate::outbox::{Outbox, Server};
 use crate::packets::{Exchange, Packets};
 use crate::sink::{LiveSink, SinkParts, ToHost};
 use crate::vlan;
+use crate::workers::{WorkerStatus, Workers};
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
@@ -60,6 +62,8 @@ pub struct PortStatus {
     pub facts: PortFacts,
     /// What its driver received.
     pub received: RxCounters,
+    /// Of that, what came by each receive queue that is worked on apart; of a sub-interface nothing is known.
+    pub queues: Vec<RxCounters>,
     /// What its driver sent.
     pub sent: TxCounters,
     /// Frames that wait in its queues.
@@ -77,6 +81,7 @@ pub struct LiveRouter {
     packets: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
     received: Arc<Received>,
+    worker_books: Arc<Workers>,
     pub(crate) outboxes: Arc<[Outbox]>,
     names: Vec<String>,
     facts: Vec<PortFacts>,
@@ -101,7 +106,7 @@ pub struct LiveRouter {
 
 /// Ports that were opened.
 struct Opened {
-    halves: Vec<(u16, Box<dyn PortRx>)>,
+    halves: Vec<QueueRx>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     offload: Option<Arc<FlowOffload>>,
@@ -119,7 +124,7 @@ impl LiveRouter {
         let clock = LiveClock::start();
         let counters = Arc::new(Counters::new(config.ports.len()));
         let server = Arc::new(Server::default());
-        let mut opened = open_all(config, &counters)?;
+        let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
         let stop = Arc::new(AtomicBool::new(false));
         let ended = Arc::new(AtomicBool::new(false));
         let ports = live_ports(config, &opened.facts);
@@ -154,17 +159,13 @@ impl LiveRouter {
                 class,
             },
         );
-        let received = Arc::<Received>::default();
-        let source = live_source(&mut opened, injected, options, clock)?;
-        let mut wakers = vec![source.waker()];
-        let exchange = Arc::<Exchange>::default();
-        let feed = Feed::new(
-            source,
-            stop.clone(),
-            received.clone(),
-            exchange.clone(),
-            opened.offload.clone().map(Sampler::new),
-        );
+        let sources = live_sources(&mut opened, injected, options, clock)?;
+        let lanes = sources.len();
+        let mut wakers: Vec<_> = sources.iter().map(|(source, _)| source.waker()).collect();
+        let received = Arc::new(Received::new(lanes));
+        let exchange = Arc::new(Exchange::new(lanes));
+        let is_one_workers = lanes > 1 || options.model.workers == 1;
+        let worker_books = Arc::new(Workers::new(is_one_workers.then_some(lanes)));
         let tells_refusals = Arc::new(AtomicBool::new(refusal.is_some()));
         let to = SinkParts {
             outboxes: opened.outboxes.clone(),
@@ -175,8 +176,16 @@ impl LiveRouter {
             clock,
             tells_refusals: tells_refusals.clone(),
             offload: opened.offload.clone(),
+            workers: worker_books.clone(),
         };
-        let sink = LiveSink::new(to);
+        let lane = |(index, source)| {
+            let lane = LaneNumber { index, of: lanes };
+            let (stop, received, exchange) = (stop.clone(), received.clone(), exchange.clone());
+            let sampler = opened.offload.clone().map(Sampler::new);
+            let feed = Feed::new(lane, source, stop, received, exchange, sampler);
+            (feed, LiveSink::new(lane, to.clone()))
+        };
+        let lanes = sources.into_iter().enumerate().map(lane).collect();
         let plan = Arc::new(ArcSwap::from_pointee(plan));
         let mtus: Vec<_> =
             config.ports.iter().map(|port| Arc::new(AtomicU32::new(port.mtu.into()))).collect();
@@ -188,6 +197,7 @@ impl LiveRouter {
             packets: None,
             counters,
             received,
+            worker_books,
             outboxes: opened.outboxes.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts.clone(),
@@ -225,7 +235,7 @@ impl LiveRouter {
             server.run(&outboxes, || clock.now_ns(), || stop.load(Ordering::Acquire));
         })?;
         router.wakers = wakers;
-        router.packets = Some(router.spawn_packets(feed, sink, options)?);
+        router.packets = Some(router.spawn_packets(lanes, options)?);
         Ok(router)
     }
 
@@ -259,13 +269,12 @@ impl LiveRouter {
 
     fn spawn_packets(
         &self,
-        feed: Feed,
-        sink: LiveSink,
+        lanes: Vec<(Feed, LiveSink)>,
         options: &LiveOptions,
     ) -> Result<JoinHandle<()>, OpenError> {
         let (plan, exchange) = (self.plan.clone(), self.exchange.clone());
-        let packets =
-            Packets { plan, feed, sink, model: options.model.clone(), exchange, stop: self.stop.clone() };
+        let (workers, stop) = (self.worker_books.clone(), self.stop.clone());
+        let packets = Packets { plan, lanes, model: options.model.clone(), exchange, workers, stop };
         let ended = self.ended.clone();
         let work = move || {
             if let Err(error) = packets.run() {
@@ -301,15 +310,21 @@ impl LiveRouter {
         let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
         let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
             let outbox = &self.outboxes[usize::from(port)];
+            let queues = self.received.of(port);
             let (received, sent) = match outbox.is_sub_interface() {
                 true => vlan::numbers_of(self.counters.port(port)),
-                false => (self.received.of(port), outbox.driver()),
+                false => (sum_of(&queues), outbox.driver()),
             };
             let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
             let (name, facts, queued) = (name.clone(), facts.clone(), outbox.queued());
-            PortStatus { name, facts, received, sent, queued, offloaded }
+            PortStatus { name, facts, received, queues, sent, queued, offloaded }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
+    }
+
+    /// What the threads of the model have done.
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        self.worker_books.status()
     }
 
     /// Does something with a port's queue, if it has one.
@@ -393,7 +408,8 @@ impl Drop for LiveRouter {
     }
 }
 
-fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
+/// Opens the ports, with as many sending halves for `lanes` lanes as their drivers have.
+fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let mut offloads = vec![None; config.ports.len()];
     let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
@@ -404,7 +420,7 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         }
         let carries_vlans = vlan::carries_vlans(config, index);
         let flows = flows_of(config, port_config, carries_vlans);
-        let OpenedPort { port, tap } = open_port(port_config, carries_vlans, flows.clone())?;
+        let OpenedPort { mut port, tap } = open_port(port_config, lanes, carries_vlans, flows.clone())?;
         tracing::info!(
             port = port_config.name,
             interface = port.facts.interface,
@@ -413,10 +429,13 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             "open"
         );
         offloads[usize::from(index)] = flows;
-        halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
+        let of = port.rx.len() as u16;
+        let queues = (0..).zip(port.rx);
+        halves.extend(queues.map(|(queue, rx)| QueueRx { port: index, queue, of, rx }));
+        let others = (1..lanes).map_while(|_| port.tx.another()).collect();
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
         let vlans = VlanTable::new(sub_interfaces(config));
-        own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
+        own.push(Some((Outbox::new(index, (port.tx, others), queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
     }
     let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
@@ -483,21 +502,28 @@ fn watched_port(port: u16, config: &PortConfig, change: &LinkChange, mtu: &Arc<A
     }
 }
 
-fn live_source(
+/// A source for each lane, with the numbers of its queues. What the router puts in comes by the first.
+fn live_sources(
     opened: &mut Opened,
     injected: InjectedRx,
     options: &LiveOptions,
     clock: LiveClock,
-) -> Result<LiveSource, OpenError> {
-    let mut halves = std::mem::take(&mut opened.halves);
-    halves.push((thalweg_base::NO_PORT, Box::new(injected)));
+) -> Result<Vec<(LiveSource, Vec<u16>)>, OpenError> {
+    let mut lanes = deal(std::mem::take(&mut opened.halves), lanes_wanted(&options.model));
+    let own = QueueRx { port: thalweg_base::NO_PORT, queue: 0, of: 1, rx: Box::new(injected) };
+    lanes[0].push(own);
     let longest = opened.facts.iter().map(|facts| facts.mtu).max().unwrap_or(1500) as usize;
     let source = SourceOptions {
         chunk_packets: options.chunk_packets,
         frame_bytes_max: longest + FRAME_OVERHEAD,
         ..SourceOptions::default()
     };
-    LiveSource::new(halves, source, clock).map_err(OpenError::System)
+    let lane = |queues: Vec<QueueRx>| {
+        let numbers = queues.iter().map(|queue| queue.queue).collect();
+        let halves = queues.into_iter().map(|queue| (queue.port, queue.rx)).collect();
+        Ok((LiveSource::new(halves, source, clock).map_err(OpenError::System)?, numbers))
+    };
+    lanes.into_iter().map(lane).collect()
 }
 
 /// An Ethernet header and two tags.

@@ -14,6 +14,7 @@
 //!                                     # true: `tw-` and the port's name; default: none
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
 //! offload = false                     # let the kernel forward flows that have been decided on
+//! queues = 4                          # receive queues that are worked on apart, 1 to 64; default: as many as workers
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
 //! acl_out = "to-internet"             # the access list for what leaves; default: none
 //! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default", "off"
@@ -48,6 +49,8 @@ const MTU_DEFAULT: u16 = 1500;
 const MTU_MIN: u64 = 68;
 const MTU_MIN_IPV6: u64 = 1280;
 const NAME_MAX: usize = 64;
+/// As many as the drivers serve apart.
+const QUEUES_MAX: u64 = 64;
 
 /// The ports, with the places that later sections compare themselves with.
 #[derive(Default)]
@@ -429,8 +432,9 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let mirror = section.take("mirror");
     let advertise = section.take("router_advertisements");
     let offload = section.take("offload");
+    let queues = section.take("queues");
     if section.has("parent") {
-        for key in [&item, &driver, &offload].into_iter().flatten() {
+        for key in [&item, &driver, &offload, &queues].into_iter().flatten() {
             let message = format!("`{}` is the parent's affair", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
@@ -441,11 +445,12 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             own_mac: true,
             mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
             offload: false,
+            queues: None,
             router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
         });
     }
     let Some(item) = item else {
-        for key in [driver, mirror, advertise, offload].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload, queues].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -464,7 +469,15 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         Some(wanted)
     });
     let offload = offload.unwrap_or(false);
-    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements, offload })
+    let queues = queues.and_then(|item| {
+        let wanted = reader.integer(&item, 1..=QUEUES_MAX, "")?;
+        if wanted > 1 && driver == Driver::Tap {
+            let message = "a TAP has one queue".to_owned();
+            reader.error(ErrorKind::Conflict, &item.span, message, "no key `queues`, or another driver");
+        }
+        Some(wanted as u16)
+    });
+    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements, offload, queues })
 }
 
 /// The name of the mirror that is wanted, if one is.

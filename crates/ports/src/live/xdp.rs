@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A program of six instructions, written here and loaded by our own system calls (bpf.rs), runs where frames come in
-//! and hands them to the socket of their receive queue. There is one socket for each queue (socket.rs); the receiving
-//! half asks them in turn. The sending half has one more, at the first queue: a wait for a socket that receives would
+//! and hands them to the socket of their receive queue. There is one socket for each queue (socket.rs); a receiving
+//! half asks its own in turn, and there are as many halves as [`XdpOptions::halves`] says, so that several threads receive. The sending half has one more, at the first queue: a wait for a socket that receives would
 //! also send what that socket has to send, and nobody would hear what became of it. All use one region.
 //!
 //! # Modes
@@ -56,7 +56,7 @@
 //! that the kernel, which copies too in this mode, would pay a part again, for it would find the octets in no cache.
 //! A card with zero-copy may be worth it; there is none here to measure.
 //!
-//! Missing: receive queues of one port cannot be spread over several threads; one queue sends; SCTP and the inner
+//! Missing: one queue sends; SCTP and the inner
 //! packets of tunnels that end at a veth's other end keep unfinished checksums; frames whose VLAN tag the driver has
 //! taken off (`ethtool -K IF rxvlan off` where a card does so).
 
@@ -81,7 +81,7 @@ use std::time::Duration;
 
 use super::error::LiveError;
 use super::link::LinkFacts;
-use super::{Port, PortFacts, is_for, number_of};
+use super::{Port, PortFacts, PortRx, is_for, number_of};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
@@ -135,6 +135,8 @@ pub struct XdpOptions {
     pub modes: Vec<XdpMode>,
     /// What is not ours.
     pub leave_to_kernel: LeaveToKernel,
+    /// Receiving halves at most, at least 1: the interface's receive queues are dealt out to them in turn.
+    pub halves: usize,
     /// Frames to receive into for each queue, a power of two: how many may wait for us.
     pub rx_frames: u32,
     /// Frames to send from, a power of two: how many may be on their way.
@@ -152,6 +154,7 @@ impl XdpOptions {
             interface: interface.to_owned(),
             modes: XdpMode::ALL.to_vec(),
             leave_to_kernel: LeaveToKernel::None,
+            halves: 1,
             rx_frames: 2048,
             tx_frames: 2048,
             take_over: false,
@@ -519,8 +522,17 @@ impl<'a> Setup<'a> {
         });
         let Bound { umem, queues, sender, transmit, completion, tx_frames } = bound;
         let tx = Sender::new(sender, transmit, completion, Arc::clone(&umem), tx_frames, Arc::clone(&shared));
-        let rx = Receiver::new(queues, umem, shared).map_err(|source| refused(name, "epoll", source))?;
-        Ok(Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts })
+        let count = self.options.halves.clamp(1, queues.len().max(1));
+        let mut halves: Vec<Vec<Queue>> = (0..count).map(|_| Vec::new()).collect();
+        for (number, queue) in queues.into_iter().enumerate() {
+            halves[number % count].push(queue);
+        }
+        let mut rx: Vec<Box<dyn PortRx>> = Vec::with_capacity(count);
+        for queues in halves {
+            let half = Receiver::new(queues, Arc::clone(&umem), Arc::clone(&shared));
+            rx.push(Box::new(half.map_err(|source| refused(name, "epoll", source))?));
+        }
+        Ok(Port { rx, tx: Box::new(tx), facts })
     }
 }
 
