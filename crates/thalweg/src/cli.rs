@@ -120,6 +120,7 @@ pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
 #[command(after_help = "\
 Examples:
   thalweg run router.toml
+  thalweg run router.toml --workers 4                 a worker for each receive queue
   thalweg run router.toml --scheduling serial --socket ./thalweg.sock")]
 pub(crate) struct RunArgs {
     /// Configuration file
@@ -133,7 +134,8 @@ pub(crate) struct RunArgs {
     /// How packets are spread over cores, where ports have interfaces
     #[arg(long, value_enum, default_value = "run-to-completion")]
     pub(crate) model: ModelArg,
-    /// Threads that work on packets [default: 1]
+    /// Threads that work on packets; under run-to-completion each has receive queues of its own, where ports
+    /// have several [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Socket for show, reload and neighbor [default: the configuration's, or /run/thalweg.sock]
@@ -235,9 +237,9 @@ pub(crate) enum ShowThing {
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
-    /// Ports: interface, driver, what they received and sent
+    /// Ports: interface, driver, what they received (by queue, where they have several) and sent
     Ports,
-    /// Packets received, sent, for the router itself, and dropped by reason
+    /// Packets received, sent, for the router itself, and dropped by reason; what each worker did
     Counters,
     /// Neighbours on the ports' links (ARP, ND)
     Arp,

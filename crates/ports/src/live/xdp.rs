@@ -226,6 +226,15 @@ pub fn probe(interface: &str) -> Vec<(XdpMode, Result<(), LiveError>)> {
     found
 }
 
+/// How many receive queues an interface has.
+///
+/// # Errors
+///
+/// [`LiveError::NoSuchInterface`] if there is none of the name.
+pub fn receive_queues(interface: &str) -> Result<u32, LiveError> {
+    Ok(Interface::find(interface)?.queues().0)
+}
+
 /// Whether no other mode would do better.
 fn is_final(error: &LiveError) -> bool {
     match error {

@@ -9,12 +9,15 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use serde::Serialize;
 use serde_json::Value;
 use thalweg_exec::ModelOptions;
-use thalweg_live::{LiveOptions, LiveRouter, Tables};
+use thalweg_live::{LiveOptions, LiveRouter, Tables, WorkerStatus};
 use thalweg_node::config::RouterConfig;
-use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
+use thalweg_node::control::{
+    ArpView, CountersView, LiveControl, PortView, QueueView, ReceiveQueueView, Request, WorkerView,
+};
 use thalweg_node::forwarding::{FibForwarding, routes_of};
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
+use thalweg_ports::live::RxCounters;
 
 use super::seed_number;
 use crate::Failure;
@@ -123,6 +126,7 @@ impl LiveSide {
             received_octets: port.received.octets + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
+            queues: port.queues.iter().map(receive_queue_view).collect(),
             sent: port.sent.frames + port.offloaded.sent.0,
             sent_octets: port.sent.octets + port.offloaded.sent.1,
             failed: port.sent.failed,
@@ -155,6 +159,7 @@ impl LiveSide {
             waiting_for_neighbour: numbers.waiting,
             icmp_errors: numbers.icmp.errors_written,
             icmp_errors_withheld: numbers.icmp.errors_not_written.iter().sum(),
+            workers: router.workers().into_iter().map(worker_view).collect(),
         })
     }
 
@@ -251,6 +256,19 @@ impl LiveControl for LiveSide {
             (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
         }
     }
+}
+
+fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
+    ReceiveQueueView {
+        received: queue.frames,
+        received_octets: queue.octets,
+        missed: queue.missed + queue.refused,
+    }
+}
+
+fn worker_view(worker: WorkerStatus) -> WorkerView {
+    let WorkerStatus { name, packets, cpu } = worker;
+    WorkerView { name, packets, cpu_ms: cpu.as_millis() as u64 }
 }
 
 fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {

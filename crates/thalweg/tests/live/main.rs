@@ -14,6 +14,7 @@ mod nat;
 mod offload;
 mod packets;
 mod programs;
+mod queues;
 mod reload;
 mod site;
 mod vlan;
