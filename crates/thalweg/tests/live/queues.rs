@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -18,6 +19,9 @@ const DATAGRAMS: u64 = 400;
 const WINDOW: u64 = 8;
 /// Flows that a server has.
 const PER_SERVER: usize = 4;
+/// Octets of datagrams that go whole, and of such that are cut by whoever sends them.
+const WHOLE: Range<usize> = 16..1216;
+const CUT: Range<usize> = 1600..2800;
 /// Nothing is this late; what is not there by then is lost.
 const LOST: Duration = Duration::from_secs(20);
 /// Of the first server.
@@ -58,7 +62,7 @@ fn with_queues(site: &Site) {
 fn answer(socket: &UdpSocket, stop: &AtomicBool) -> HashMap<SocketAddr, (u64, u64)> {
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     let mut flows: HashMap<SocketAddr, (u64, u64)> = HashMap::new();
-    let mut buffer = [0; 2048];
+    let mut buffer = [0; 4096];
     while !stop.load(Ordering::Acquire) {
         let Ok((length, sender)) = socket.recv_from(&mut buffer) else { continue };
         let [flow, number] = numbers(&buffer);
@@ -75,13 +79,14 @@ fn numbers(datagram: &[u8]) -> [u64; 2] {
 }
 
 /// Sends numbered datagrams, a few at a time, and has each back in order.
-fn converse(socket: &UdpSocket, flow: u64) {
+fn converse(socket: &UdpSocket, flow: u64, octets: Range<usize>) {
+    let octets_of = |number: u64| octets.start + (number as usize * 37 + flow as usize) % octets.len();
     socket.set_read_timeout(Some(LOST)).expect("a timeout");
-    let mut buffer = [0; 2048];
+    let mut buffer = [0; 4096];
     let (mut sent, mut due) = (0, 0);
     while due < DATAGRAMS {
         while sent < DATAGRAMS && sent - due < WINDOW {
-            let mut datagram = vec![0; 16 + (sent as usize * 37 + flow as usize) % 1200];
+            let mut datagram = vec![0; octets_of(sent)];
             datagram[..8].copy_from_slice(&flow.to_be_bytes());
             datagram[8..16].copy_from_slice(&sent.to_be_bytes());
             socket.send(&datagram).expect("it goes");
@@ -90,13 +95,13 @@ fn converse(socket: &UdpSocket, flow: u64) {
         let length =
             socket.recv(&mut buffer).unwrap_or_else(|why| panic!("flow {flow}, {due} of {sent}: {why}"));
         assert_eq!(numbers(&buffer), [flow, due], "in order");
-        assert_eq!(length, 16 + (due as usize * 37 + flow as usize) % 1200);
+        assert_eq!(length, octets_of(due));
         due += 1;
     }
 }
 
 /// Flows from inside to servers at an address, all at once; both ends see each in order.
-fn flows_pass(site: &Site, server_at: &str) {
+fn flows_pass(site: &Site, server_at: &str, octets: Range<usize>) {
     for host in [OFFICE, GUEST] {
         // Who is not known yet is waited for, but not with many packets.
         eventually("stations are known", || site.pings(host, server_at).then_some(()));
@@ -113,10 +118,11 @@ fn flows_pass(site: &Site, server_at: &str) {
     let flows: Vec<_> = thread::scope(|scope| {
         let servers: Vec<_> = servers.iter().map(|server| scope.spawn(|| answer(server, &stop))).collect();
         let client = |(flow, client): (u64, UdpSocket)| {
+            let octets = octets.clone();
             scope.spawn(move || {
                 let port = PORT + (flow as usize / PER_SERVER) as u16;
                 client.connect((server_at, port)).expect("a route");
-                converse(&client, flow);
+                converse(&client, flow, octets);
             })
         };
         let clients: Vec<_> = (0..).zip(clients).map(client).collect();
@@ -161,8 +167,9 @@ fn queues_had_their_shares(router: &Router<'_>, queues: usize, workers: usize) {
 fn a_worker_for_each_socket_of_af_packet() {
     let Some(site) = Site::new() else { return };
     let mut router = site.run(&config("af_packet", ""), &["--workers", "2"]);
-    flows_pass(&site, OUTSIDE.v4);
-    flows_pass(&site, OUTSIDE.v6);
+    flows_pass(&site, OUTSIDE.v4, WHOLE);
+    flows_pass(&site, OUTSIDE.v4, CUT);
+    flows_pass(&site, OUTSIDE.v6, WHOLE);
     queues_had_their_shares(&router, 2, 2);
     assert!(router.process.end(), "it ends when asked to");
 }
@@ -172,8 +179,9 @@ fn a_worker_for_each_queue_of_af_xdp() {
     let Some(site) = Site::new() else { return };
     with_queues(&site);
     let mut router = site.run(&config("af_xdp", ""), &["--workers", "2"]);
-    flows_pass(&site, OUTSIDE.v4);
-    flows_pass(&site, OUTSIDE.v6);
+    flows_pass(&site, OUTSIDE.v4, WHOLE);
+    flows_pass(&site, OUTSIDE.v4, CUT);
+    flows_pass(&site, OUTSIDE.v6, WHOLE);
     queues_had_their_shares(&router, 2, 2);
     assert!(router.process.end(), "it ends when asked to");
 }
@@ -186,7 +194,7 @@ fn queues_are_dealt_out_to_workers() {
         let more = format!("queues = {queues}\n");
         let arguments = ["--workers", &workers.to_string()];
         let mut router = site.run(&config("af_packet", &more), &arguments);
-        flows_pass(&site, OUTSIDE.v4);
+        flows_pass(&site, OUTSIDE.v4, WHOLE);
         queues_had_their_shares(&router, queues, lanes);
         let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("it is refused");
         assert!(refused.contains("`queues` of [ports.lan]"), "{refused}");
