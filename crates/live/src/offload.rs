@@ -10,10 +10,11 @@
 //!
 //! Not handed over: flows of classes with a policer, through ports with a queue or an access list or a tag, and out of
 //! TAPs; for those every packet has something to say. A thread turns the clock of leases, and ends all of them when
-//! the forwarding tables have changed, so a change reaches flows in the kernel within [`TURN`].
+//! the forwarding tables have changed, so a change reaches flows in the kernel within [`TURN`]; BGP's routes, which change
+//! all the time, within a second.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use arc_swap::ArcSwap;
 use thalweg_base::{Chunk, Packet};
 use thalweg_node::config::{Driver, PortConfig, RouterConfig};
 use thalweg_node::egress::has_queues;
+use thalweg_ports::kernel::{DriverFeatures, KernelError};
 use thalweg_ports::live::PortFacts;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, OffloadOptions};
@@ -28,15 +30,26 @@ use thalweg_ports::live::xdp::offload::{Egress, FlowAction, FlowKey, Offload, Of
 use crate::host::Tables;
 
 /// Packets of a chunk that are looked at at most.
-const LOOKS: usize = 16;
+const LOOKS: usize = 128;
 /// Flows that are remembered as seen once; a power of two.
-const SEEN: usize = 1 << 16;
+const SEEN: usize = 1 << 20;
 /// Chunks whose candidates wait: as many as can be on their way, and more.
 const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
-/// Timeouts of NAT must be longer than this, or leases would outlive sessions. Seconds.
-const TIMEOUT_MIN_S: u32 = 16;
+/// How often is looked whether drivers still take what is redirected: every second.
+const TURNS_BETWEEN_FEATURES: u32 = 10;
+/// Changes of BGP's routes end leases no more often than this, or a full table would leave none.
+const TURNS_BETWEEN_ROUTES: u32 = 10;
+/// Turns in a second.
+const TURNS_PER_S: u32 = 10;
+/// The longest lease: flows that go on for long come up so often. Seconds.
+const LEASE_MAX_S: u32 = 30;
+/// NAT's sessions must outlive the leases of their flows. Only packets that come up keep them alive, so a lease lasts for
+/// this part of the shortest timeout.
+const TIMEOUT_PART: u32 = 4;
+/// Timeouts below this leave no lease. Seconds.
+const TIMEOUT_MIN_S: u32 = 4;
 
 /// Packets and octets that the kernel forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +77,8 @@ struct WayOut {
     /// Its number; zero while it is away.
     interface: AtomicU32,
     mtu: AtomicU32,
+    /// Whether its driver takes what programs in other drivers redirect to it.
+    takes_redirected: AtomicBool,
 }
 
 #[derive(Default)]
@@ -92,7 +107,7 @@ impl FlowOffload {
             let takes = driver.is_some_and(|driver| driver != Driver::Tap) && port.sub_interface.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
-            takes.then_some(WayOut { name, interface, mtu })
+            takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })
         });
         Some(Arc::new(Self {
             ports,
@@ -105,6 +120,9 @@ impl FlowOffload {
 
     /// Another configuration is in force; no packet is on its way. All leases end.
     pub(crate) fn set_rules(&self, rules: Rules) {
+        for offload in self.ports.iter().flatten() {
+            offload.set_lease(rules.lease_s * TURNS_PER_S);
+        }
         self.rules.store(Arc::new(rules));
         self.invalidate();
     }
@@ -133,7 +151,7 @@ impl FlowOffload {
         let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };
         let Some(Some(way)) = self.ways_out.get(usize::from(packet.port_out)) else { return };
         let (interface, mtu) = (way.interface.load(Ordering::Relaxed), way.mtu.load(Ordering::Relaxed));
-        if interface == 0 {
+        if interface == 0 || offload.is_native() && !way.takes_redirected.load(Ordering::Relaxed) {
             return;
         }
         let egress = Egress { port: packet.port_out, interface, mtu };
@@ -157,19 +175,35 @@ impl FlowOffload {
         let links = Links::open()
             .inspect_err(|error| tracing::warn!("interfaces that come back are not found: {error}"))
             .ok();
-        let mut seen = None;
-        while !stop() {
-            let mut changes = 0;
+        let mut features = self.features();
+        let (mut seen, mut seen_routes) = (None, None);
+        for turn in 0_u32.. {
+            if stop() {
+                return;
+            }
+            let (mut changes, mut route_changes) = (0, 0);
             tables.with(&mut |tables| {
-                changes = tables.changes();
+                (changes, route_changes) = (tables.changes(), tables.route_changes());
                 for (port, way) in (0..).zip(&self.ways_out) {
                     if let (Some(way), Some(link)) = (way, tables.port(port)) {
                         way.mtu.store(link.mtu, Ordering::Relaxed);
                     }
                 }
             });
-            let has_moved = self.find_interfaces(&links);
-            if has_moved || seen.replace(changes).is_some_and(|before| before != changes) {
+            let mut has_moved = self.find_interfaces(&links);
+            if let Some(features) = features.as_mut().filter(|_| turn.is_multiple_of(TURNS_BETWEEN_FEATURES))
+            {
+                has_moved |= self.look_at_features(features).unwrap_or_else(|error| {
+                    tracing::warn!("what drivers can do is not known: {error}");
+                    false
+                });
+            }
+            let mut has_changed = seen.replace(changes).is_some_and(|before| before != changes);
+            if turn.is_multiple_of(TURNS_BETWEEN_ROUTES) {
+                has_changed |=
+                    seen_routes.replace(route_changes).is_some_and(|before| before != route_changes);
+            }
+            if has_moved || has_changed {
                 self.invalidate();
             }
             self.each(Offload::advance);
@@ -186,6 +220,33 @@ impl FlowOffload {
             has_moved |= way.interface.swap(now, Ordering::Relaxed) != now;
         }
         has_moved
+    }
+
+    /// Where to ask what drivers can do, if it matters: a program that runs in a driver can only redirect to drivers that
+    /// take it.
+    fn features(&self) -> Option<DriverFeatures> {
+        self.ports.iter().flatten().any(|offload| offload.is_native()).then_some(())?;
+        let refused = |error: &KernelError| tracing::warn!("flows are not offloaded in native mode: {error}");
+        DriverFeatures::open().inspect_err(refused).ok()
+    }
+
+    /// Whether a port does not take any more what it took.
+    fn look_at_features(&self, features: &mut DriverFeatures) -> Result<bool, KernelError> {
+        let takers = features.takes_redirected()?;
+        let mut has_lost = false;
+        for way in self.ways_out.iter().flatten() {
+            let takes = takers.contains(&way.interface.load(Ordering::Relaxed));
+            let took = way.takes_redirected.swap(takes, Ordering::Relaxed);
+            if took != takes {
+                tracing::info!(
+                    interface = way.name,
+                    "flows of ports in native mode are {}handed over to it",
+                    if takes { "" } else { "not " }
+                );
+            }
+            has_lost |= took && !takes;
+        }
+        Ok(has_lost)
     }
 
     fn each(&self, act: impl Fn(&Offload) -> io::Result<()>) {
@@ -216,8 +277,8 @@ impl FlowOffload {
     }
 }
 
-/// Flows of a port that the kernel forwards at most, of IPv4 and of IPv6 each: some 25 MB of its memory.
-const FLOWS: u32 = 1 << 16;
+/// Flows of a port that the kernel forwards at most, of IPv4 and of IPv6 each: some 70 MB of its memory.
+const FLOWS: u32 = 1 << 18;
 
 /// Tables for a port's flows, if it is to have some. Without them the port works, and all packets go up.
 pub(crate) fn flows_of(
@@ -231,7 +292,9 @@ pub(crate) fn flows_of(
         tracing::warn!(port = port.name, "flows are not offloaded: the port carries VLANs");
         return None;
     }
-    match Offload::create(&OffloadOptions { flows: FLOWS, ports: config.ports.len() as u32 }) {
+    let lease_epochs = lease_s(config) * TURNS_PER_S;
+    let ports = config.ports.len() as u32;
+    match Offload::create(&OffloadOptions { flows: FLOWS, lease_epochs, ports }) {
         Ok(offload) => Some(Arc::new(offload)),
         Err(error) => {
             tracing::warn!(port = port.name, "flows are not offloaded: {error}");
@@ -246,12 +309,14 @@ pub(crate) struct Rules {
     takes: Vec<bool>,
     lets_out: Vec<bool>,
     is_policed: Vec<bool>,
+    lease_s: u32,
 }
 
 impl Rules {
     /// Those of a configuration.
     pub(crate) fn of(config: &RouterConfig) -> Self {
-        let lasts = outlives_leases(config);
+        let lease_s = lease_s(config);
+        let lasts = lease_s > 0;
         if !lasts {
             tracing::warn!("flows are not offloaded: a timeout of [nat.timeouts] is below {TIMEOUT_MIN_S} s");
         }
@@ -260,6 +325,7 @@ impl Rules {
             takes: config.ports.iter().map(|port| lasts && port.acl_in.is_none()).collect(),
             lets_out: lets_out.map(|(i, port)| port.acl_out.is_none() && !has_queues(config, i)).collect(),
             is_policed: config.qos.classes.iter().map(|class| class.policer.is_some()).collect(),
+            lease_s,
         }
     }
 
@@ -271,14 +337,13 @@ impl Rules {
     }
 }
 
-/// Whether every timeout of NAT is longer than a lease, with room.
-fn outlives_leases(config: &RouterConfig) -> bool {
-    config.nat.as_ref().is_none_or(|nat| {
+/// How long a flow is left to the kernel, in seconds; 0 if sessions of NAT would not outlive it.
+fn lease_s(config: &RouterConfig) -> u32 {
+    let shortest = config.nat.as_ref().map(|nat| {
         let timeouts = &nat.timeouts;
-        [timeouts.udp_s, timeouts.tcp_established_s, timeouts.tcp_transitory_s]
-            .iter()
-            .all(|s| *s >= TIMEOUT_MIN_S)
-    })
+        timeouts.udp_s.min(timeouts.tcp_established_s).min(timeouts.tcp_transitory_s)
+    });
+    shortest.map_or(LEASE_MAX_S, |timeout| (timeout / TIMEOUT_PART).min(LEASE_MAX_S))
 }
 
 /// Chooses candidates where chunks come in. Used by one thread.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
+use thalweg_node::config::{Driver, InterfaceConfig, PortConfig, XdpPlace};
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::xdp::offload::Offload;
-use thalweg_ports::live::xdp::{self, XdpOptions};
+use thalweg_ports::live::xdp::{self, XdpMode, XdpOptions};
 use thalweg_ports::live::{LiveError, Port, reopen};
 
 /// Why a router cannot run on its interfaces.
@@ -120,8 +120,18 @@ fn open_xdp(
     if mac.is_some() {
         return Err(no_own_mac(&interface.name));
     }
-    let options = XdpOptions { offload, halves: queues, ..XdpOptions::new(&interface.name) };
+    let modes = modes(interface);
+    let options = XdpOptions { offload, modes, halves: queues, ..XdpOptions::new(&interface.name) };
     Ok(OpenedPort { port: reopen::open_again(Box::new(move || xdp::open(&options)))?, tap: None })
+}
+
+/// The modes of AF_XDP that the configuration allows, best first.
+pub(crate) fn modes(interface: &InterfaceConfig) -> Vec<XdpMode> {
+    let is_allowed = |mode: &XdpMode| {
+        let place = if *mode == XdpMode::GenericCopy { XdpPlace::Generic } else { XdpPlace::Native };
+        interface.xdp_mode.is_none_or(|wanted| wanted == place)
+    };
+    XdpMode::ALL.into_iter().filter(is_allowed).collect()
 }
 
 /// AF_XDP for a port with another MAC address than its interface's.

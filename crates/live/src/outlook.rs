@@ -113,7 +113,7 @@ fn af_xdp(interface: &InterfaceConfig, outlook: &mut PortOutlook) -> Result<(), 
     }
     let mut worse = Vec::new();
     let mut last = None;
-    for (mode, result) in xdp::probe(&interface.name) {
+    for (mode, result) in xdp::probe(&interface.name, &crate::open::modes(interface)) {
         match result {
             Ok(()) => {
                 outlook.mode = Some(format!("af_xdp {mode}"));

@@ -51,7 +51,7 @@ pub use types::{
     MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer,
     PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig, RedAction, ReversePathMode,
     RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, SubInterface, SubscriberConfig,
-    TargetIndex, ValidateConfig,
+    TargetIndex, ValidateConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 

@@ -7,6 +7,7 @@
 //! NetworkView    read             links, addresses, neighbours, others' routes: what next hops resolve to
 //! Monitor        poll_event       changes of all these, as they happen
 //! FollowedRoutes hear, read_all   others' routes, kept up to date
+//! DriverFeatures read             what interfaces can do for XDP programs
 //! ```
 //!
 //! # Whose routes are whose
@@ -33,6 +34,7 @@
 
 mod address;
 mod error;
+mod features;
 mod followed;
 mod installer;
 mod message;
@@ -46,6 +48,7 @@ mod xdp;
 
 pub use address::{add_address, remove_address};
 pub use error::{KernelError, Refusal, RouteFailure};
+pub use features::DriverFeatures;
 pub use followed::{FollowedRoutes, Heard};
 pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,

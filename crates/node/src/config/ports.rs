@@ -13,6 +13,7 @@
 //! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
 //!                                     # true: `tw-` and the port's name; default: none
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
+//! xdp_mode = "generic"                # or "native"; the best that works if left out
 //! offload = false                     # let the kernel forward flows that have been decided on
 //! queues = 4                          # receive queues that are worked on apart, 1 to 64; default: as many as workers
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
@@ -40,7 +41,7 @@ use super::diagnostic::{ErrorKind, nearest, one_of};
 use super::reader::{At, Item, Reader, Section};
 use super::types::{
     Driver, InterfaceConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex, ReversePathMode,
-    SubInterface,
+    SubInterface, XdpPlace,
 };
 use super::values;
 
@@ -432,9 +433,10 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let mirror = section.take("mirror");
     let advertise = section.take("router_advertisements");
     let offload = section.take("offload");
+    let xdp_mode = section.take("xdp_mode");
     let queues = section.take("queues");
     if section.has("parent") {
-        for key in [&item, &driver, &offload, &queues].into_iter().flatten() {
+        for key in [&item, &driver, &offload, &xdp_mode, &queues].into_iter().flatten() {
             let message = format!("`{}` is the parent's affair", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
@@ -446,11 +448,12 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
             offload: false,
             queues: None,
+            xdp_mode: None,
             router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
         });
     }
     let Some(item) = item else {
-        for key in [driver, mirror, advertise, offload, queues].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload, xdp_mode, queues].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -460,15 +463,23 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let driver = driver.and_then(|item| reader.word(&item, &Driver::NAMES)).unwrap_or_default();
     let mirror = mirror.and_then(|item| mirror_of(reader, &item, port));
     let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
-    let offload = offload.and_then(|item| {
-        let wanted = reader.boolean(&item)?;
-        if wanted && matches!(driver, Driver::AfPacket | Driver::Tap) {
-            let message = format!("flows are offloaded by XDP, and the driver is {}", driver.name());
+    let needs_xdp = |reader: &mut Reader, item: &Item<'_>, what: &str| {
+        if !matches!(driver, Driver::AfXdp | Driver::Auto) {
+            let message = format!("{what}, and the driver is {}", driver.name());
             reader.error(ErrorKind::Conflict, &item.span, message, "driver `af_xdp` or `auto`");
         }
-        Some(wanted)
+    };
+    let offload = offload.is_some_and(|item| {
+        let wanted = reader.boolean(&item).unwrap_or(false);
+        if wanted {
+            needs_xdp(reader, &item, "flows are offloaded by XDP");
+        }
+        wanted
     });
-    let offload = offload.unwrap_or(false);
+    let xdp_mode = xdp_mode.and_then(|item| {
+        needs_xdp(reader, &item, "`xdp_mode` says where an XDP program runs");
+        reader.word(&item, &XdpPlace::NAMES)
+    });
     let queues = queues.and_then(|item| {
         let wanted = reader.integer(&item, 1..=QUEUES_MAX, "")?;
         if wanted > 1 && driver == Driver::Tap {
@@ -477,7 +488,16 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         }
         Some(wanted as u16)
     });
-    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements, offload, queues })
+    Some(InterfaceConfig {
+        name,
+        driver,
+        own_mac: true,
+        mirror,
+        router_advertisements,
+        offload,
+        xdp_mode,
+        queues,
+    })
 }
 
 /// The name of the mirror that is wanted, if one is.

@@ -121,6 +121,22 @@ pub struct InterfaceConfig {
     pub offload: bool,
     /// Receive queues that are worked on apart, where the configuration says.
     pub queues: Option<u16>,
+    /// Where an XDP program is to run; the best place if nothing is said.
+    pub xdp_mode: Option<XdpPlace>,
+}
+
+/// Where an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpPlace {
+    /// In the interface's driver.
+    Native,
+    /// Behind it.
+    Generic,
+}
+
+impl XdpPlace {
+    /// All, as they are written.
+    pub const NAMES: [(&'static str, XdpPlace); 2] = [("native", Self::Native), ("generic", Self::Generic)];
 }
 
 /// How an interface is driven.

@@ -62,6 +62,7 @@ pub struct FibTables {
     stale: bool,
     refused: u64,
     changes: u64,
+    route_changes: u64,
 }
 
 struct Family<W, A> {
@@ -96,6 +97,7 @@ impl FibTables {
             stale: true,
             refused: 0,
             changes: 0,
+            route_changes: 0,
         };
         for number in 1..=tables.base_groups.len() as NextHopId {
             let nothing = [Adjacency::Drop(DropReason::NoRoute)];
@@ -223,9 +225,14 @@ impl FibTables {
         self.ways.iter().flatten().copied()
     }
 
-    /// Grows with every change of what becomes of packets.
+    /// Grows with every change of what becomes of packets, but for those of the outlet's routes.
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Grows with every change of the outlet's routes: with a full table, all the time.
+    pub fn route_changes(&self) -> u64 {
+        self.route_changes
     }
 
     /// Asks again how packets leave that go the outlet's ways.
@@ -417,7 +424,7 @@ impl RouteInstaller for FibTables {
     }
 
     fn install_v4(&mut self, items: &[Install<u32>]) {
-        self.changes += 1;
+        self.route_changes += 1;
         self.v4.aim_default(items);
         self.point_defaults();
         self.publish_hops();
@@ -425,7 +432,7 @@ impl RouteInstaller for FibTables {
     }
 
     fn install_v6(&mut self, items: &[Install<u128>]) {
-        self.changes += 1;
+        self.route_changes += 1;
         self.v6.aim_default(items);
         self.point_defaults();
         self.publish_hops();

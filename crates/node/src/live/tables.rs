@@ -243,9 +243,14 @@ impl LiveTables {
         }
     }
 
-    /// Grows with every change of what becomes of packets.
+    /// Grows with every change of what becomes of packets, but for those of BGP's routes.
     pub fn changes(&self) -> u64 {
         self.tables.changes()
+    }
+
+    /// Grows with every change of BGP's routes.
+    pub fn route_changes(&self) -> u64 {
+        self.tables.route_changes()
     }
 
     /// What is known of a port.

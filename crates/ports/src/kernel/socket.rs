@@ -20,7 +20,7 @@ const DATAGRAM_BYTES: usize = 256 << 10;
 /// The kernel answers while it executes a request; it is long stuck if nothing comes in so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A socket of the kernel's routing.
+/// A socket to the kernel.
 #[derive(Debug)]
 pub(super) struct Netlink {
     socket: Socket,
@@ -29,10 +29,16 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
+    /// For links, addresses, routes and neighbours.
     pub(super) fn open() -> Result<Self, KernelError> {
+        Self::of(libc::NETLINK_ROUTE)
+    }
+
+    /// For another of the kernel's parts.
+    pub(super) fn of(protocol: i32) -> Result<Self, KernelError> {
         let open = |source| KernelError::Open { source };
         let family = Domain::from(libc::AF_NETLINK);
-        let protocol = Some(Protocol::from(libc::NETLINK_ROUTE));
+        let protocol = Some(Protocol::from(protocol));
         let socket = Socket::new(family, Type::RAW.cloexec(), protocol).map_err(open)?;
         socket.set_read_timeout(Some(PATIENCE)).map_err(open)?;
         set_buffer(&socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RECEIVE_BUFFER_BYTES).map_err(open)?;

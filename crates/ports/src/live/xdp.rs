@@ -131,7 +131,8 @@ pub const QUEUES_MAX: u32 = 256;
 pub struct XdpOptions {
     /// The interface's name.
     pub interface: String,
-    /// Modes to be tried, in this order.
+    /// Modes to be tried, in this order. Flows are forwarded behind the driver first all the same, if all modes are
+    /// allowed and the interface has no wire: there is nothing but socket buffers anyway.
     pub modes: Vec<XdpMode>,
     /// What is not ours.
     pub leave_to_kernel: LeaveToKernel,
@@ -143,7 +144,7 @@ pub struct XdpOptions {
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
     pub take_over: bool,
-    /// Lets the kernel forward packets of flows that it is told: generic mode only.
+    /// Lets the kernel forward packets of flows that it is told.
     pub offload: Option<Arc<Offload>>,
 }
 
@@ -185,11 +186,14 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     let mut better = Vec::new();
     let mut last =
         LiveError::BadOption { interface: options.interface.clone(), why: "no XDP mode allowed".into() };
-    for &mode in &options.modes {
-        if mode.is_native() && options.offload.is_some() {
-            better.push(format!("{mode}: flows are offloaded in generic mode only"));
-            continue;
-        }
+    let mut modes = options.modes.clone();
+    if options.offload.is_some() && modes == XdpMode::ALL && setup.interface.has_unfinished_checksums() {
+        modes.rotate_right(1);
+        better.push(
+            "native: flows are forwarded faster behind the driver of an interface without a wire".into(),
+        );
+    }
+    for mode in modes {
         match setup.attempt(mode, &mut attached) {
             Ok((bound, attachment)) => {
                 setup.connect(&bound, &attachment.map)?;
@@ -205,17 +209,17 @@ pub fn open(options: &XdpOptions) -> Result<Port, LiveError> {
     Err(last)
 }
 
-/// Tries every mode on an interface, best first, and lets go of it again; no further than an error after which no other
+/// Tries these modes on an interface, best first, and lets go of it again; no further than an error after which no other
 /// mode would do better. The program is attached without its sockets, so that frames go on to the kernel's stack
 /// meanwhile; a driver may reset its card all the same.
-pub fn probe(interface: &str) -> Vec<(XdpMode, Result<(), LiveError>)> {
+pub fn probe(interface: &str, modes: &[XdpMode]) -> Vec<(XdpMode, Result<(), LiveError>)> {
     let options = XdpOptions { rx_frames: 64, tx_frames: 64, ..XdpOptions::new(interface) };
     let setup = match Setup::new(&options) {
         Ok(setup) => setup,
         Err(error) => return vec![(XdpMode::NativeZeroCopy, Err(error))],
     };
     let (mut attached, mut found) = (None, Vec::new());
-    for mode in XdpMode::ALL {
+    for &mode in modes {
         let result = setup.attempt(mode, &mut attached).map(|(_, attachment)| attached = Some(attachment));
         let ends = result.as_ref().is_err_and(is_final);
         found.push((mode, result));
@@ -383,7 +387,9 @@ impl<'a> Setup<'a> {
         if let Some(offload) = &offload {
             offload.set_mac(self.mac).map_err(self.refused("bpf(MAP_UPDATE_ELEM)"))?;
         }
-        let maps = offload.as_ref().map(|offload| offload.maps());
+        // A driver that redirects a frame forgets what the kernel knew of its checksum.
+        let forgets = is_native && self.interface.has_unfinished_checksums();
+        let maps = offload.as_ref().map(|offload| offload.maps(is_native, forgets));
         let slots = program::program(map.descriptor(), &self.options.leave_to_kernel, maps.as_ref());
         let program = Program::load(&slots, self.multi_buffer).map_err(self.refused("bpf(PROG_LOAD)"))?;
         let mut tries = 0;

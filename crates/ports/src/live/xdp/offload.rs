@@ -21,7 +21,7 @@
 //!
 //! # How it stays right
 //!
-//! - **Leases.** A flow is installed for [`LEASE_EPOCHS`] turns of a clock that the router turns
+//! - **Leases.** A flow is installed for some turns ([`Offload::set_lease`]) of a clock that the router turns
 //!   ([`Offload::advance`]). When they are over, the flow's next packet goes up: NAT sessions are kept alive by
 //!   it, and whatever has changed is noticed. A router that does not run has no program either.
 //! - **Generations.** [`Offload::invalidate`] ends all leases at once. A decision made before is installed under
@@ -32,11 +32,11 @@
 //!
 //! Local senders at the other end of a veth leave transport checksums unfinished, and XDP cannot see it. Untranslated
 //! packets go on as they are, with the kernel's own mark. Of those that NAT rewrites, one whose checksum field holds
-//! just the sum of the pseudo header goes up, where it is completed; so does one finished packet of 65,535.
-//!
-//! Missing: native mode, in which redirection asks more of the other port's driver than can be tried out here.
+//! just the sum of the pseudo header goes up, where it is completed; so does one finished packet of 65,535. In native
+//! mode on such an interface that is so for all packets, because the mark does not survive redirection.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bpf::{Map, MapKind};
@@ -48,9 +48,6 @@ pub(super) use emit::forward;
 pub use flow::{Egress, FlowAction, FlowKey};
 use flow::{KEY_V4_OCTETS, KEY_V6_OCTETS, VALUE_V4_OCTETS, VALUE_V6_OCTETS};
 
-/// Turns of the clock for which a flow is installed.
-pub const LEASE_EPOCHS: u32 = 40;
-
 /// `state`: generation, epoch, the port's address.
 const STATE_OCTETS: u32 = 16;
 /// `counts`: packets, octets.
@@ -61,6 +58,8 @@ const COUNT_OCTETS: u32 = 16;
 pub struct OffloadOptions {
     /// Flows at most, of IPv4 and of IPv6 each.
     pub flows: u32,
+    /// Turns of the clock for which a flow is installed at first.
+    pub lease_epochs: u32,
     /// Ports of the router.
     pub ports: u32,
 }
@@ -72,6 +71,8 @@ pub(super) struct OffloadMaps {
     pub(super) flows_v6: i32,
     pub(super) state: i32,
     pub(super) counts: i32,
+    /// Frames whose checksum somebody else was to finish must not be redirected at all.
+    pub(super) needs_finished_checksums: bool,
 }
 
 /// The flows that one port's program forwards.
@@ -83,6 +84,8 @@ pub struct Offload {
     counts: Map,
     ports: u32,
     processors: usize,
+    is_native: AtomicBool,
+    lease_epochs: AtomicU32,
     now: Mutex<State>,
 }
 
@@ -124,19 +127,30 @@ impl Offload {
             )?,
             ports: options.ports,
             processors: super::bpf::processors()?,
+            is_native: AtomicBool::new(false),
+            lease_epochs: AtomicU32::new(options.lease_epochs),
             now: Mutex::new(State { generation: 1, epoch: 0, mac: [0; 6] }),
         };
         offload.publish(&offload.lock())?;
         Ok(offload)
     }
 
-    pub(super) fn maps(&self) -> OffloadMaps {
+    /// For a program that is to run there.
+    pub(super) fn maps(&self, is_native: bool, needs_finished_checksums: bool) -> OffloadMaps {
+        self.is_native.store(is_native, Ordering::Relaxed);
         OffloadMaps {
+            needs_finished_checksums,
             flows_v4: self.flows_v4.descriptor(),
             flows_v6: self.flows_v6.descriptor(),
             state: self.state.descriptor(),
             counts: self.counts.descriptor(),
         }
+    }
+
+    /// Whether the program runs in the port's driver. Then frames can only go to ports whose drivers take them
+    /// ([`DriverFeatures`](crate::kernel::DriverFeatures)): whoever installs flows sees to that.
+    pub fn is_native(&self) -> bool {
+        self.is_native.load(Ordering::Relaxed)
     }
 
     /// Under which generation decisions are made now. Ask before the packet is looked at.
@@ -150,11 +164,16 @@ impl Offload {
         if generation != present {
             return Ok(());
         }
-        let value = action.value(generation, epoch.wrapping_add(LEASE_EPOCHS));
+        let value = action.value(generation, epoch.saturating_add(self.lease_epochs.load(Ordering::Relaxed)));
         match key {
             FlowKey::V4(octets) => self.flows_v4.update(octets, &value),
             FlowKey::V6(octets) => self.flows_v6.update(octets, &value[..VALUE_V6_OCTETS as usize]),
         }
+    }
+
+    /// From now on flows are installed for so many turns of the clock. Those that are keep their leases.
+    pub fn set_lease(&self, epochs: u32) {
+        self.lease_epochs.store(epochs, Ordering::Relaxed);
     }
 
     /// Turns the clock of leases.

@@ -5,6 +5,7 @@
 mod cable;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+mod leases;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -13,7 +14,6 @@ use std::time::{Duration, Instant};
 use thalweg_base::{Chunk, ChunkBuilder};
 use thalweg_wire::checksum;
 
-use super::offload::OffloadOptions;
 use super::*;
 use crate::live::{NotTaken, PortRx};
 use cable::{FarEnd, cable, is_readable};
@@ -164,10 +164,10 @@ fn the_best_mode_there_is_and_why_not_a_better_one() {
         let why = port.facts.why_not_better.clone().unwrap();
         assert!(why.starts_with("native zero-copy: bind(AF_XDP): "), "{why}");
         drop(port);
-        let found = probe("v0");
+        let found = probe("v0", &XdpMode::ALL);
         assert!(matches!(found[0], (XdpMode::NativeZeroCopy, Err(LiveError::Call { .. }))), "{found:?}");
         assert!(matches!(found[1..], [(_, Ok(())), (_, Ok(()))]), "{found:?}");
-        assert!(matches!(probe("nobody0")[..], [(_, Err(LiveError::NoSuchInterface { .. }))]));
+        assert!(matches!(probe("nobody0", &XdpMode::ALL)[..], [(_, Err(LiveError::NoSuchInterface { .. }))]));
         await_detached();
         let Err(error) = open(&XdpOptions::new("nobody0")) else { panic!("opened") };
         assert!(matches!(error, LiveError::NoSuchInterface { .. }), "{error}");
@@ -600,103 +600,6 @@ fn nothing_is_left_after_a_kill() {
         both_ways(&far, &mut port, &[60, 1514, 700]);
         victim.wait().unwrap();
         drop(port);
-        await_detached();
-    });
-}
-
-#[test]
-fn the_kernel_forwards_leased_flows() {
-    in_namespace("live::xdp::tests::the_kernel_forwards_leased_flows", || {
-        let far = cable(1500, "");
-        ip("link add w0 type veth peer name w1");
-        for end in ["w0", "w1"] {
-            std::fs::write(format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6"), "1").unwrap();
-            ip(&format!("link set {end} up"));
-        }
-        let beyond = FarEnd::of("w1");
-        let offload = Arc::new(Offload::create(&OffloadOptions { flows: 1024, ports: 3 }).unwrap());
-        let mut port = open(&XdpOptions { offload: Some(offload.clone()), ..XdpOptions::new("v0") }).unwrap();
-        assert_eq!(port.facts.mode, "af_xdp generic copy, offload");
-        let mac = port.facts.mac;
-        let packet = |payload: usize| {
-            let mut frame = datagram([192, 0, 2, 1], 5000, 42 + payload);
-            frame[..6].copy_from_slice(&mac);
-            frame
-        };
-        let key = offload::FlowKey::of_frame(&packet(1)).unwrap();
-        // As NAT would: another source and port, no checksum as before.
-        let out = |before: &[u8]| {
-            let mut frame = before.to_vec();
-            frame[..12].copy_from_slice(&[2, 0, 0, 0, 8, 8, 2, 0, 0, 0, 8, 1]);
-            frame[22] -= 1;
-            frame[26..30].copy_from_slice(&[203, 0, 113, 7]);
-            frame[34..36].copy_from_slice(&[0xbe, 0xef]);
-            frame[24..26].fill(0);
-            let sum = checksum::finish(checksum::sum(&frame[14..34], 0));
-            frame[24..26].copy_from_slice(&sum.to_be_bytes());
-            frame
-        };
-        let egress = offload::Egress { port: 2, interface: Interface::find("w0").unwrap().index, mtu: 1500 };
-        let action = offload::FlowAction::between(&key, &out(&packet(1)), egress).unwrap();
-        let goes_up = |port: &mut Port, payload: usize| {
-            far.send(&packet(payload));
-            assert_eq!(receive(&mut *port.rx[0], 1), [packet(payload)]);
-        };
-        let goes_on = |payload: usize| {
-            far.send(&packet(payload));
-            assert_eq!(beyond.receive(|frame| frame[12..14] == [8, 0]), out(&packet(payload)));
-        };
-        let (few, many) = (30, 900);
-        goes_up(&mut port, few);
-        offload.install(&key, &action, offload.generation()).unwrap();
-        goes_on(few);
-        goes_on(many);
-        // Another flow, and the same with one packet that has to be answered.
-        let mut other = packet(few);
-        other[35] ^= 1;
-        far.send(&other);
-        assert_eq!(receive(&mut *port.rx[0], 1), [other]);
-        // The lease ends, is given anew, and all end at once; what was decided before is not taken.
-        for _ in 0..=offload::LEASE_EPOCHS {
-            goes_on(few);
-            offload.advance().unwrap();
-        }
-        goes_up(&mut port, few);
-        let before = offload.generation();
-        offload.install(&key, &action, before).unwrap();
-        goes_on(few);
-        offload.invalidate().unwrap();
-        goes_up(&mut port, few);
-        offload.install(&key, &action, before).unwrap();
-        goes_up(&mut port, few);
-        offload.install(&key, &action, offload.generation()).unwrap();
-        goes_on(few);
-        // IPv6, whose flows have a table of their own.
-        let mut v6 = [&mac[..], &[2, 0, 0, 0, 7, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 17, 64]].concat();
-        v6.extend([0x20; 32]);
-        v6.extend([0, 1, 0, 2, 0, 8, 9, 9]);
-        let mut v6_out = [&[2, 0, 0, 0, 8, 8, 2, 0, 0, 0, 8, 1], &v6[12..]].concat();
-        v6_out[21] -= 1;
-        far.send(&v6);
-        assert_eq!(receive(&mut *port.rx[0], 1), [v6.clone()]);
-        let key = offload::FlowKey::of_frame(&v6).unwrap();
-        let action = offload::FlowAction::between(&key, &v6_out, egress).unwrap();
-        offload.install(&key, &action, offload.generation()).unwrap();
-        far.send(&v6);
-        assert_eq!(beyond.receive(|frame| frame[12..14] == [0x86, 0xdd]), v6_out);
-        // The interface's address changes: noticed with the next look at the counters.
-        ip("link set v0 address 02:00:00:00:00:77");
-        port.rx[0].counters();
-        far.send(&packet(few));
-        assert!(is_readable(port.rx[0].fd()));
-        let mut into = ChunkBuilder::with_capacity(1 << 16);
-        assert_eq!(port.rx[0].receive(3, 77, 8, &mut into).unwrap(), 0);
-        assert_eq!(port.rx[0].counters().foreign, 1);
-        let forwarded = offload.forwarded().unwrap();
-        let packets = 2 + u64::from(offload::LEASE_EPOCHS) + 1 + 1 + 1;
-        let octets = packets * (42 + few as u64) - (few as u64) + many as u64;
-        assert_eq!(forwarded, [(0, 0), (0, 0), (packets + 1, octets + v6.len() as u64)]);
-        drop((port, offload));
         await_detached();
     });
 }

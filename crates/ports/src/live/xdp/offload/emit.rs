@@ -62,13 +62,16 @@ pub(in super::super) fn forward(a: &mut Assembler, maps: &OffloadMaps, unknown: 
     check_v4(a, unknown);
     look_up_v4(a, maps, unknown);
     check_lease(a, maps, unknown);
-    rewrite_transport(a, unknown);
+    rewrite_transport(a, maps.needs_finished_checksums, unknown);
     rewrite_v4(a);
     leave(a, maps);
     a.place(v6);
     check_v6(a, unknown);
     look_up_v6(a, maps, unknown);
     check_lease(a, maps, unknown);
+    if maps.needs_finished_checksums {
+        check_checksum_v6(a, unknown);
+    }
     a.load(Width::U8, R5, R7, HOP_LIMIT);
     a.add(R5, -1);
     a.store(Width::U8, R7, HOP_LIMIT, R5);
@@ -212,10 +215,13 @@ fn check_lease(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
     a.jump_if_greater(R2, R3, unknown);
 }
 
-fn rewrite_transport(a: &mut Assembler, unknown: Label) {
+/// Does nothing to packets that are not translated but, with `checks_all`, to look at their checksum.
+fn rewrite_transport(a: &mut Assembler, checks_all: bool, unknown: Label) {
     let (tcp, ports, done) = (a.label(), a.label(), a.label());
-    a.load(Width::U32, R3, R9, offset::TRANSLATED);
-    a.jump_if_equal(R3, 0, done);
+    if !checks_all {
+        a.load(Width::U32, R3, R9, offset::TRANSLATED);
+        a.jump_if_equal(R3, 0, done);
+    }
     a.load(Width::U8, R5, R7, PROTOCOL);
     a.jump_if_equal(R5, TCP, tcp);
     a.load(Width::U16, R1, R7, UDP_CHECKSUM);
@@ -250,14 +256,42 @@ fn rewrite_transport(a: &mut Assembler, unknown: Label) {
 
 /// Goes to `unknown` if the checksum in R1 is just the sum of the pseudo header.
 fn refuse_unfinished(a: &mut Assembler, unknown: Label) {
+    refuse_pseudo_sum(a, TRANSPORT_V4, PROTOCOL, SOURCE, 2, unknown);
+}
+
+fn check_checksum_v6(a: &mut Assembler, unknown: Label) {
+    let (tcp, loaded, done) = (a.label(), a.label(), a.label());
+    a.load(Width::U8, R5, R7, NEXT_HEADER);
+    a.jump_if_equal(R5, TCP, tcp);
+    a.load(Width::U16, R1, R7, TRANSPORT_V6 as i16 + (UDP_CHECKSUM - TRANSPORT_V4 as i16));
+    // RFC 6935: tunnels may have none.
+    a.jump_if_equal(R1, 0, done);
+    a.jump(loaded);
+    a.place(tcp);
+    a.jump_unless_present(R7, TRANSPORT_V6 + TCP_OCTETS, R8, R4, unknown);
+    a.load(Width::U16, R1, R7, TRANSPORT_V6 as i16 + (TCP_CHECKSUM - TRANSPORT_V4 as i16));
+    a.place(loaded);
+    refuse_pseudo_sum(a, TRANSPORT_V6, NEXT_HEADER, ADDRESSES_V6, 8, unknown);
+    a.place(done);
+}
+
+/// Goes to `unknown` if R1 is the sum of the pseudo header: `words` words of addresses, protocol and length.
+fn refuse_pseudo_sum(
+    a: &mut Assembler,
+    transport: i32,
+    protocol: i16,
+    addresses: i16,
+    words: i16,
+    unknown: Label,
+) {
     a.load(Width::U64, R2, R10, STACK_LENGTH);
-    a.add(R2, i32::from(IP) - TRANSPORT_V4);
+    a.add(R2, i32::from(IP) - transport);
     a.swap_16(R2);
-    for at in [SOURCE, DESTINATION] {
-        a.load(Width::U32, R3, R7, at);
+    for word in 0..words {
+        a.load(Width::U32, R3, R7, addresses + 4 * word);
         a.add_register(R2, R3);
     }
-    a.load(Width::U8, R3, R7, PROTOCOL);
+    a.load(Width::U8, R3, R7, protocol);
     a.swap_16(R3);
     a.add_register(R2, R3);
     fold(a, R2, R3);
@@ -293,7 +327,7 @@ fn count(a: &mut Assembler, maps: &OffloadMaps) {
     a.place(counted);
 }
 
-/// Folds a one's complement sum of up to eight 32-bit words to 16 bits.
+/// Folds a one's complement sum of up to a dozen 32-bit words to 16 bits.
 fn fold(a: &mut Assembler, sum: Register, scratch: Register) {
     a.copy(scratch, sum);
     a.shift_right(scratch, 32);

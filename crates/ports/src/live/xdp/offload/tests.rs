@@ -136,7 +136,17 @@ fn machine(frame: &[u8], installed: Option<(&FlowKey, &FlowAction)>) -> Machine 
 }
 
 fn slots() -> Vec<super::super::assembler::Slot> {
-    let maps = OffloadMaps { flows_v4: FLOWS_V4, flows_v6: FLOWS_V6, state: STATE, counts: COUNTS };
+    slots_that_need(false)
+}
+
+fn slots_that_need(needs_finished_checksums: bool) -> Vec<super::super::assembler::Slot> {
+    let maps = OffloadMaps {
+        flows_v4: FLOWS_V4,
+        flows_v6: FLOWS_V6,
+        state: STATE,
+        counts: COUNTS,
+        needs_finished_checksums,
+    };
     program(7, &LeaveToKernel::None, Some(&maps))
 }
 
@@ -373,6 +383,46 @@ proptest! {
         if key.is_none() {
             prop_assert_eq!(&machine.frame, &frame);
         }
+    }
+}
+
+proptest! {
+    /// Where redirection loses the kernel's mark, what is not finished goes up, and all else goes on as ever.
+    #[test]
+    fn unfinished_checksums_go_up_where_they_would_be_lost(v4 in made(), v6 in made_v6(), is_unfinished: bool) {
+        let key = FlowKey::of_frame(&v4.frame()).unwrap();
+        let action = FlowAction::between(&key, &v4.forwarded(None), egress()).unwrap();
+        let frame = v4.frame();
+        let at = if v4.is_tcp { 50 } else { 40 };
+        let [from, to] = [v4.source, v4.destination].map(u32::from_be_bytes);
+        let length = (frame.len() - v4.padding - 34) as u16;
+        let pseudo = checksum::fold(checksum::pseudo_ipv4(from, to, frame[23], length)).to_be_bytes();
+        let is_left = frame[at..at + 2] == pseudo && (v4.is_tcp || pseudo != [0, 0]);
+        let mut machine_v4 = machine(&frame, Some((&key, &action)));
+        let end = machine_v4.run(&slots_that_need(true));
+        prop_assert_eq!(end, if is_left { UP } else { End::Redirected { interface: 5 } });
+        prop_assert_eq!(machine_v4.frame, if is_left { frame } else { v4.forwarded(None) });
+
+        let mut frame = v6.frame();
+        let length = (frame.len() - v6.padding - 54) as u32;
+        let mut pseudo = frame[22..54].to_vec();
+        pseudo.extend(length.to_be_bytes());
+        pseudo.extend([0, 0, 0, frame[20]]);
+        let pseudo = checksum::fold(checksum::sum(&pseudo, 0)).to_be_bytes();
+        let at = if v6.is_tcp { 70 } else { 60 };
+        if is_unfinished {
+            frame[at..at + 2].copy_from_slice(&pseudo);
+        }
+        let is_left = frame[at..at + 2] == pseudo && (v6.is_tcp || pseudo != [0, 0]);
+        let mut after = frame.clone();
+        after[..12].copy_from_slice(&OUT_MACS);
+        after[21] -= 1;
+        let key = FlowKey::of_frame(&frame).unwrap();
+        let action = FlowAction::between(&key, &after, egress()).unwrap();
+        let mut machine_v6 = machine(&frame, Some((&key, &action)));
+        let end = machine_v6.run(&slots_that_need(true));
+        prop_assert_eq!(end, if is_left { UP } else { End::Redirected { interface: 5 } });
+        prop_assert_eq!(machine_v6.frame, if is_left { frame } else { after });
     }
 }
 

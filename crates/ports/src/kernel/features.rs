@@ -1,0 +1,82 @@
+//! What interfaces' drivers can do for XDP programs, by generic netlink (linux/netdev.h, Linux 6.3).
+
+use super::error::KernelError;
+use super::message::{AttributesOf, MessageWriter, u16_at, u32_at};
+use super::socket::Netlink;
+
+/// `struct genlmsghdr`: command, version, two octets reserved.
+const GENERIC_HEADER: usize = 4;
+const CONTROL_FAMILY: u16 = 16;
+const CONTROL_GET_FAMILY: u8 = 3;
+const CONTROL_FAMILY_ID: u16 = 1;
+const CONTROL_FAMILY_NAME: u16 = 2;
+const NETDEV: &[u8] = b"netdev\0";
+const NETDEV_DEV_GET: u8 = 1;
+const NETDEV_DEV_INTERFACE: u16 = 1;
+const NETDEV_DEV_XDP_FEATURES: u16 = 3;
+/// Takes frames that programs at other interfaces redirect to it.
+const TAKES_REDIRECTED: u64 = 1 << 2;
+
+/// Where to ask. Of use in the network namespace in which it was made.
+#[derive(Debug)]
+pub struct DriverFeatures {
+    netlink: Netlink,
+    /// The number of the part of the kernel that knows; `None` before Linux 6.3.
+    family: Option<u16>,
+}
+
+impl DriverFeatures {
+    /// # Errors
+    ///
+    /// [`KernelError`] if there is no socket or the kernel does not answer.
+    pub fn open() -> Result<Self, KernelError> {
+        let mut netlink = Netlink::of(libc::NETLINK_GENERIC)?;
+        let mut family = None;
+        dump(&mut netlink, CONTROL_FAMILY, CONTROL_GET_FAMILY, |attributes| {
+            let of =
+                |kind| AttributesOf(attributes).find(|(other, _)| *other == kind).map(|(_, value)| value);
+            if of(CONTROL_FAMILY_NAME) == Some(NETDEV) {
+                family = of(CONTROL_FAMILY_ID).and_then(|value| u16_at(value, 0));
+            }
+        })?;
+        Ok(Self { netlink, family })
+    }
+
+    /// The interfaces to which programs that run in a driver can redirect frames, now. It may change with what is at a
+    /// veth's other end, and with a program of the interface's own.
+    pub fn takes_redirected(&mut self) -> Result<Vec<u32>, KernelError> {
+        let mut interfaces = Vec::new();
+        let Some(family) = self.family else { return Ok(interfaces) };
+        dump(&mut self.netlink, family, NETDEV_DEV_GET, |attributes| {
+            let (mut interface, mut features) = (None, 0);
+            for (kind, value) in AttributesOf(attributes) {
+                match kind {
+                    NETDEV_DEV_INTERFACE => interface = u32_at(value, 0),
+                    NETDEV_DEV_XDP_FEATURES => {
+                        features = value.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
+                    }
+                    _ => {}
+                }
+            }
+            interfaces.extend(interface.filter(|_| features & TAKES_REDIRECTED != 0));
+        })?;
+        Ok(interfaces)
+    }
+}
+
+/// Shows the attributes of each message of a list.
+fn dump(
+    netlink: &mut Netlink,
+    family: u16,
+    command: u8,
+    mut visit: impl FnMut(&[u8]),
+) -> Result<(), KernelError> {
+    let sequence = netlink.sequences(1);
+    let mut request = MessageWriter::default();
+    request.begin(family, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16, sequence, &[command, 1, 0, 0]);
+    request.end();
+    let visit = |body: &[u8]| visit(body.get(GENERIC_HEADER..).unwrap_or_default());
+    let mut visit = visit;
+    // A list that changed meanwhile is asked for again soon.
+    netlink.dump("what interfaces can do", &request, sequence, |message| visit(message.body)).map(|_| ())
+}
