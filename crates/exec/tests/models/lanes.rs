@@ -316,7 +316,7 @@ proptest! {
 /// One lane waits for input that never comes while another is lost: it is told.
 #[test]
 fn a_lost_worker_ends_the_lanes_that_wait() {
-    for stage in 0..STAGES.len() {
+    for (stage, scope) in STAGES.iter().enumerate() {
         let mut plan = Flows::new(4, false);
         plan.trap = Some((0, 2, stage));
         let input = input(9, 400, 1, 3);
@@ -339,7 +339,7 @@ fn a_lost_worker_ends_the_lanes_that_wait() {
         ];
         match run_lanes(&plan, lanes, None, &|| told.store(true, SeqCst)) {
             Err(ExecError::Panicked { role: "worker", index: 0, at, .. }) => {
-                assert_eq!(at, format!("stage \"{:?}-{stage}\"", STAGES[stage]));
+                assert_eq!(at, format!("stage \"{scope:?}-{stage}\""));
             }
             other => panic!("stage {stage}: {:?}", other.map(|report| report.jobs)),
         }
