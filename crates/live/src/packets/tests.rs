@@ -154,8 +154,8 @@ fn no_packet_is_lost_doubled_or_overtaken() {
         }
         numbers.sort_unstable();
         for lane in 0..lanes {
-            let of_lane = numbers.iter().filter(|number| *number % lanes == lane).enumerate();
-            assert!(of_lane.map(|(i, n)| i as u32 * lanes + lane == *n).all(|is| is), "{kind}: each once");
+            let mut of_lane = numbers.iter().filter(|number| *number % lanes == lane).enumerate();
+            assert!(of_lane.all(|(i, n)| i as u32 * lanes + lane == *n), "{kind}: each once");
         }
         assert!(!books.status().is_empty(), "{kind}: who worked is in the books");
         assert!(seen.iter().all(|(_, dropped, _)| dropped.is_none()), "{kind}: none is dropped");
