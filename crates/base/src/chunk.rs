@@ -326,6 +326,50 @@ impl Batch<'_> {
         (p, frame)
     }
 
+    /// Descriptors and frames of all packets in turn.
+    #[inline(always)]
+    pub fn frames(&mut self) -> impl Iterator<Item = (&mut Packet, &mut [u8])> {
+        let window = self.slab.window();
+        self.packets.iter_mut().map(move |p| {
+            // SAFETY: `p` is borrowed mutably for as long as the bytes are.
+            let frame = unsafe { window.span_mut(p.slab_tag, p.offset as usize, p.len as usize) };
+            (p, frame)
+        })
+    }
+
+    /// Calls `each` for all packets in turn that have `N` bytes from their IP header on at hand, with the packet's
+    /// place.
+    #[inline(always)]
+    pub fn each_ip_header<const N: usize>(&mut self, each: impl FnMut(usize, &mut Packet, &mut [u8; N])) {
+        self.each_header::<N, 0>(each);
+    }
+
+    /// The same with `N` bytes of what will go out: 14 for the Ethernet header, then the IP packet.
+    #[inline(always)]
+    pub fn each_egress_header<const N: usize>(&mut self, each: impl FnMut(usize, &mut Packet, &mut [u8; N])) {
+        self.each_header::<N, ETHERNET_HEADER>(each);
+    }
+
+    /// `N` bytes, of which `BEFORE` lie before the IP header.
+    #[inline(always)]
+    fn each_header<const N: usize, const BEFORE: usize>(
+        &mut self,
+        mut each: impl FnMut(usize, &mut Packet, &mut [u8; N]),
+    ) {
+        const { assert!(BEFORE <= N && BEFORE <= HEADROOM) };
+        let window = self.slab.window();
+        for (i, p) in self.packets.iter_mut().enumerate() {
+            let l3 = usize::from(p.l3_offset);
+            if l3 + N <= p.len as usize + BEFORE {
+                let start = p.offset as usize + l3 - BEFORE;
+                // SAFETY: starts in the packet's headroom at the earliest, which is this packet's alone, and ends
+                // inside its frame, as just checked; `p` is borrowed mutably for as long as the bytes are.
+                let bytes = unsafe { window.array_mut(p.slab_tag, start) };
+                each(i, p, bytes);
+            }
+        }
+    }
+
     /// Descriptor of packet `i` and its frame from the IP header on.
     #[inline(always)]
     pub fn packet_and_l3(&mut self, i: usize) -> (&mut Packet, &mut [u8]) {

@@ -15,6 +15,7 @@
 
 use crate::Packet;
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -79,6 +80,14 @@ impl Slab {
         unsafe { std::slice::from_raw_parts_mut(self.span_ptr(tag, start, len), len) }
     }
 
+    /// The slab as a loop over packets sees it: where the bytes are, read once.
+    #[inline(always)]
+    pub(crate) fn window(&self) -> Window<'_> {
+        // SAFETY: reads the vector's pointer, which nothing writes while the slab is shared.
+        let bytes = unsafe { (*self.bytes.get()).as_ptr() };
+        Window { tag: self.tag, bytes, slab: PhantomData }
+    }
+
     /// Where the chunk's memory goes when it is done with.
     pub(crate) fn home(&self) -> Option<&SlabPool> {
         self.home.as_ref()
@@ -97,6 +106,39 @@ impl Slab {
             #[cfg(not(target_arch = "x86_64"))]
             let _ = (bytes, start);
         }
+    }
+}
+
+/// See [`Slab::window`].
+#[derive(Clone, Copy)]
+pub(crate) struct Window<'a> {
+    tag: u32,
+    bytes: *const u8,
+    slab: PhantomData<&'a Slab>,
+}
+
+impl<'a> Window<'a> {
+    /// As [`Slab::span_mut`].
+    ///
+    /// # Safety
+    /// `tag`, `start` and `len` come from a packet the caller borrows mutably for `'a`, or lie inside its span.
+    #[inline(always)]
+    pub(crate) unsafe fn span_mut(self, tag: u32, start: usize, len: usize) -> &'a mut [u8] {
+        assert!(tag == self.tag, "packet used with the slab of another chunk");
+        // SAFETY: the builder checked the span against the buffer when it made the packet, and the tag says that
+        // this is that buffer; the borrow of the only packet with this span makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.add(start).cast_mut(), len) }
+    }
+
+    /// The same for a number of bytes that is known beforehand.
+    ///
+    /// # Safety
+    /// As [`Self::span_mut`].
+    #[inline(always)]
+    pub(crate) unsafe fn array_mut<const N: usize>(self, tag: u32, start: usize) -> &'a mut [u8; N] {
+        assert!(tag == self.tag, "packet used with the slab of another chunk");
+        // SAFETY: as above; an array of bytes has no alignment of its own.
+        unsafe { &mut *self.bytes.add(start).cast_mut().cast() }
     }
 }
 

@@ -9,6 +9,29 @@ const ETHERNET_HEADER: u64 = 14;
 /// Residence is kept to about one percent, up to a minute.
 const RESIDENCE_NS_MAX: u64 = 60_000_000_000;
 
+/// Ports and classes that are tallied per batch, at most: with more, adding the tallies up would cost more
+/// than they save.
+const TALLIED: usize = 16;
+/// A tally has packets above this bit and octets below: 256 packets of 2^32 octets are fewer than 2^41.
+const BYTES_BITS: u32 = 48;
+const BYTES_MASK: u64 = (1 << BYTES_BITS) - 1;
+const ONE_PACKET: u64 = 1 << BYTES_BITS;
+
+/// What a batch adds to the books, in few words: counting packets in memory, each has to wait until the one before
+/// has been written. For the same reason there are two, which packets use in turn.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    ports_in: [u64; TALLIED],
+    ports_out: [u64; TALLIED],
+    classes: [u64; TALLIED],
+}
+
+/// The place in a tally. What lies past the last is booked where all that is unknown is.
+#[inline(always)]
+fn slot(number: u16) -> usize {
+    usize::from(number).min(TALLIED - 1)
+}
+
 /// Packets and bytes of a port, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounts {
@@ -75,31 +98,72 @@ impl Account {
 
     /// Books a batch at its end: forwarded packets with `residence_ns`, the others by reason.
     pub fn book(&mut self, batch: &Batch<'_>, residence_ns: u64) {
-        let mut by_class = [0u32; 256];
-        for packet in batch.packets() {
-            self.book_arrival(packet);
-            if !packet.is_alive() {
-                self.book_drop(packet);
-                continue;
+        let value = residence_ns.clamp(1, RESIDENCE_NS_MAX);
+        if self.ports.len() > TALLIED || self.classes.len() > TALLIED {
+            for packet in batch.packets() {
+                self.book_arrival(packet);
+                match packet.is_alive() {
+                    true => self.book_departure(packet, value),
+                    false => self.book_drop(packet),
+                }
             }
-            let bytes = ETHERNET_HEADER + u64::from(packet.ip_len);
-            self.packets_out += 1;
-            let last = self.ports.len() - 1;
-            let port = &mut self.ports[usize::from(packet.port_out).min(last)];
-            port.packets_out += 1;
-            port.bytes_out += bytes;
-            let last = self.classes.len() - 1;
-            let class = usize::from(packet.class).min(last);
-            self.classes[class].packets += 1;
-            self.classes[class].bytes += bytes;
-            by_class[class] += 1;
+            return;
         }
-        for (class, &packets) in self.classes.iter_mut().zip(&by_class) {
-            if packets > 0 {
-                let value = residence_ns.clamp(1, RESIDENCE_NS_MAX);
-                class.residence_ns.saturating_record_n(value, u64::from(packets));
-            }
+        let [mut even, mut odd] = [Tally::default(); 2];
+        let (pairs, last) = batch.packets().as_chunks::<2>();
+        for [one, other] in pairs {
+            self.tally(&mut even, one);
+            self.tally(&mut odd, other);
         }
+        last.iter().for_each(|packet| self.tally(&mut even, packet));
+        self.book_tally(&even, value);
+        self.book_tally(&odd, value);
+    }
+
+    #[inline(always)]
+    fn tally(&mut self, tally: &mut Tally, packet: &Packet) {
+        tally.ports_in[slot(packet.port_in)] += ONE_PACKET + u64::from(packet.wire_len);
+        if packet.is_alive() {
+            let leaves = ONE_PACKET + ETHERNET_HEADER + u64::from(packet.ip_len);
+            tally.ports_out[slot(packet.port_out)] += leaves;
+            tally.classes[slot(packet.class.into())] += leaves;
+        } else {
+            self.book_drop(packet);
+        }
+    }
+
+    fn book_tally(&mut self, tally: &Tally, residence_ns: u64) {
+        let last = self.ports.len() - 1;
+        for (slot, (&came, &left)) in tally.ports_in.iter().zip(&tally.ports_out).enumerate() {
+            let port = &mut self.ports[slot.min(last)];
+            port.packets_in += came >> BYTES_BITS;
+            port.bytes_in += came & BYTES_MASK;
+            port.packets_out += left >> BYTES_BITS;
+            port.bytes_out += left & BYTES_MASK;
+            self.packets_in += came >> BYTES_BITS;
+            self.packets_out += left >> BYTES_BITS;
+        }
+        let last = self.classes.len() - 1;
+        for (slot, &left) in tally.classes.iter().enumerate().filter(|(_, left)| **left > 0) {
+            let class = &mut self.classes[slot.min(last)];
+            class.packets += left >> BYTES_BITS;
+            class.bytes += left & BYTES_MASK;
+            class.residence_ns.saturating_record_n(residence_ns, left >> BYTES_BITS);
+        }
+    }
+
+    fn book_departure(&mut self, packet: &Packet, residence_ns: u64) {
+        let bytes = ETHERNET_HEADER + u64::from(packet.ip_len);
+        self.packets_out += 1;
+        let last = self.ports.len() - 1;
+        let port = &mut self.ports[usize::from(packet.port_out).min(last)];
+        port.packets_out += 1;
+        port.bytes_out += bytes;
+        let last = self.classes.len() - 1;
+        let class = &mut self.classes[usize::from(packet.class).min(last)];
+        class.packets += 1;
+        class.bytes += bytes;
+        class.residence_ns.saturating_record(residence_ns);
     }
 
     #[inline(always)]
@@ -111,6 +175,7 @@ impl Account {
         port.bytes_in += u64::from(packet.wire_len);
     }
 
+    #[inline(never)]
     fn book_drop(&mut self, packet: &Packet) {
         let Some(reason) = packet.drop_reason() else { return };
         self.dropped[reason as usize] += 1;
@@ -193,5 +258,40 @@ mod tests {
         assert_eq!(a.ports[0].packets_out, 1);
         let p50 = a.classes[0].residence_ns.value_at_quantile(0.5);
         assert!((1485..=1515).contains(&p50), "{p50}");
+    }
+
+    /// With few ports and classes batches are tallied, with many packets are counted one by one: to the same sums.
+    #[test]
+    fn tallies_come_to_what_packets_add_up_to() {
+        let mut builder = ChunkBuilder::with_capacity(100_000);
+        let mut rng = thalweg_base::XorShift64Star::new(5);
+        for _ in 0..501 {
+            let wire_len = if rng.below(9) == 0 { u32::MAX } else { 60 + rng.below(1500) };
+            let port_in = [0, 1, 2, thalweg_base::UNKNOWN_PORT][rng.below(4) as usize];
+            builder.push(builder.next_frame_offset(), 40, wire_len, 0, LinkType::RawIp, port_in, 0);
+        }
+        let mut chunk = builder.finish(0, 1, 0);
+        for packet in chunk.packets_mut() {
+            packet.port_out = rng.below(3) as u16;
+            packet.class = rng.below(2) as u8;
+            packet.ip_len = 20 + rng.below(65_000);
+            if rng.below(5) == 0 {
+                packet.drop_for(DropReason::TtlExpired);
+            }
+        }
+        let (mut few, mut many) = (Account::new(3, 2), Account::new(TALLIED + 3, TALLIED + 3));
+        for k in 0..chunk.batch_count() {
+            few.book(&chunk.batch(k), 1500);
+            many.book(&chunk.batch(k), 1500);
+        }
+        let sums = |a: &Account| (a.packets_in, a.packets_out, a.dropped);
+        assert_eq!(sums(&few), sums(&many));
+        assert_eq!(few.ports[..3], many.ports[..3]);
+        assert_eq!(few.ports.last(), many.ports.last());
+        for (few, many) in few.classes.iter().zip(&many.classes) {
+            assert_eq!((few.packets, few.bytes, few.dropped), (many.packets, many.bytes, many.dropped));
+            assert_eq!(few.residence_ns, many.residence_ns);
+            assert_eq!(few.residence_ns.len(), few.packets);
+        }
     }
 }

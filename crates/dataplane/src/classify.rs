@@ -71,11 +71,16 @@ impl Classifier {
         Self { sets, default_class, infer_applications }
     }
 
-    /// Sets the class of every live packet of the batch.
+    /// The class of all packets, where nothing tells them apart.
+    pub fn only_class(&self) -> Option<u8> {
+        self.sets.is_empty().then_some(self.default_class)
+    }
+
+    /// Sets the class of every live packet of the batch; where there is only one, also of dropped ones.
     pub fn process(&self, batch: &mut Batch<'_>) {
-        if self.sets.is_empty() {
+        if let Some(class) = self.only_class() {
             for packet in batch.packets_mut() {
-                packet.class = self.default_class;
+                packet.class = class;
             }
             return;
         }

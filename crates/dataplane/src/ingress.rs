@@ -13,7 +13,7 @@
 //! lengths are checked against the wire.
 //!
 //! VLAN tags (IEEE 802.1Q) are followed. On a port with sub-interfaces the tag says which of them the packet
-//! came in by; on others tags say nothing and up to two are skipped. See [`crate::vlan`].
+//! came in by; on ports of captures alone tags say nothing, and up to two are skipped. See [`crate::vlan`].
 //!
 //! Missing: IPv4 options are passed through unexamined; tunnels are not looked into.
 
@@ -26,8 +26,6 @@ use thalweg_base::{
 };
 use thalweg_wire::application::ip_protocol;
 
-/// How many frames ahead the first line is asked for: a miss costs about as much as eight packets.
-const PREFETCH_AHEAD: usize = 8;
 /// Extension headers followed before the chain counts as malformed. Real packets have at most three.
 const IPV6_EXTENSIONS_MAX: usize = 8;
 
@@ -103,25 +101,113 @@ pub struct Ingress {
 impl Ingress {
     /// Validates every packet of the batch. Returns whether there is a fragment among them.
     pub fn process(&self, batch: &mut Batch<'_>) -> bool {
+        self.process_and(batch, |_| (), |_, _| ())
+    }
+
+    /// The same; `foresee` is told the destination of most IPv4 packets that pass as soon as it is known, and `then` is
+    /// given each packet afterwards, dropped ones too, and its frame.
+    #[inline(always)]
+    pub fn process_and(
+        &self,
+        batch: &mut Batch<'_>,
+        foresee: impl Fn(u32),
+        mut then: impl FnMut(&mut Packet, &[u8]),
+    ) -> bool {
         let mut fragments = false;
-        for i in 0..PREFETCH_AHEAD.min(batch.len()) {
-            batch.prefetch_frame(i);
-        }
-        for i in 0..batch.len() {
-            batch.prefetch_frame(i + PREFETCH_AHEAD);
-            let (packet, frame) = batch.packet_and_frame(i);
-            if !packet.is_alive() {
-                continue;
+        for (packet, frame) in batch.frames() {
+            if packet.is_alive() && !self.validate_usual(packet, frame, &foresee) {
+                fragments |= self.validate_any(packet, frame);
             }
-            match self.validate(packet, frame) {
-                Ok(()) => fragments |= packet.flags.has(PacketFlags::FRAGMENT),
-                Err(reason) => packet.drop_for(reason),
-            }
+            then(packet, frame);
         }
         fragments
     }
 
+    /// Validates a packet of the usual kind: IPv4 without options, all there, behind an Ethernet header or
+    /// nothing, with TCP or UDP in it and not a fragment. `false`, and nothing written, if it is of another kind
+    /// or there is something wrong with it: which of the two is for [`Self::validate_any`], whose answer
+    /// about these packets is the same.
+    ///
+    /// All checks are made, none branched on: what is left is one branch that traffic never surprises.
     #[inline(always)]
+    fn validate_usual(&self, packet: &mut Packet, frame: &[u8], foresee: &impl Fn(u32)) -> bool {
+        let l3_offset = match packet.link {
+            LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => 14,
+            LinkType::RawIp => 0,
+            _ => return false,
+        };
+        // Up to where the length of a TCP header stands.
+        let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<34>()) else {
+            return false;
+        };
+        // The header as words, first octet lowest; behind them the ports, and what a UDP header says of its length.
+        let ([first, fragment, ttl_protocol, src, dst, ports, more, ..], _) = header.as_chunks::<4>() else {
+            return false;
+        };
+        let [first, fragment, ttl_protocol, src, dst] =
+            [first, fragment, ttl_protocol, src, dst].map(|word| u32::from_le_bytes(*word));
+        let (ports, more) = (u32::from_be_bytes(*ports), u32::from_be_bytes(*more));
+        let total_len = i64::from(((first >> 16) as u16).swap_bytes());
+        let protocol = (ttl_protocol >> 8) as u8;
+        let tcp = protocol == ip_protocol::TCP;
+        let (least, claimed) =
+            select_unpredictable(tcp, (20, i64::from(header[32] >> 4) * 4), (8, i64::from(more >> 16)));
+        // Each is negative if something is too short, each of the next is not zero if something is not usual.
+        let short = (claimed - least)
+            | (total_len - 20 - claimed)
+            | ((frame.len() - l3_offset) as i64 - total_len)
+            | (i64::from(ttl_protocol & 0xff) - 1);
+        let odd = (first & 0xff ^ 0x45) | (fragment >> 16 & 0xff3f);
+        let transport = tcp | (protocol == ip_protocol::UDP);
+        let addresses = USUAL_ADDRESS[usize::from(src as u8)] & USUAL_ADDRESS[usize::from(dst as u8)];
+        let forwardable = (addresses & (src != dst)) | !self.drop_martians;
+        let sum = [first, fragment, ttl_protocol, src, dst].map(u64::from).into_iter().sum::<u64>();
+        if (short < 0) | (odd != 0) | !transport | !forwardable | !is_all_ones(sum) {
+            return false;
+        }
+        let (src, dst) = (src.swap_bytes(), dst.swap_bytes());
+        if packet.port_in >= UNKNOWN_PORT {
+            match self.guess_port_v4(packet.port_in, src) {
+                Some(port) => packet.port_in = port,
+                None => return false,
+            }
+        }
+        packet.l3_offset = l3_offset as u16;
+        packet.l4_offset = l3_offset as u16 + 20;
+        packet.ip_len = total_len as u32;
+        packet.protocol = protocol;
+        packet.traffic_class = (first >> 8) as u8;
+        packet.flags.set(PacketFlags::HAS_PORTS);
+        foresee(dst);
+        let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
+        packet.src_port = src_port;
+        packet.dst_port = dst_port;
+        packet.flow_hash = symmetric_flow_hash(
+            u64::from(src) << 16 | u64::from(src_port),
+            u64::from(dst) << 16 | u64::from(dst_port),
+            protocol,
+        );
+        true
+    }
+
+    /// The port of a packet whose source does not know it; apart, because live ports always do.
+    #[inline(never)]
+    fn guess_port_v4(&self, known: u16, source: u32) -> Option<u16> {
+        if known == NO_PORT { self.port_guess.port_for_v4(source) } else { None }
+            .filter(|port| *port != UNKNOWN_PORT)
+    }
+
+    /// Validates a packet of any kind and drops it if it is not sound. Returns whether it is a fragment.
+    fn validate_any(&self, packet: &mut Packet, frame: &[u8]) -> bool {
+        match self.validate(packet, frame) {
+            Ok(()) => packet.flags.has(PacketFlags::FRAGMENT),
+            Err(reason) => {
+                packet.drop_for(reason);
+                false
+            }
+        }
+    }
+
     fn validate(&self, packet: &mut Packet, frame: &[u8]) -> Result<(), DropReason> {
         let (l3_offset, version) = self.link_layer(packet, frame)?;
         packet.l3_offset = l3_offset as u16;
@@ -302,8 +388,29 @@ fn ipv4_checksum_holds(header: &[u8; 20], options: &[u8]) -> bool {
     sum == 0xffff
 }
 
-/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded.
+/// Whether a sum of 16-bit words, in whichever order of octets and not yet folded, is all ones: if 65,535 divides it and
+/// it is not zero, which that of a header with a version in it never is. Divided without a rest by 65,535 is what
+/// comes out small when multiplied by its inverse (Granlund and Montgomery, 1994, section 9).
 #[inline(always)]
+fn is_all_ones(sum: u64) -> bool {
+    const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+    const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
+    sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
+}
+
+/// By first octet, whether all addresses are fit to be source and destination of a packet that is forwarded: the
+/// usual ones. 169 has the link-local ones, and is not.
+const USUAL_ADDRESS: [bool; 256] = {
+    let mut usual = [false; 256];
+    let mut top = 1;
+    while top < 224 {
+        usual[top] = top != 127 && top != 169;
+        top += 1;
+    }
+    usual
+};
+
+/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded.
 fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
     let src_top = src >> 24;
     let dst_top = dst >> 24;

@@ -18,6 +18,9 @@ use arc_swap::ArcSwap;
 use std::sync::Arc;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, NO_PORT, Packet};
 
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+
 /// What to do with a packet that matched a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adjacency {
@@ -63,26 +66,29 @@ impl Adjacency {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 struct Rewrite {
-    macs: [u8; 12],
+    /// The Ethernet header of an IPv4 packet.
+    header: [u8; 14],
     drop_code: u8,
     port: u16,
+    /// 0 if packets end here, which no packet is small enough for.
     mtu_bytes: u32,
 }
 
 impl From<Adjacency> for Rewrite {
     fn from(adjacency: Adjacency) -> Self {
         let dropped = |reason: DropReason, port: u16| Rewrite {
-            macs: [0; 12],
+            header: [0; 14],
             drop_code: reason as u8,
             port,
             mtu_bytes: 0,
         };
         match adjacency {
             Adjacency::Forward { port, destination_mac, source_mac, mtu_bytes } => {
-                let mut macs = [0; 12];
-                macs[..6].copy_from_slice(&destination_mac);
-                macs[6..].copy_from_slice(&source_mac);
-                Rewrite { macs, drop_code: 0, port, mtu_bytes }
+                let mut header = [0; 14];
+                header[..6].copy_from_slice(&destination_mac);
+                header[6..12].copy_from_slice(&source_mac);
+                header[12..].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
+                Rewrite { header, drop_code: 0, port, mtu_bytes }
             }
             Adjacency::Glean { port } => dropped(DropReason::NeighbourUnresolved, port),
             Adjacency::Local { port } => dropped(DropReason::Local, port),
@@ -93,7 +99,7 @@ impl From<Adjacency> for Rewrite {
 
 impl Rewrite {
     fn adjacency(&self) -> Adjacency {
-        let [a, b, c, d, e, f, source_mac @ ..] = self.macs;
+        let [a, b, c, d, e, f, source_mac @ .., _, _] = self.header;
         match DropReason::from_code(self.drop_code) {
             None => Adjacency::Forward {
                 port: self.port,
@@ -280,7 +286,7 @@ impl NextHops {
 
 #[inline(always)]
 fn member(count: u32, flow_hash: u32) -> u32 {
-    if count == 1 { 0 } else { ((u64::from(flow_hash) * u64::from(count)) >> 32) as u32 }
+    ((u64::from(flow_hash) * u64::from(count)) >> 32) as u32
 }
 
 /// The table of next hops as readers and its one writer share it: a snapshot, replaced as a whole.
@@ -321,29 +327,22 @@ pub struct Router {
 impl Router {
     /// Routes every live packet of the batch (at most [`BATCH_PACKETS`]).
     pub fn process(&self, batch: &mut Batch<'_>) {
-        let mut addresses4 = [0u32; BATCH_PACKETS];
-        let mut members4 = [0u16; BATCH_PACKETS];
-        let mut count4 = 0;
-        let mut any_ipv6 = false;
-        for i in 0..batch.len() {
-            let (packet, l3) = batch.packet_and_l3(i);
-            if !packet.is_alive() {
-                continue;
-            }
-            if packet.is_ipv6() {
-                any_ipv6 = true;
-            } else if let Some(header) = l3.first_chunk::<20>() {
-                addresses4[count4] = u32::from_be_bytes([header[16], header[17], header[18], header[19]]);
-                members4[count4] = i as u16;
-                count4 += 1;
-            }
-        }
+        // What is not ours is looked up too, as an address that is at hand: cheaper than to find out who is who.
+        let mut addresses = [0u32; BATCH_PACKETS];
         let mut hops = [0u16; BATCH_PACKETS];
-        self.fib4.lookup_batch(&addresses4[..count4], &mut hops[..count4]);
+        let mut any_ipv6 = false;
+        batch.each_ip_header::<20>(|i, packet, header| {
+            any_ipv6 |= packet.is_alive() & packet.is_ipv6();
+            addresses[i % BATCH_PACKETS] = destination(header);
+        });
+        let count = batch.len().min(BATCH_PACKETS);
+        self.fib4.lookup_batch(&addresses[..count], &mut hops[..count]);
         let next_hops = self.next_hops.0.load();
-        for (&i, &hop) in members4[..count4].iter().zip(&hops) {
-            forward_ipv4(&next_hops, batch, usize::from(i), hop);
-        }
+        batch.each_egress_header::<34>(|i, packet, header| {
+            if packet.is_alive() & !packet.is_ipv6() {
+                forward_ipv4(&next_hops, packet, header, hops[i % BATCH_PACKETS]);
+            }
+        });
         if any_ipv6 {
             self.process_ipv6(batch);
         }
@@ -371,20 +370,24 @@ impl Router {
     }
 }
 
+/// The destination of an IPv4 header.
 #[inline(always)]
-fn forward_ipv4(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16) {
-    let (packet, frame) = batch.packet_and_egress(i);
-    let Some(header) = frame.first_chunk_mut::<34>() else { return };
-    let Some(rewrite) = admit(next_hops, packet, hop, header[22]) else { return };
-    header[..12].copy_from_slice(&rewrite.macs);
-    header[12] = 0x08;
-    header[13] = 0x00;
-    header[22] -= 1;
-    // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its
-    // complement rises by as much, with the carry brought round.
-    let (sum, carry) = u16::from_be_bytes([header[24], header[25]]).overflowing_add(0x0100);
-    let sum = sum + u16::from(carry);
-    header[24..26].copy_from_slice(&sum.to_be_bytes());
+fn destination(header: &[u8; 20]) -> u32 {
+    u32::from_be_bytes([header[16], header[17], header[18], header[19]])
+}
+
+#[inline(always)]
+fn forward_ipv4(next_hops: &NextHops, packet: &mut Packet, header: &mut [u8; 34], hop: u16) {
+    // TTL, protocol and checksum as one word, the TTL lowest.
+    let Some(word) = header[22..].first_chunk_mut() else { return };
+    let before = u32::from_le_bytes(*word);
+    let Some(rewrite) = admit(next_hops, packet, hop, before as u8) else { return };
+    // RFC 1624 for a TTL that goes down by one: the sum of the header falls by 0x0100, so its complement rises by as
+    // much, with the carry brought round. The checksum's first octet is the lower one here: its carry is where it
+    // belongs, and only that of the second is brought round.
+    let (raised, carry) = before.overflowing_add(1 << 16);
+    *word = (raised + (u32::from(carry) << 16) - 1).to_le_bytes();
+    header[..14].copy_from_slice(&rewrite.header);
 }
 
 #[inline(always)]
@@ -392,9 +395,8 @@ fn forward_ipv6(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16)
     let (packet, frame) = batch.packet_and_egress(i);
     let Some(header) = frame.first_chunk_mut::<54>() else { return };
     let Some(rewrite) = admit(next_hops, packet, hop, header[21]) else { return };
-    header[..12].copy_from_slice(&rewrite.macs);
-    header[12] = 0x86;
-    header[13] = 0xdd;
+    header[..14].copy_from_slice(&rewrite.header);
+    header[12..14].copy_from_slice(&ETHERTYPE_IPV6.to_be_bytes());
     header[21] -= 1;
 }
 
@@ -403,20 +405,20 @@ fn forward_ipv6(next_hops: &NextHops, batch: &mut Batch<'_>, i: usize, hop: u16)
 fn admit<'h>(next_hops: &'h NextHops, packet: &mut Packet, hop: u16, ttl: u8) -> Option<&'h Rewrite> {
     packet.next_hop = u32::from(hop);
     let rewrite = next_hops.select(hop, packet.flow_hash);
-    if rewrite.drop_code != 0 {
-        packet.drop_for(DropReason::from_code(rewrite.drop_code)?);
-        return None;
-    }
-    if ttl <= 1 {
-        packet.drop_for(DropReason::TtlExpired);
-        return None;
-    }
-    if packet.ip_len > rewrite.mtu_bytes {
-        packet.drop_for(DropReason::MtuExceeded);
+    if (ttl <= 1) | (packet.ip_len > rewrite.mtu_bytes) {
+        refuse(rewrite, packet, ttl);
         return None;
     }
     packet.port_out = rewrite.port;
     Some(rewrite)
+}
+
+/// Says why a packet may not leave.
+#[cold]
+fn refuse(rewrite: &Rewrite, packet: &mut Packet, ttl: u8) {
+    let ends_here = DropReason::from_code(rewrite.drop_code);
+    let otherwise = if ttl <= 1 { DropReason::TtlExpired } else { DropReason::MtuExceeded };
+    packet.drop_for(ends_here.unwrap_or(otherwise));
 }
 
 #[cfg(test)]

@@ -60,6 +60,11 @@ impl Scheduler {
         }
     }
 
+    /// Whether packets are served as they come, because no class overtakes another.
+    pub fn keeps_arrival_order(&self) -> bool {
+        self.rank_count == 1 && self.weighted_classes <= 1
+    }
+
     /// Puts a chunk's live packets in order of service and the dropped ones behind them. `spare` is memory
     /// to sort into, kept by the caller from chunk to chunk.
     pub fn process(&self, chunk: &mut Chunk, spare: &mut Vec<Packet>) {

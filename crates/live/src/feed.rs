@@ -141,6 +141,7 @@ impl Source<Chunk> for Feed {
             match next {
                 Ok(Some(mut chunk)) => {
                     chunk.sequence = self.sequence;
+                    chunk.first_packet_number = self.lane.of_packet(chunk.first_packet_number);
                     self.sequence += 1;
                     self.exchange.gives(chunk.packets().len());
                     if let Some(sampler) = &mut self.sampler {

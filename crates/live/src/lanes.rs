@@ -23,6 +23,10 @@ pub(crate) struct QueueRx {
     pub(crate) rx: Box<dyn PortRx>,
 }
 
+/// A lane counts packets up to 2^48, which at a hundred million a second takes a month; then captures may mix up chunks
+/// that are on their way at the same time.
+const LANE_SHIFT: u32 = 48;
+
 /// One of so many lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LaneNumber {
@@ -34,6 +38,12 @@ impl LaneNumber {
     /// The number of a chunk of this lane among the chunks of all: no two lanes have the same.
     pub(crate) fn of_chunk(self, sequence: u64) -> u64 {
         sequence * self.of as u64 + self.index as u64
+    }
+
+    /// The number of a packet that its lane's source counted, such that no two lanes have the same: captures know chunks
+    /// by it.
+    pub(crate) fn of_packet(self, number: u64) -> u64 {
+        number + ((self.index as u64) << LANE_SHIFT)
     }
 }
 
@@ -117,6 +127,9 @@ mod tests {
             .collect();
         numbers.sort_unstable();
         assert!(numbers.into_iter().eq(0..27));
+        let [first, second] = [0, 1].map(|index| LaneNumber { index, of: 2 });
+        assert_eq!(first.of_packet(7), 7);
+        assert!(first.of_packet(1 << 40) < second.of_packet(1));
         assert_eq!(LaneNumber { index: 0, of: 1 }.of_chunk(7), 7);
     }
 }

@@ -13,6 +13,7 @@ use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
 use thalweg_ports::live::link::{LinkFacts, Links};
 
 use crate::host::LinkChange;
+use crate::port_mac::PortMac;
 
 /// How often the kernel's news are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,8 +27,8 @@ pub(crate) struct Watched {
     pub(crate) port: u16,
     /// Its interface.
     pub(crate) interface: String,
-    /// Its MAC address where it is not the interface's own.
-    pub(crate) mac: Option<[u8; 6]>,
+    /// Which MAC address the router has there.
+    pub(crate) mac: PortMac,
     /// The largest IP packet that the configuration allows.
     pub(crate) mtu: Arc<AtomicU32>,
 }
@@ -131,11 +132,12 @@ impl LinkWatcher {
 
 fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkChange>) -> LinkChange {
     let before = known.map(|known| (known.mac, known.mtu));
-    let (mac, mtu) = facts.map(|facts| (facts.mac, facts.mtu)).or(before).unwrap_or_default();
+    let now = facts.map(|facts| (watched.mac.with(facts.mac), facts.mtu));
+    let (mac, mtu) = now.or(before).unwrap_or_else(|| (watched.mac.with([0; 6]), 0));
     LinkChange {
         port: watched.port,
         is_up: facts.is_some_and(|facts| facts.is_up && facts.has_carrier),
-        mac: watched.mac.unwrap_or(mac),
+        mac,
         mtu: mtu.min(watched.mtu.load(Ordering::Relaxed)),
     }
 }

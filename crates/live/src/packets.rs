@@ -25,6 +25,8 @@ use thalweg_base::Chunk;
 use thalweg_exec::{ExecError, Lane, ModelOptions, RunReport, Sink, Source};
 use thalweg_node::plan::{RouterPlan, Scratch};
 
+use crate::capture::Tapped;
+use crate::counters::Counters;
 use crate::workers::Workers;
 
 /// What makes the next plan out of the one that ran, while no packet is on its way.
@@ -203,6 +205,8 @@ pub(crate) struct Packets<F, S> {
     pub(crate) model: ModelOptions,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) workers: Arc<Workers>,
+    /// Where captures are.
+    pub(crate) counters: Arc<Counters>,
     /// The feeds' input has ended for good.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -230,11 +234,12 @@ impl<F: Source<Chunk>, S: Sink<Chunk>> Packets<F, S> {
     }
 
     fn run_plan(&mut self, plan: &RouterPlan) -> Result<RunReport<Scratch>, ExecError> {
+        let tapped = Tapped::new(plan, &self.counters.taps);
         if let [(feed, sink)] = self.lanes.as_mut_slice() {
-            return thalweg_exec::run(plan, feed, sink, &self.model);
+            return thalweg_exec::run(&tapped, feed, sink, &self.model);
         }
         let lanes = self.lanes.iter_mut().map(|(source, sink)| Lane { source, sink }).collect();
-        thalweg_exec::run_lanes(plan, lanes, self.model.pin_cores.as_deref(), &|| self.exchange.give_up())
+        thalweg_exec::run_lanes(&tapped, lanes, self.model.pin_cores.as_deref(), &|| self.exchange.give_up())
     }
 }
 

@@ -33,6 +33,7 @@ use crate::host::HostChange;
 use crate::offload::Rules;
 use crate::packets::{NotSwapped, Swapped};
 use crate::router::{LiveRouter, refusal};
+use crate::start::class_names;
 
 /// Prefixes changed before others may have the tables: below a millisecond.
 const SLICE: usize = 512;
@@ -224,8 +225,10 @@ impl LiveRouter {
         let offload = self.offload.clone().map(|offload| (offload, Rules::of(config)));
         let taken = Arc::<Mutex<TakenOver>>::default();
         let told = taken.clone();
+        let (counters, names) = (self.counters.clone(), class_names(config));
         let turn = move |before: &thalweg_node::plan::RouterPlan| {
             let now_ns = clock.now_ns();
+            counters.taps.set_classes(names);
             // A sub-interface has its parent's.
             for (outbox, queue) in
                 outboxes.iter().zip(queues).filter(|(outbox, _)| !outbox.is_sub_interface())

@@ -75,8 +75,23 @@ impl RouterPlan {
         router: Router,
         work_queens: Option<u32>,
     ) -> Result<Self, BuildError> {
-        let nat = config.nat.as_ref().map(|nat| Nat::from_config(nat, config)).transpose()?;
-        Self::with_nat(config, router, work_queens, nat)
+        Self::build(config, router, work_queens, nat::NatConfig::HASH_SEED_FIXED)
+    }
+
+    /// The same for live ports: NAT's hashes are keyed with a seed that strangers do not know, so that they cannot
+    /// choose endpoints that collide. Public ports follow from it. Plans that succeed this one keep it.
+    pub fn with_hash_seed(config: &RouterConfig, router: Router, hash_seed: u64) -> Result<Self, BuildError> {
+        Self::build(config, router, None, hash_seed)
+    }
+
+    fn build(
+        config: &RouterConfig,
+        router: Router,
+        work_queens: Option<u32>,
+        hash_seed: u64,
+    ) -> Result<Self, BuildError> {
+        let nat = config.nat.as_ref().map(|nat| Nat::from_config(nat, config, hash_seed)).transpose()?;
+        Self::with_nat(config, router, work_queens, nat, hash_seed)
     }
 
     /// The same with NAT's stage made by somebody else.
@@ -85,12 +100,13 @@ impl RouterPlan {
         router: Router,
         work_queens: Option<u32>,
         nat: Option<Nat>,
+        hash_seed: u64,
     ) -> Result<Self, BuildError> {
         Ok(RouterPlan::new(RouterParts {
             ingress: Ingress {
                 drop_martians: config.validate.martians,
                 port_guess: port_guess(config),
-                vlans: VlanTable::new(sub_interfaces(config)),
+                vlans: vlan_table(config),
             },
             filters: Filters::from_config(config, 0)?,
             classifier: classifier(&config.qos),
@@ -101,6 +117,7 @@ impl RouterPlan {
             ports: config.ports.len(),
             classes: config.qos.classes.len(),
             work_queens,
+            hash_seed,
         }))
     }
 }
@@ -119,6 +136,14 @@ impl Filters {
             acls: AclSet::compile(&lists, &bindings, version).map_err(BuildError::Acl)?,
         })
     }
+}
+
+/// What ports are to tags. On a port that has an interface, frames of a VLAN that it does not have are others', whether
+/// they come live or from a capture.
+fn vlan_table(config: &RouterConfig) -> VlanTable {
+    let ports = (0u16..).zip(&config.ports);
+    let on_wires = ports.filter(|(_, port)| port.interface.is_some()).map(|(index, _)| index);
+    VlanTable::new(sub_interfaces(config)).refusing(on_wires)
 }
 
 /// Port, parent and VLAN of every sub-interface.
@@ -183,7 +208,8 @@ impl Routes {
         })
     }
 
-    fn router(&self) -> Router {
+    /// A routing stage over them.
+    pub fn router(&self) -> Router {
         Router {
             fib4: Arc::clone(&self.fib4),
             fib6: Arc::clone(&self.fib6),
@@ -268,8 +294,12 @@ fn policer(class: &config::Class) -> Option<PolicerConfig> {
 
 impl Nat {
     /// NAT with a table of its own, all memory allocated.
-    pub(crate) fn from_config(nat: &config::NatConfig, config: &RouterConfig) -> Result<Self, BuildError> {
-        let settings = nat_settings(nat, config)?;
+    pub(crate) fn from_config(
+        nat: &config::NatConfig,
+        config: &RouterConfig,
+        hash_seed: u64,
+    ) -> Result<Self, BuildError> {
+        let settings = nat_settings(nat, config, hash_seed)?;
         let stage = NatStage::new(&settings).map_err(|refused| BuildError::Nat(refused.to_string()))?;
         Ok(Self { labeller: labeller(&settings)?, stage: Arc::new(stage) })
     }
@@ -284,6 +314,7 @@ pub(crate) fn labeller(settings: &nat::NatConfig) -> Result<Labeller, BuildError
 pub(crate) fn nat_settings(
     nat: &config::NatConfig,
     config: &RouterConfig,
+    hash_seed: u64,
 ) -> Result<nat::NatConfig, BuildError> {
     let mut forwards = Vec::new();
     for forward in &nat.forwards {
@@ -318,7 +349,7 @@ pub(crate) fn nat_settings(
         timeouts: nat.timeouts,
         forwards,
         subscribers: nat.subscribers.clone(),
-        ..nat::NatConfig::default()
+        hash_seed,
     })
 }
 

@@ -17,6 +17,7 @@ mod acl;
 mod bgp;
 mod bgp_settings;
 mod bgp_types;
+mod control;
 mod diagnostic;
 mod egress;
 mod kernel;
@@ -100,6 +101,7 @@ impl RouterConfig {
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
+        let control_socket = control::read(&mut reader, &mut root, folder);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         root.finish(&mut reader);
@@ -117,6 +119,7 @@ impl RouterConfig {
             validate,
             bgp,
             kernel,
+            control_socket,
             warnings: diagnostics,
         })
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `ingress` | any batch | always: validate, check sources, access lists, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer or NAT needs the ports of fragments |
-//! | `order` | one chunk | always: put in order of service |
+//! | `order` | one chunk | if there are classes whose packets overtake others: put in order of service |
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
 //! | `egress` | any batch | always: the books |
@@ -14,6 +14,9 @@
 //! part of, and find the headers where those left them, in the first-level cache. Incoming lists stand before
 //! everything that packets could wear out (policers, NAT sessions), outgoing ones behind the look-up that says
 //! where a packet leaves. They are one snapshot that a reload replaces while packets pass.
+//!
+//! Stages that have nothing to do are left out, so that those over batches stand side by side and a batch passes
+//! all of them while it is in the first-level cache.
 //!
 //! State with order lives in mutexes that the scopes keep free of contention; they cost one uncontended
 //! lock per chunk and stage.
@@ -66,6 +69,13 @@ pub struct Filters {
     pub acls: AclSet,
 }
 
+impl Filters {
+    /// Whether no port has a filter for what comes in.
+    fn are_idle(&self) -> bool {
+        self.reverse_path.is_idle() && !self.acls.has_inbound()
+    }
+}
+
 /// Everything a router does to packets, built from a configuration.
 pub struct RouterParts {
     /// Validation.
@@ -88,6 +98,8 @@ pub struct RouterParts {
     pub classes: usize,
     /// Queens on the board of the synthetic work, if any.
     pub work_queens: Option<u32>,
+    /// What NAT's hashes are keyed with, also those of plans that follow.
+    pub hash_seed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +148,7 @@ pub struct RouterPlan {
     ports: usize,
     classes: usize,
     work_queens: Option<u32>,
+    hash_seed: u64,
     shards: u16,
     groups: usize,
     /// The packet clock of the latest chunk.
@@ -151,7 +164,9 @@ impl RouterPlan {
         if arrival {
             rows.push(("arrival", Stage::Arrival, Scope::Ordered));
         }
-        rows.push(("order", Stage::Order, Scope::Whole));
+        if !parts.scheduler.keeps_arrival_order() {
+            rows.push(("order", Stage::Order, Scope::Whole));
+        }
         let work = |rows: &mut Vec<_>, name| {
             if parts.work_queens.is_some() {
                 rows.push((name, Stage::Work, Scope::Batches));
@@ -182,6 +197,7 @@ impl RouterPlan {
             ports: parts.ports,
             classes: parts.classes,
             work_queens: parts.work_queens,
+            hash_seed: parts.hash_seed,
             shards,
             groups: 1,
             clock_ns: AtomicU64::new(0),
@@ -247,27 +263,70 @@ impl RouterPlan {
         shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
 
+    /// Polices a chunk and finds the ports of later fragments. Under NAT those are labelled only here: what
+    /// shard they belong to follows from their ports.
     fn arrive(&self, chunk: &mut Chunk) {
+        self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
         let mut arrival = lock(&self.arrival);
         if !arrival.police.is_idle() {
             arrival.police.process(chunk);
         }
         if chunk.has_fragments && self.nat.is_some() {
             arrival.fragments.process(chunk);
+            drop(arrival);
+            let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
+            chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
         }
     }
 
     /// Validates, filters, classifies and labels a batch: what can be said of a packet from its own bytes.
+    ///
+    /// Where nothing filters, what is left to do after validation is done on the way, while descriptor and
+    /// header are in registers.
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
-        let fragments = self.ingress.process(&mut batch);
         let filters = self.filters.load();
-        filters.reverse_path.process(&self.router, &mut batch);
-        filters.acls.process_in(&mut batch, &mut scratch.acl);
-        self.classifier.process(&mut batch);
-        let crosses = self.label(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT));
+        let (fragments, crosses) = match (self.classifier.only_class(), &self.nat) {
+            (Some(class), None) if filters.are_idle() => (self.ingress_only(class, &mut batch), false),
+            (Some(class), Some(nat)) if filters.are_idle() => self.ingress_for_nat(class, nat, &mut batch),
+            _ => {
+                let fragments = self.ingress.process(&mut batch);
+                filters.reverse_path.process(&self.router, &mut batch);
+                filters.acls.process_in(&mut batch, &mut scratch.acl);
+                self.classifier.process(&mut batch);
+                (fragments, self.label_batch(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT)))
+            }
+        };
         chunk.has_fragments |= fragments;
         chunk.crosses_shards |= crosses;
+    }
+
+    // Two loops instead of one with a branch: the smaller has all it needs in registers.
+
+    fn ingress_only(&self, class: u8, batch: &mut Batch<'_>) -> bool {
+        let foresee = |destination| self.router.fib4.prefetch(destination);
+        self.ingress.process_and(batch, foresee, |packet, _| {
+            packet.class = class;
+            if packet.is_alive() {
+                packet.shard = self.shard_of_flow(packet);
+            }
+        })
+    }
+
+    fn ingress_for_nat(&self, class: u8, nat: &Nat, batch: &mut Batch<'_>) -> (bool, bool) {
+        let mut crosses = false;
+        let fragments = self.ingress.process_and(
+            batch,
+            |_| (),
+            |packet, frame| {
+                packet.class = class;
+                if packet.is_alive() & !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+                    let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+                    crosses |= self.label_for_nat(nat, packet, l3);
+                }
+            },
+        );
+        (fragments, crosses)
     }
 
     fn route(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
@@ -276,34 +335,41 @@ impl RouterPlan {
         self.filters.load().acls.process_out(&mut batch, &mut scratch.acl);
     }
 
-    /// Gives every packet that `which` admits its shard. Returns whether one needs two.
-    #[inline(always)]
-    fn label(&self, batch: &mut Batch<'_>, which: impl Fn(&Packet) -> bool) -> bool {
+    /// Gives live packets their shards, under NAT those that `which` admits: what shard a later fragment
+    /// belongs to is said only when its ports are known. Returns whether one needs two.
+    fn label_batch(&self, batch: &mut Batch<'_>, which: impl Fn(&Packet) -> bool) -> bool {
         let mut crosses = false;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
-            if !packet.is_alive() || !which(packet) {
-                continue;
-            }
-            if let Some(nat) = &self.nat {
-                nat.labeller.label(packet, l3);
-                crosses |= packet.crossing_shard != NO_SHARD;
-            }
-            if packet.shard == NO_SHARD {
-                packet.shard = (packet.flow_hash % u32::from(self.shards)) as u16;
+            match &self.nat {
+                Some(nat) if packet.is_alive() && which(packet) => {
+                    crosses |= self.label_for_nat(nat, packet, l3);
+                }
+                None if packet.is_alive() => packet.shard = self.shard_of_flow(packet),
+                _ => {}
             }
         }
         crosses
     }
 
-    /// Puts a chunk in order of service. Later fragments are labelled only here: what shard they belong to
-    /// follows from ports that the arrival stage has found for them.
-    fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
-        if chunk.has_fragments {
-            let crosses = self.label(&mut chunk.whole().0, |p| p.flags.has(PacketFlags::LATER_FRAGMENT));
-            chunk.crosses_shards |= crosses;
+    /// Gives a packet the shard that NAT has for it, else one to spread it by. Returns whether it needs two.
+    #[inline(always)]
+    fn label_for_nat(&self, nat: &Nat, packet: &mut Packet, l3: &[u8]) -> bool {
+        nat.labeller.label(packet, l3);
+        if packet.shard == NO_SHARD {
+            packet.shard = self.shard_of_flow(packet);
         }
-        self.clock_ns.fetch_max(chunk.clock_ns, Ordering::Relaxed);
+        packet.crossing_shard != NO_SHARD
+    }
+
+    /// Spreads packets that no shard has state for. Shards are a power of two.
+    #[inline(always)]
+    fn shard_of_flow(&self, packet: &Packet) -> u16 {
+        packet.flow_hash as u16 & (self.shards - 1)
+    }
+
+    /// Puts a chunk in order of service.
+    fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
         self.scheduler.process(chunk, &mut scratch.spare);
         scratch.account.book_dropped(&chunk.packets()[chunk.live_len()..]);
     }
@@ -312,7 +378,8 @@ impl RouterPlan {
     /// others walk the chunk once and need no lists.
     fn index_shards(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
-        let touched = |p: &Packet| p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
+        let touched =
+            |p: &Packet| p.is_alive() && p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
         let live = &chunk.packets()[..chunk.live_len()];
         let with_state = (0u16..).zip(live).filter(|(_, p)| touched(p));
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
@@ -406,8 +473,9 @@ impl Plan for RouterPlan {
     }
 
     fn first_split_stage(&self) -> usize {
-        // Once in order of service, a chunk's packets have their shards.
-        self.stages.iter().position(|s| *s == Stage::Order).map_or(self.stages.len(), |order| order + 1)
+        // What comes before has given packets their shards and put them in order.
+        let comes_before = |s: &Stage| matches!(s, Stage::Ingress | Stage::Arrival | Stage::Order);
+        self.stages.iter().take_while(|stage| comes_before(stage)).count()
     }
 
     fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {

@@ -55,6 +55,14 @@ fn ports_keep_the_order_of_the_file() {
 }
 
 #[test]
+fn the_control_socket_needs_no_bgp() {
+    let socket = |text: &str| accepted(text, Path::new("/etc/thalweg")).control_socket;
+    assert_eq!(socket(""), Path::new("/run/thalweg.sock"));
+    assert_eq!(socket("[control]\nsocket = \"a.sock\"\n"), Path::new("/etc/thalweg/a.sock"));
+    assert_eq!(socket("[control]\nsocket = \"/tmp/b.sock\"\n"), Path::new("/tmp/b.sock"));
+}
+
+#[test]
 fn routes_of_all_sources_are_merged_by_precedence() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(

@@ -6,6 +6,7 @@ use std::path::Path;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_dataplane::acl::RuleCount;
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+use thalweg_node::Routes;
 use thalweg_node::config::RouterConfig;
 use thalweg_node::plan::RouterPlan;
 use thalweg_wire::checksum;
@@ -283,9 +284,40 @@ struct Run {
     acl: Vec<Vec<RuleCount>>,
 }
 
+/// Which stages the router has.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    /// All of them.
+    Full,
+    /// Nothing filters, and there is one class: packets are never put in another order.
+    NatOnly,
+    /// Nor is anything translated.
+    RoutesOnly,
+}
+
+impl Shape {
+    /// The configuration, with the sections left out that this one does without.
+    fn config(self) -> String {
+        let section = |from: &str| CONFIG.find(from).unwrap();
+        let plain = |text: &str| -> String {
+            let is_filter = |line: &&str| line.starts_with("acl_") || line.starts_with("urpf");
+            text.lines().filter(|line| !is_filter(line)).flat_map(|line| [line, "\n"]).collect()
+        };
+        match self {
+            Shape::Full => CONFIG.to_owned(),
+            Shape::NatOnly => plain(&CONFIG[..section("[[acl]]")]),
+            Shape::RoutesOnly => plain(&CONFIG[..section("[nat]")]),
+        }
+    }
+}
+
 fn run(seed: u64, options: &ModelOptions) -> Run {
-    let config =
-        RouterConfig::from_text("test.toml", CONFIG, Path::new(".")).unwrap_or_else(|e| panic!("{e}"));
+    run_shape(Shape::Full, seed, options)
+}
+
+fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
+    let config = RouterConfig::from_text("test.toml", &shape.config(), Path::new("."))
+        .unwrap_or_else(|e| panic!("{e}"));
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
@@ -315,9 +347,9 @@ fn by_flow(outs: &[Out]) -> HashMap<u32, Vec<(u64, u16)>> {
     flows
 }
 
-fn check(seed: u64, options: &ModelOptions, serial: &Run) {
-    let what = format!("seed {seed}, {options:?}");
-    let other = run(seed, options);
+fn check(shape: Shape, seed: u64, options: &ModelOptions, serial: &Run) {
+    let what = format!("{shape:?}, seed {seed}, {options:?}");
+    let other = run_shape(shape, seed, options);
     assert_eq!(other.packets_in, other.packets_out + other.dropped.iter().sum::<u64>(), "{what}");
     assert_eq!(other.dropped, serial.dropped, "drops: {what}");
     assert_eq!((other.packets_in, other.packets_out), (serial.packets_in, serial.packets_out), "{what}");
@@ -349,10 +381,54 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
                 options.ordered = workers % 2 == 0;
                 options.readers = 1 + workers % 3;
                 options.tokens = 1 + workers * 3;
-                check(seed, &options, &serial);
+                check(Shape::Full, seed, &options, &serial);
             }
         }
     }
+}
+
+/// Stages that have nothing to do are left out. What is left gives the same answer under every model too.
+#[test]
+fn routers_with_few_stages_give_the_serial_answer() {
+    for shape in [Shape::NatOnly, Shape::RoutesOnly] {
+        let serial = run_shape(shape, 3, &ModelOptions::new(ModelKind::Serial, 1));
+        assert!(serial.packets_out * 5 > serial.packets_in, "most of the traffic must get through");
+        let dropped = |reason: DropReason| serial.dropped[reason as usize];
+        assert!(dropped(DropReason::IpChecksum) > 0 && dropped(DropReason::TtlExpired) > 0);
+        let nat = matches!(shape, Shape::NatOnly);
+        assert_eq!(dropped(DropReason::FragmentWithoutFirst) > 0, nat);
+        assert!(serial.outs.is_sorted_by_key(|out| out.place), "packets leave as they came");
+        for workers in 1..=5 {
+            for kind in ModelKind::ALL {
+                let mut options = ModelOptions::new(kind, workers);
+                options.ordered = workers % 2 == 0;
+                options.readers = 1 + workers % 3;
+                check(shape, 3, &options, &serial);
+            }
+        }
+    }
+}
+
+/// Two routers whose NAT is keyed with different seeds choose different ports, and one that succeeds another keeps its
+/// seed, also where it is the first to translate.
+#[test]
+fn nat_is_keyed_with_the_seed_of_its_router() {
+    let with_nat = Shape::NatOnly.config().replace("sessions_max", "port_selection = \"hash\"\nsessions_max");
+    let config = |text: &str| RouterConfig::from_text("test.toml", text, Path::new(".")).unwrap();
+    let (new, before) = (config(&with_nat), config(&Shape::RoutesOnly.config()));
+    let routes = || Routes::build(&new).unwrap().router();
+    let outs = |plan: &RouterPlan| {
+        let (mut sink, mut source) = (Collect::default(), Feed(traffic(1, 2).into_iter()));
+        thalweg_exec::run(plan, &mut source, &mut sink, &ModelOptions::new(ModelKind::Serial, 1)).unwrap();
+        sink.packets
+    };
+    let keyed = |seed| outs(&RouterPlan::with_hash_seed(&new, routes(), seed).unwrap());
+    let fixed = || outs(&RouterPlan::from_config(&new, None).unwrap());
+    assert!(keyed(1) == keyed(1) && fixed() == fixed(), "the same seed gives the same answer");
+    assert!(keyed(1) != keyed(2) && keyed(1) != fixed(), "another seed gives other ports");
+    let first = RouterPlan::with_hash_seed(&before, routes(), 7).unwrap();
+    let successor = first.successor(&before, &new, routes(), 1).unwrap();
+    assert!(outs(&successor.take_over(&first).0) == keyed(7), "a successor keeps the seed");
 }
 
 #[test]

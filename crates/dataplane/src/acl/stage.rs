@@ -205,6 +205,11 @@ impl AclSet {
         self.lists.iter().map(|list| list.v4.memory_bytes() + list.v6.memory_bytes()).sum()
     }
 
+    /// Whether a port has a list for what comes in.
+    pub fn has_inbound(&self) -> bool {
+        !self.inbound.is_empty()
+    }
+
     /// Applies the lists of the ports that the live packets of a batch came in by.
     pub fn process_in(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
         if !self.inbound.is_empty() {

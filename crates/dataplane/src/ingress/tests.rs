@@ -236,4 +236,71 @@ proptest! {
             }
         }
     }
+
+    /// What the usual way says of a packet is what the careful way says, down to the last field.
+    #[test]
+    fn the_usual_way_agrees_with_the_careful_one(
+        tcp: bool, ethernet_link: bool, guess: bool,
+        addresses in (any::<[u8; 4]>(), any::<[u8; 4]>()), near: bool,
+        payload in 0usize..40, changes in proptest::collection::vec((0usize..44, any::<u8>()), 0..3), repair: bool,
+        kept in 0usize..90, cut: bool,
+    ) {
+        let (mut src, mut dst) = addresses;
+        if near {
+            // Around what must not be forwarded.
+            (src[0], dst[0]) = ([10, 127, 169, 224, 0, 169][usize::from(src[0] % 6)], dst[0] | 64);
+            src[1] = [254, 1][usize::from(src[1] & 1)];
+        }
+        let mut ip = udp4(src, dst, 1000, 2000, &vec![7; payload + 12]);
+        if tcp {
+            ip[32] = 0x50;
+            ip = with_ipv4_field(ip, 9, &[6]);
+        }
+        for (at, value) in changes {
+            ip[at % 40] = value;
+        }
+        if repair && (5..=10).contains(&(ip[0] & 15)) {
+            let ttl = ip[8];
+            ip = with_ipv4_field(ip, 8, &[ttl]);
+        }
+        let mut bytes = if ethernet_link { ethernet(&[], 0x0800, &ip) } else { ip };
+        let wire_len = bytes.len() as u32;
+        if cut {
+            bytes.truncate(kept);
+        }
+        let link = if ethernet_link { LinkType::Ethernet } else { LinkType::RawIp };
+        let frame = || {
+            let mut frame = Frame::new(bytes.clone(), link).on_port(if guess { NO_PORT } else { 3 });
+            frame.wire_len = Some(wire_len);
+            frame
+        };
+        let net = |s: &str| s.parse::<IpNet>().unwrap();
+        let port_guess = PortGuess::new([(net("10.0.0.0/8"), 1), (net("64.0.0.0/2"), 2)], None);
+        let stage = Ingress { drop_martians: !near || guess, port_guess, vlans: Default::default() };
+        let mut chunk = chunk(vec![frame(), frame()]);
+        let mut batch = chunk.batch(0);
+        let (packet, bytes) = batch.packet_and_frame(0);
+        let usual = stage.validate_usual(packet, bytes, &|_| ());
+        let (packet, bytes) = batch.packet_and_frame(1);
+        stage.validate_any(packet, bytes);
+        let [a, b] = batch.packets() else { panic!() };
+        if usual {
+            let all = |p: &Packet| (
+                (p.drop_reason(), p.l3_offset, p.l4_offset, p.ip_len, p.protocol, p.traffic_class),
+                (p.flags, p.src_port, p.dst_port, p.port_in, p.flow_hash, p.shard, p.class),
+            );
+            prop_assert_eq!(all(a), all(b));
+        } else {
+            prop_assert_eq!((a.l3_offset, a.ip_len, a.flags, a.is_alive()), (0, 0, PacketFlags::default(), true));
+        }
+    }
+
+    #[test]
+    fn sums_that_are_all_ones_are_found_by_their_inverse(words in proptest::collection::vec(any::<u32>(), 1..6), sound: bool) {
+        let mut sum: u64 = words.into_iter().map(u64::from).sum::<u64>() + 1;
+        if sound {
+            sum += 0xffff - sum % 0xffff;
+        }
+        prop_assert_eq!(is_all_ones(sum), sum.is_multiple_of(0xffff));
+    }
 }

@@ -211,6 +211,11 @@ pub struct NatConfig {
     pub hash_seed: u64,
 }
 
+impl NatConfig {
+    /// The hash seed of routers whose answer is to be the same each time.
+    pub const HASH_SEED_FIXED: u64 = 0x7468_616c_7765_6721;
+}
+
 impl Default for NatConfig {
     /// Everything at its recommended value; ports and addresses are left to be filled in.
     fn default() -> Self {
@@ -229,7 +234,7 @@ impl Default for NatConfig {
             timeouts: NatTimeouts::default(),
             forwards: Vec::new(),
             subscribers: None,
-            hash_seed: 0x7468_616c_7765_6721,
+            hash_seed: Self::HASH_SEED_FIXED,
         }
     }
 }

@@ -99,11 +99,12 @@ impl Labeller {
         let outbound = labels & PacketFlags::NAT_OUT != 0;
         let port = select_unpredictable(outbound, packet.src_port, packet.dst_port);
         packet.shard = self.layout.port_shard(port);
-        if self.layout.shard_is_port_shard() || !outbound {
+        if self.layout.shard_is_port_shard() {
             return;
         }
         if let Some(protocol) = NatProtocol::from_ip(packet.protocol) {
-            packet.shard = self.layout.session_shard(protocol, source, packet.src_port);
+            let of_session = self.layout.session_shard(protocol, source, packet.src_port);
+            packet.shard = select_unpredictable(outbound, of_session, packet.shard);
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::config::NatProtocol;
 use super::layout::End;
+use std::hint::select_unpredictable;
 use thalweg_wire::checksum::ChecksumDelta;
 
 /// Smallest IPv4 header.
@@ -121,6 +122,9 @@ fn rewrite_port(
 
 /// Rewrites one end of a packet. `l4` is where its transport header begins, `None` for a fragment
 /// without one (RFC 4787 REQ-14: it is translated like its first).
+///
+/// Sums are of words as they lie in memory: RFC 1071 2(B), a sum is the same in either byte order but for the order
+/// of its own octets. They are folded once, when a checksum is written.
 #[inline(always)]
 pub(crate) fn rewrite_packet(
     l3: &mut [u8],
@@ -130,11 +134,45 @@ pub(crate) fn rewrite_packet(
     address: u32,
     port: u16,
 ) {
-    let mut unused = ChecksumDelta::default();
-    let delta = rewrite_address(l3, end, address, &mut unused);
-    if let Some(segment) = l4.and_then(|l4| l3.get_mut(l4..)) {
-        rewrite_port(segment, protocol, end, port, delta, &mut unused);
+    let Some(header) = l3.first_chunk_mut::<IPV4_HEADER>() else { return };
+    let at = address_at(end);
+    let old = u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let new = address.to_be();
+    let of_address = u64::from(!old) + u64::from(new);
+    header[at..at + 4].copy_from_slice(&new.to_ne_bytes());
+    let checksum = u16::from_ne_bytes([header[IP_CHECKSUM], header[IP_CHECKSUM + 1]]);
+    header[IP_CHECKSUM..IP_CHECKSUM + 2].copy_from_slice(&changed(checksum, of_address).to_ne_bytes());
+
+    let Some(segment) = l4.and_then(|l4| l3.get_mut(l4..)) else { return };
+    let icmp = protocol == NatProtocol::Icmp.number();
+    let udp = protocol == NatProtocol::Udp.number();
+    // Looked up, not branched on. ICMP has no pseudo header: the address does not count.
+    let port_at = select_unpredictable(icmp, ICMP_IDENTIFIER, port_at(end));
+    let checksum_at = select_unpredictable(udp, 6, select_unpredictable(icmp, ICMP_CHECKSUM, 16));
+    let mut sum = select_unpredictable(icmp, 0, of_address);
+    if let Some([a, b]) = segment.get_mut(port_at..port_at + 2) {
+        let new = port.to_be();
+        sum += u64::from(!u16::from_ne_bytes([*a, *b])) + u64::from(new);
+        [*a, *b] = new.to_ne_bytes();
     }
+    if let Some([a, b]) = segment.get_mut(checksum_at..checksum_at + 2) {
+        let old = u16::from_ne_bytes([*a, *b]);
+        let new = changed(old, sum);
+        // RFC 768: zero says that the sender computed none, and a sum of zero is sent as all ones.
+        let new =
+            select_unpredictable(udp & (old == 0), 0, select_unpredictable(udp & (new == 0), 0xffff, new));
+        [*a, *b] = new.to_ne_bytes();
+    }
+}
+
+/// A checksum after the change that `sum` is: the complements of old words and the new words (RFC 1624, equation 3).
+#[inline(always)]
+fn changed(checksum: u16, sum: u64) -> u16 {
+    let sum = sum + u64::from(!checksum);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// Rewrites an ICMP error: `outer` end of the error itself to `address`, `inner` end of the packet it

@@ -37,6 +37,7 @@ use super::prefetch;
 use super::rewrite::{self, Quote};
 use super::session::{Session, SessionState, TcpFlags};
 use super::subscribers::{BlockInfo, Subscribers};
+use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
@@ -113,6 +114,22 @@ pub struct SessionInfo {
     pub packets_out: u32,
     /// Packets from outside, modulo 2^32.
     pub packets_in: u32,
+}
+
+/// What a packet's session is looked for by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sought {
+    /// The endpoint.
+    key: u64,
+    /// Its hash.
+    hash: u64,
+    /// The session the index named when it was asked ahead, plus one; 0 if it was not or had none.
+    session: u32,
+}
+
+impl Sought {
+    /// Of a packet that has no session.
+    pub(crate) const NONE: Self = Self { key: 0, hash: 0, session: 0 };
 }
 
 /// One shard.
@@ -257,39 +274,44 @@ impl NatShard {
     /// Drops the packet if nobody owns its destination or its sender is not admitted.
     pub fn translate_in(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
         self.advance(now_ns);
-        let hash = self.endpoint_hash(End::Destination, packet, l3);
-        self.translate(End::Destination, packet, l3, hash);
+        let sought = self.sought(End::Destination, packet, l3);
+        self.translate(End::Destination, packet, l3, sought);
     }
 
-    /// Hash of the endpoint a packet's session is found by; anything for packets without one.
+    /// What a packet's session is found by; anything for packets without an endpoint.
     #[inline(always)]
-    pub(crate) fn endpoint_hash(&self, end: End, packet: &Packet, l3: &[u8]) -> u64 {
-        self.layout.hash(packet_key(end, packet, l3))
+    pub(crate) fn sought(&self, end: End, packet: &Packet, l3: &[u8]) -> Sought {
+        let key = packet_key(end, packet, l3);
+        Sought { key, hash: self.layout.hash(key), session: 0 }
     }
 
     /// Asks the cache for the index line of an endpoint.
     #[inline(always)]
-    pub(crate) fn prefetch_index(&self, hash: u64) {
-        prefetch::read(&self.index, self.home(hash));
+    pub(crate) fn prefetch_index(&self, sought: &Sought) {
+        prefetch::read(&self.index, self.home(sought.hash));
     }
 
-    /// Asks the cache for the session of a packet's endpoint, by its index entry; if there is none, for
-    /// what making one will touch.
+    /// Asks the cache for the session of a packet's endpoint, by its index entry, and notes it; if there is none,
+    /// asks for what making one will touch.
     #[inline(always)]
-    pub(crate) fn prefetch_session(&self, packet: &Packet, hash: u64) {
-        let mut at = self.home(hash);
-        while self.index[at] != 0 {
-            if self.index[at] >> 32 == hash >> 32 {
-                prefetch::read(&self.sessions, self.index[at] as u32 as usize - 1);
-                return;
+    pub(crate) fn prefetch_session(&self, packet: &Packet, sought: &mut Sought) {
+        let mut at = self.home(sought.hash);
+        loop {
+            let entry = self.index[at];
+            if entry == 0 {
+                return self.prefetch_creation(packet);
+            }
+            if entry >> 32 == sought.hash >> 32 {
+                sought.session = entry as u32;
+                return prefetch::read(&self.sessions, entry as u32 as usize - 1);
             }
             at = self.after(at);
         }
-        self.prefetch_creation(packet);
     }
 
     /// The record that will be taken, its place in the wheel, and the index line of the public endpoint
     /// it will get if its port is free: four lines that a new session would else wait for in turn.
+    #[cold]
     fn prefetch_creation(&self, packet: &Packet) {
         let (true, Some(protocol)) =
             (packet.flags.has(PacketFlags::NAT_OUT), NatProtocol::from_ip(packet.protocol))
@@ -302,14 +324,14 @@ impl NatShard {
         prefetch::read(&self.wheel, second as usize);
         if let ([address], true) = (&self.layout.addresses[..], self.layout.preserves_ports()) {
             let key = endpoint_key(End::Destination, packet.protocol, *address, packet.src_port);
-            self.prefetch_index(self.layout.hash(key));
+            prefetch::read(&self.index, self.home(self.layout.hash(key)));
         }
     }
 
     /// Translates one end of a packet, once time has been advanced and the endpoint hashed. Written so
     /// that nothing but errors branches on the direction or the protocol.
     #[inline(always)]
-    pub(crate) fn translate(&mut self, end: End, packet: &mut Packet, l3: &mut [u8], hash: u64) {
+    pub(crate) fn translate(&mut self, end: End, packet: &mut Packet, l3: &mut [u8], sought: Sought) {
         if !packet.flags.has(PacketFlags::HAS_PORTS) {
             return self.translate_error(end, packet, l3);
         }
@@ -319,13 +341,13 @@ impl NatShard {
         };
         let l4 = transport(packet);
         let flags = l4.and_then(|l4| l3.get(l4 + 13)).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte));
-        let at = match self.find(end, packet_key(end, packet, l3), hash) {
+        let at = match self.recall(end, sought).or_else(|| self.find(end, sought.key, sought.hash)) {
             Some(at) => at,
             None if end == End::Source && rewrite::ttl(l3) <= 1 => {
                 // It will not leave: what for a session?
                 return packet.drop_for(DropReason::TtlExpired);
             }
-            None => match self.find_none(end, packet, source, hash, flags) {
+            None => match self.find_none(end, packet, source, sought.hash, flags) {
                 Ok(at) => {
                     self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
                     at
@@ -341,15 +363,16 @@ impl NatShard {
         let state = before.after(end, flags);
         session.state = state;
         session.packets[end as usize] = session.packets[end as usize].wrapping_add(1);
-        if end == End::Source || state != before || self.refreshed_from_outside[state as usize] {
-            session.expires_s = self.now_s.saturating_add(self.timeouts_s[state as usize]);
-        }
+        let refreshes =
+            (end == End::Source) | (state != before) | self.refreshed_from_outside[state as usize];
+        let expires_s = self.now_s.saturating_add(self.timeouts_s[state as usize]);
+        session.expires_s = select_unpredictable(refreshes, expires_s, session.expires_s);
         let (address, port) = (session.addresses[1 - end as usize], session.ports[1 - end as usize]);
         rewrite::rewrite_packet(l3, l4, packet.protocol, end, address, port);
         // The identifier of an ICMP echo stands in both places.
         let echo = packet.protocol == NatProtocol::Icmp.number();
-        packet.src_port = if end == End::Source || echo { port } else { packet.src_port };
-        packet.dst_port = if end == End::Destination || echo { port } else { packet.dst_port };
+        packet.src_port = select_unpredictable((end == End::Source) | echo, port, packet.src_port);
+        packet.dst_port = select_unpredictable((end == End::Destination) | echo, port, packet.dst_port);
         packet.flags.set(PacketFlags::TRANSLATED);
         self.translated[end as usize] += 1;
     }
@@ -464,7 +487,15 @@ impl NatShard {
         if to >= from { to - from } else { to + self.index.len() - from }
     }
 
+    /// The session that was noted when it was asked for, if it is still there: no two have the same endpoint, so
+    /// where the endpoint is right there is no need to ask the index again.
     #[inline(always)]
+    fn recall(&self, end: End, sought: Sought) -> Option<usize> {
+        let at = (sought.session as usize).wrapping_sub(1);
+        let session = self.sessions.get(at)?;
+        (session.live & (session.key(end) == sought.key)).then_some(at)
+    }
+
     fn find(&self, end: End, key: u64, hash: u64) -> Option<usize> {
         let mut at = self.home(hash);
         // At most two thirds of the index are used, so an empty place ends every search.

@@ -7,7 +7,7 @@
 
 use super::config::{NatConfig, NatConfigError};
 use super::layout::{End, Layout, group_shards};
-use super::shard::{NatCounters, NatShard, SessionInfo, seconds};
+use super::shard::{NatCounters, NatShard, SessionInfo, Sought, seconds};
 use super::subscribers::BlockInfo;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,8 @@ const AHEAD_INDEX: usize = 16;
 const AHEAD_SESSION: usize = 8;
 /// Records looked at under one lock: 64 KiB.
 const SLICE: usize = 1024;
-/// Size of the ring of hashes: a power of two above the longest distance they are kept.
-const HASHES: usize = 32;
+/// Size of the ring of what is known ahead: a power of two above the longest distance it is kept.
+const RING: usize = 32;
 
 /// All shards of one NAT.
 #[derive(Debug)]
@@ -178,66 +178,82 @@ struct Walk<'a> {
     now_s: u32,
 }
 
+/// What is known of a packet before its turn.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Its shard, by place in the walk's list; [`NOT_OURS`] if it is not to be translated.
+    shard: usize,
+    end: End,
+    sought: Sought,
+}
+
+/// No shard of this pass.
+const NOT_OURS: usize = usize::MAX;
+
+impl Ahead {
+    const NOT_OURS: Self = Self { shard: NOT_OURS, end: End::Source, sought: Sought::NONE };
+}
+
 impl Walk<'_> {
     /// Translates the packets at `place(0)`, `place(1)`, ... `place(count - 1)`.
+    #[inline(always)]
     fn run(&mut self, batch: &mut Batch<'_>, count: usize, place: impl Fn(usize) -> usize) {
-        // The hashes of the packets to come.
-        let mut hashes = [0; HASHES];
+        let mut ahead = [Ahead::NOT_OURS; RING];
         for n in 0..count.min(AHEAD_FRAME) {
             batch.prefetch_frame(place(n));
         }
         for n in 0..count.min(AHEAD_INDEX) {
-            hashes[n % HASHES] = self.fetch_index(batch, place(n));
+            ahead[n % RING] = self.fetch_index(batch, place(n));
         }
         for n in 0..count.min(AHEAD_SESSION) {
-            self.fetch_session(batch, place(n), hashes[n % HASHES]);
+            self.fetch_session(batch, place(n), &mut ahead[n % RING]);
         }
         for n in 0..count {
             if n + AHEAD_FRAME < count {
                 batch.prefetch_frame(place(n + AHEAD_FRAME));
             }
             if n + AHEAD_INDEX < count {
-                hashes[(n + AHEAD_INDEX) % HASHES] = self.fetch_index(batch, place(n + AHEAD_INDEX));
+                ahead[(n + AHEAD_INDEX) % RING] = self.fetch_index(batch, place(n + AHEAD_INDEX));
             }
             if n + AHEAD_SESSION < count {
-                self.fetch_session(batch, place(n + AHEAD_SESSION), hashes[(n + AHEAD_SESSION) % HASHES]);
+                let later = &mut ahead[(n + AHEAD_SESSION) % RING];
+                self.fetch_session(batch, place(n + AHEAD_SESSION), later);
             }
-            self.translate(batch, place(n), hashes[n % HASHES]);
+            self.translate(batch, place(n), ahead[n % RING]);
         }
     }
 
     /// The shard of a packet that this pass is to translate.
     #[inline(always)]
-    fn shard_of(&self, packet: &Packet) -> Option<usize> {
+    fn shard_of(&self, packet: &Packet) -> usize {
         let labelled = packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
         let at = usize::from(packet.shard).wrapping_sub(self.first);
-        (labelled && at < self.shards.len() && packet.is_alive()).then_some(at)
+        if labelled & (at < self.shards.len()) & packet.is_alive() { at } else { NOT_OURS }
     }
 
     #[inline(always)]
-    fn fetch_index(&self, batch: &mut Batch<'_>, i: usize) -> u64 {
+    fn fetch_index(&self, batch: &mut Batch<'_>, i: usize) -> Ahead {
         let (packet, l3) = batch.packet_and_l3(i);
-        let Some(at) = self.shard_of(packet) else { return 0 };
-        let hash = self.shards[at].endpoint_hash(end_of(packet), packet, l3);
-        self.shards[at].prefetch_index(hash);
-        hash
+        let (shard, end) = (self.shard_of(packet), end_of(packet));
+        let Some(owner) = self.shards.get(shard) else { return Ahead::NOT_OURS };
+        let sought = owner.sought(end, packet, l3);
+        owner.prefetch_index(&sought);
+        Ahead { shard, end, sought }
     }
 
     #[inline(always)]
-    fn fetch_session(&self, batch: &Batch<'_>, i: usize, hash: u64) {
-        let packet = &batch.packets()[i];
-        if let Some(at) = self.shard_of(packet) {
-            self.shards[at].prefetch_session(packet, hash);
+    fn fetch_session(&self, batch: &Batch<'_>, i: usize, ahead: &mut Ahead) {
+        if let Some(owner) = self.shards.get(ahead.shard) {
+            owner.prefetch_session(&batch.packets()[i], &mut ahead.sought);
         }
     }
 
     #[inline(always)]
-    fn translate(&mut self, batch: &mut Batch<'_>, i: usize, hash: u64) {
+    fn translate(&mut self, batch: &mut Batch<'_>, i: usize, ahead: Ahead) {
+        let Some(owner) = self.shards.get_mut(ahead.shard) else { return };
         let (packet, l3) = batch.packet_and_l3(i);
-        let Some(at) = self.shard_of(packet) else { return };
-        let shard = &mut self.shards[at];
-        shard.advance_to(self.now_s);
-        shard.translate(end_of(packet), packet, l3, hash);
+        owner.advance_to(self.now_s);
+        owner.translate(ahead.end, packet, l3, ahead.sought);
     }
 }
 

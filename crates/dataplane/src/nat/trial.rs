@@ -30,8 +30,8 @@ impl NatStage {
         let created = shard.counters().sessions_created;
         let outbound = packet.flags.has(PacketFlags::NAT_OUT);
         let end = if outbound { End::Source } else { End::Destination };
-        let hash = shard.endpoint_hash(end, packet, l3);
-        shard.translate(end, packet, l3, hash);
+        let sought = shard.sought(end, packet, l3);
+        shard.translate(end, packet, l3, sought);
         let makes_session = shard.counters().sessions_created > created;
         let is_hairpin = packet.crossing_shard != NO_SHARD && outbound;
         if is_hairpin && packet.is_alive() {

@@ -171,11 +171,11 @@ impl Translator {
     fn tear_down(&mut self, sessions: &NatSessions) -> Result<f64, MemoryError> {
         // A chunk from later, of one packet that is no session's first, carries the clock; it goes no further than to
         // the stage that reads it.
-        let order = self.plan.stages().iter().position(|stage| stage.name == "order").unwrap_or(0);
+        let arrival = self.plan.stages().iter().position(|stage| stage.name == "arrival").unwrap_or(0);
         let Some(mut chunk) = Chunks::new(&mut sessions.replies(), 1, 1, 0).next() else { return Ok(0.0) };
         chunk.clock_ns += LATER_NS;
         self.plan.admit(&mut chunk, 0);
-        self.plan.run_whole(order, &mut chunk, &mut self.scratch);
+        self.plan.run_whole(arrival, &mut chunk, &mut self.scratch);
         let begin = Instant::now();
         let after = self.plan.nat_counters().unwrap_or_default();
         let elapsed_s = begin.elapsed().as_secs_f64();

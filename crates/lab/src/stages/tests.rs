@@ -46,9 +46,9 @@ fn every_stage_of_every_workload_has_a_result() {
         let here = outcome.cells.iter().filter(|cell| cell.workload == workload);
         here.map(|cell| cell.stage.as_str()).collect::<Vec<_>>()
     };
-    assert_eq!(names("one"), ["ingress", "order", "route", "egress", ALL_STAGES]);
+    assert_eq!(names("one"), ["ingress", "route", "egress", ALL_STAGES]);
     assert_eq!(names("full"), names("one"));
-    assert_eq!(names("nat:900"), ["ingress", "arrival", "order", "nat", "route", "egress", ALL_STAGES]);
+    assert_eq!(names("nat:900"), ["ingress", "arrival", "nat", "route", "egress", ALL_STAGES]);
     for cell in &outcome.cells {
         assert_eq!(cell.tsc_cycles_per_packet.count, 2, "{cell:?}");
         assert!(cell.tsc_cycles_per_packet.min >= 0.0 && cell.ns_per_packet >= 0.0, "{cell:?}");

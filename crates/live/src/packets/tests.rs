@@ -131,6 +131,7 @@ fn no_packet_is_lost_doubled_or_overtaken() {
             model: ModelOptions::new(kind, workers),
             exchange: exchange.clone(),
             workers: books.clone(),
+            counters: Arc::new(Counters::new(2)),
             stop: stop.clone(),
         };
         drop(tell);

@@ -5,6 +5,7 @@
 //! inconsistent: an index points at something, a port range is not empty, a rate is not zero.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
@@ -45,6 +46,8 @@ pub struct RouterConfig {
     pub bgp: Option<BgpConfig>,
     /// Whether forwarding and the kernel are kept in step.
     pub kernel: KernelSync,
+    /// Where the router listens for `show` and its like.
+    pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
 }
@@ -83,15 +86,33 @@ pub struct KernelSync {
     pub import: bool,
     /// The router's routes are put into the kernel's table.
     pub export: bool,
+    /// Neighbours that somebody set for good in the kernel are the router's too.
+    pub import_neighbours: bool,
+    /// Neighbours that the router has resolved are put into the kernel's tables of mirrors.
+    pub export_neighbours: bool,
     /// The metric of those.
     pub metric: u32,
     /// Seconds between two looks for drift.
     pub repair_s: u32,
 }
 
+impl KernelSync {
+    /// Whether anything is kept in step at all.
+    pub fn is_on(&self) -> bool {
+        self.import || self.export || self.import_neighbours || self.export_neighbours
+    }
+}
+
 impl Default for KernelSync {
     fn default() -> Self {
-        Self { import: false, export: false, metric: 116, repair_s: 60 }
+        Self {
+            import: false,
+            export: false,
+            import_neighbours: false,
+            export_neighbours: false,
+            metric: 116,
+            repair_s: 60,
+        }
     }
 }
 

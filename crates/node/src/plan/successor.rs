@@ -47,15 +47,15 @@ impl RouterPlan {
         let mut behaviour = None;
         let nat = match (&config.nat, &before.nat, &self.nat) {
             (Some(new), Some(old), Some(nat)) if has_shape_of(new, old) => {
-                let settings = nat_settings(new, config)?;
+                let settings = nat_settings(new, config, self.hash_seed)?;
                 let labeller = labeller(&settings)?;
                 behaviour = Some(settings);
                 Some(Nat { labeller, stage: Arc::clone(&nat.stage) })
             }
-            (Some(new), _, _) => Some(Nat::from_config(new, config)?),
+            (Some(new), _, _) => Some(Nat::from_config(new, config, self.hash_seed)?),
             (None, _, _) => None,
         };
-        let plan = RouterPlan::with_nat(config, router, None, nat)?.for_workers(workers);
+        let plan = RouterPlan::with_nat(config, router, None, nat, self.hash_seed)?.for_workers(workers);
         let place = |name: &str| before.qos.classes.iter().position(|class| class.name == name);
         let places = config.qos.classes.iter().map(|class| place(&class.name)).collect();
         Ok(Successor { plan, behaviour, places })

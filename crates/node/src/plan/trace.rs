@@ -108,7 +108,7 @@ impl RouterPlan {
         }
         self.classifier.process(&mut batch);
         traced.class = Some(batch.packets()[0].class);
-        self.label(&mut batch, |packet| !packet.flags.has(PacketFlags::LATER_FRAGMENT));
+        self.label_batch(&mut batch, |packet| !packet.flags.has(PacketFlags::LATER_FRAGMENT));
         traced.passes(TracedStage::Label, &batch);
     }
 
@@ -136,7 +136,7 @@ impl RouterPlan {
             fragments.process(chunk);
         }
         let (mut batch, _) = chunk.whole();
-        self.label(&mut batch, is_later);
+        self.label_batch(&mut batch, is_later);
         traced.passes(TracedStage::Label, &batch);
     }
 

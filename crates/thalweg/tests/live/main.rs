@@ -4,7 +4,9 @@
 #![cfg(target_os = "linux")]
 
 mod calls;
+mod capture;
 mod check;
+mod clock;
 mod drivers;
 mod faults;
 mod hostile;
@@ -17,5 +19,6 @@ mod programs;
 mod queues;
 mod reload;
 mod site;
+mod tap;
 mod vlan;
 mod wire;

@@ -201,12 +201,18 @@ impl Site {
 
     /// Starts the router and waits until it answers.
     pub(crate) fn run_alone(&self, config: &str, arguments: &[&str]) -> Router<'_> {
+        self.run_within(config, arguments, &[])
+    }
+
+    /// The same with variables, each `NAME=VALUE`, in the environment of the router alone.
+    pub(crate) fn run_within(&self, config: &str, arguments: &[&str], environment: &[String]) -> Router<'_> {
         let (file, socket) = (self.file("router.toml"), self.file("router.sock"));
         fs::write(&file, config).expect("the folder is writable");
         let (file, socket) = (file.display().to_string(), socket.display().to_string());
-        let mut all = vec!["run", &file, "--socket", &socket];
+        let mut all: Vec<&str> = environment.iter().map(String::as_str).collect();
+        all.extend([env!("CARGO_BIN_EXE_thalweg"), "run", &file, "--socket", &socket]);
         all.extend(arguments);
-        let process = self.start(&self.router(), env!("CARGO_BIN_EXE_thalweg"), &all);
+        let process = self.start(&self.router(), "env", &all);
         let mut router = Router { site: self, process, socket };
         eventually("the router answers", || {
             assert!(!router.process.has_ended(), "the router ended: {}", self.log());
