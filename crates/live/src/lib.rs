@@ -53,7 +53,7 @@ pub use capture::CaptureStream;
 pub use counters::{Counters, PortCounters, Traffic};
 pub use host::{Host, HostNumbers, KernelStationCounts, StationSource, Tables};
 pub use offload::Offloaded;
-pub use open::{OpenError, open_port};
+pub use open::{OpenError, open_port, start_dpdk};
 pub use outlook::{PortOutlook, outlook};
 pub use packets::Swapped;
 pub use reload::{Prepared, ReloadError, Reloaded};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
-use thalweg_ports::live::link::{LinkFacts, Links};
+use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
 
 use crate::host::LinkChange;
 use crate::port_mac::PortMac;
@@ -27,6 +27,8 @@ pub(crate) struct Watched {
     pub(crate) port: u16,
     /// Its interface.
     pub(crate) interface: String,
+    /// What tells of its link, where the system does not.
+    pub(crate) link: Option<Box<dyn ReadLink>>,
     /// Which MAC address the router has there.
     pub(crate) mac: PortMac,
     /// The largest IP packet that the configuration allows.
@@ -115,7 +117,11 @@ impl LinkWatcher {
 
     fn read(&mut self) {
         for (watched, known) in &mut self.watched {
-            let facts = self.links.read(&watched.interface).ok();
+            let facts = match &mut watched.link {
+                Some(link) => link.read(),
+                None => self.links.read(&watched.interface),
+            };
+            let facts = facts.ok();
             let change = change_of(watched, facts.as_ref(), *known);
             if *known == Some(change) {
                 continue;

@@ -106,7 +106,8 @@ impl FlowOffload {
         ports.iter().any(Option::is_some).then_some(())?;
         let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
             let driver = port.interface.as_ref().map(|interface| interface.driver);
-            let takes = driver.is_some_and(|driver| driver != Driver::Tap) && port.sub_interface.is_none();
+            let is_systems = |driver| !matches!(driver, Driver::Tap | Driver::Dpdk);
+            let takes = driver.is_some_and(is_systems) && port.sub_interface.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
             takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })

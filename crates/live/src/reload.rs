@@ -286,6 +286,9 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
     if before.kernel != after.kernel {
         return restart("[kernel]".to_owned());
     }
+    if before.dpdk != after.dpdk {
+        return restart("[dpdk]".to_owned());
+    }
     for (old, new) in before.ports.iter().zip(&after.ports) {
         if let Some(key) = key_of_restart(old, new) {
             return restart(format!("`{key}` of [ports.{}]", new.name));
@@ -297,6 +300,7 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
 fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let interface = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.name.clone());
     let driver = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.driver);
+    let device = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.device.clone());
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
     let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
     let queues = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.queues);
@@ -305,6 +309,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     [
         ("interface", interface(old) != interface(new)),
         ("driver", driver(old) != driver(new)),
+        ("device", device(old) != device(new)),
         ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
         ("mirror", mirror(old) != mirror(new)),
         ("queues", queues(old) != queues(new)),

@@ -19,6 +19,7 @@ use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::sub_interfaces;
+use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::tap::TapControl;
 use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
 
@@ -31,7 +32,7 @@ use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Sampler, flows_of};
-use crate::open::{OpenError, OpenedPort, open_port};
+use crate::open::{OpenError, OpenedPort, open_port, start_dpdk};
 use crate::outbox::Outbox;
 use crate::packets::{Exchange, Packets};
 use crate::port_mac::PortMac;
@@ -55,6 +56,8 @@ struct Opened {
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     offload: Option<Arc<FlowOffload>>,
+    /// Of each port what tells of its link, where the system does not.
+    links: Vec<Option<Box<dyn ReadLink>>>,
     _taps: Vec<TapControl>,
     claims: Vec<Claim>,
 }
@@ -91,6 +94,7 @@ impl LiveRouter {
         let counters = Arc::new(Counters::new(config.ports.len()));
         counters.taps.set_classes(class_names(config));
         let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
+        let own_links = std::mem::take(&mut opened.links);
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
         let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
@@ -103,8 +107,8 @@ impl LiveRouter {
         let sources = live_sources(lanes, injected, &router.facts, options, router.clock)?;
         router.wakers.extend(sources.iter().map(|(source, _)| source.waker()));
         let lanes = router.lanes(sources, to_host);
-        let watched = ports.iter().zip(&router.mtus);
-        let watched = watched.map(|((port, config, _), mtu)| watched_port(*port, config, mtu));
+        let watched = ports.iter().zip(&router.mtus).zip(own_links);
+        let watched = watched.map(|(((port, config, _), mtu), link)| watched_port(*port, config, mtu, link));
         let links = LinkWatcher::new(watched.collect(), changes).map_err(OpenError::Kernel)?;
         router.spawn("links", move |stop| links.run(stop))?;
         router.spawn("host", move |stop| host.run(&intake, stop))?;
@@ -284,16 +288,19 @@ fn open_mirrors(ports: &[(u16, &PortConfig, LinkChange)]) -> Result<(Mirrors, Mi
 /// Opens the ports, with as many sending halves for `lanes` lanes as their drivers have.
 fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let mut offloads = vec![None; config.ports.len()];
-    let (mut halves, mut own, mut taps) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut halves, mut own, mut taps, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
+    start_dpdk(config)?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
         if port_config.sub_interface.is_some() {
             own.push(None);
+            links.push(None);
             continue;
         }
         let carries_vlans = vlan::carries_vlans(config, index);
         let flows = flows_of(config, port_config, carries_vlans);
-        let OpenedPort { mut port, tap } = open_port(port_config, lanes, carries_vlans, flows.clone())?;
+        let OpenedPort { mut port, tap, link } =
+            open_port(config, port_config, lanes, carries_vlans, flows.clone())?;
         port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
         tracing::info!(
             port = port_config.name,
@@ -311,10 +318,11 @@ fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Re
         let vlans = VlanTable::new(sub_interfaces(config));
         own.push(Some((Outbox::new(index, (port.tx, others), queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
+        links.push(link);
     }
     let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
     let offload = FlowOffload::new(config, offloads, &facts);
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, _taps: taps, claims })
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, links, _taps: taps, claims })
 }
 
 /// Makes the port's interface this router's, if it has one of its own.
@@ -322,7 +330,7 @@ fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
     if config.sub_interface.is_some() {
         return None;
     }
-    let taken = Claim::take(&config.interface.as_ref()?.name);
+    let taken = Claim::take(config.interface.as_ref()?.exclusive()?);
     Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
 }
 
@@ -353,14 +361,15 @@ fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
     PortIdentity { router_advertisements: advertise, ..PortIdentity::new(change.mac, addresses, change.mtu) }
 }
 
-fn watched_port(port: u16, config: &PortConfig, mtu: &Arc<AtomicU32>) -> Watched {
+fn watched_port(
+    port: u16,
+    config: &PortConfig,
+    mtu: &Arc<AtomicU32>,
+    link: Option<Box<dyn ReadLink>>,
+) -> Watched {
     let interface = config.interface.as_ref();
-    Watched {
-        port,
-        interface: interface.map(|interface| interface.name.clone()).unwrap_or_default(),
-        mac: PortMac::of(config),
-        mtu: mtu.clone(),
-    }
+    let name = interface.map(|interface| interface.in_system().unwrap_or(&interface.name).to_owned());
+    Watched { port, interface: name.unwrap_or_default(), link, mac: PortMac::of(config), mtu: mtu.clone() }
 }
 
 /// A source for each lane. What the router puts in comes by the first.

@@ -19,6 +19,7 @@ mod bgp_settings;
 mod bgp_types;
 mod control;
 mod diagnostic;
+mod dpdk;
 mod egress;
 mod kernel;
 mod nat;
@@ -48,11 +49,11 @@ pub use bgp_types::{
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
-    BlockAllocation, Class, ClassIndex, Driver, Filtering, ForwardProtocol, InterfaceConfig, KernelSync,
-    MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer,
-    PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig, RedAction, ReversePathMode,
-    RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, SubInterface, SubscriberConfig,
-    TargetIndex, ValidateConfig, XdpPlace,
+    BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, ForwardProtocol, InterfaceConfig,
+    KernelSync, MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX,
+    Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig, RedAction,
+    ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, SubInterface,
+    SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 
@@ -103,6 +104,7 @@ impl RouterConfig {
         let validate = qos::read_validate(&mut reader, &mut root);
         let control_socket = control::read(&mut reader, &mut root, folder);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
+        let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
@@ -119,6 +121,7 @@ impl RouterConfig {
             validate,
             bgp,
             kernel,
+            dpdk,
             control_socket,
             warnings: diagnostics,
         })

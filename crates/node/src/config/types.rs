@@ -46,6 +46,8 @@ pub struct RouterConfig {
     pub bgp: Option<BgpConfig>,
     /// Whether forwarding and the kernel are kept in step.
     pub kernel: KernelSync,
+    /// How DPDK is started, where a port is driven by it.
+    pub dpdk: DpdkConfig,
     /// Where the router listens for `show` and its like.
     pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
@@ -116,6 +118,21 @@ impl Default for KernelSync {
     }
 }
 
+/// How DPDK is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DpdkConfig {
+    /// The arguments of its environment; empty, they are made up.
+    pub eal: Vec<String>,
+    /// Frames that there is memory for, of each port, each way.
+    pub mbufs: u32,
+}
+
+impl Default for DpdkConfig {
+    fn default() -> Self {
+        Self { eal: Vec::new(), mbufs: 4096 }
+    }
+}
+
 /// A port on another's wire, told apart by a VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubInterface {
@@ -128,10 +145,12 @@ pub struct SubInterface {
 /// A port's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceConfig {
-    /// Its name in the system.
+    /// Its name in the system; of a device of DPDK's its name there.
     pub name: String,
     /// How it is driven.
     pub driver: Driver,
+    /// A device of DPDK's with what its driver is told: `net_af_packet0,iface=eth0`.
+    pub device: Option<String>,
     /// Whether the port's MAC address is the interface's own.
     pub own_mac: bool,
     /// The name of the TAP interface that stands for the port in the system, if there is to be one.
@@ -160,6 +179,25 @@ impl XdpPlace {
     pub const NAMES: [(&'static str, XdpPlace); 2] = [("native", Self::Native), ("generic", Self::Generic)];
 }
 
+impl InterfaceConfig {
+    /// The interface of the system's that the port works by. Not every device of DPDK's has one.
+    pub fn in_system(&self) -> Option<&str> {
+        /// Drivers of DPDK's that take an interface over, and how they are told which.
+        const DRIVERS: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
+        const KEYS: [&str; 3] = ["iface", "rx_iface", "rx_iface_in"];
+        let Some(device) = &self.device else { return Some(&self.name) };
+        let mut told = device.split(',').filter_map(|part| part.split_once('='));
+        let is_by_system = DRIVERS.iter().any(|driver| device.starts_with(driver));
+        told.find_map(|(key, value)| (is_by_system && KEYS.contains(&key)).then_some(value))
+    }
+
+    /// What only one router of the system may have: an interface, or a card. Other devices of DPDK's are a router's own.
+    pub fn exclusive(&self) -> Option<&str> {
+        let card = self.device.as_ref().is_some_and(|device| !device.starts_with("net_"));
+        self.in_system().or(card.then_some(&self.name))
+    }
+}
+
 /// How an interface is driven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Driver {
@@ -172,12 +210,19 @@ pub enum Driver {
     AfPacket,
     /// A TAP interface, made for the port: the system is the neighbour on it.
     Tap,
+    /// A device of DPDK's, where that is built in.
+    Dpdk,
 }
 
 impl Driver {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Driver); 4] =
-        [("auto", Self::Auto), ("af_xdp", Self::AfXdp), ("af_packet", Self::AfPacket), ("tap", Self::Tap)];
+    pub const NAMES: [(&'static str, Driver); 5] = [
+        ("auto", Self::Auto),
+        ("af_xdp", Self::AfXdp),
+        ("af_packet", Self::AfPacket),
+        ("tap", Self::Tap),
+        ("dpdk", Self::Dpdk),
+    ];
 
     /// As it is written.
     pub fn name(self) -> &'static str {

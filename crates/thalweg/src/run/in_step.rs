@@ -107,7 +107,8 @@ impl InStep {
         let names = (0u16..).zip(&config.ports).filter_map(|(port, config)| {
             let interface = config.interface.as_ref()?;
             // A sub-interface has its parent's, which is the parent's port.
-            let own = config.sub_interface.is_none().then(|| interface.name.clone());
+            let own =
+                config.sub_interface.is_none().then(|| interface.in_system().map(str::to_owned)).flatten();
             Some(Names { port, mirror: interface.mirror.clone(), interface: own })
         });
         let connected = config.ports.iter().flat_map(|port| &port.addresses);
