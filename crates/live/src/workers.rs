@@ -31,8 +31,8 @@ pub(crate) struct Workers {
     ended: Mutex<BTreeMap<(&'static str, usize), Duration>>,
 }
 
-/// The roles that threads of models have.
-const ROLES: [&str; 2] = ["worker", "reader"];
+/// The roles that threads of models have. A pipeline's first packets are worked on by the one that measures its stages.
+const ROLES: [&str; 3] = ["worker", "reader", "calibration"];
 
 impl Workers {
     /// For a model whose workers have a lane each, so many, or share what comes.
@@ -140,7 +140,8 @@ mod tests {
             let of = |name: &str| status.iter().find(|worker| worker.name == name).map(|worker| worker.cpu);
             assert!(of("worker-10") > Some(Duration::from_secs(1)), "{status:?}");
             assert_eq!(of("worker-11"), Some(Duration::from_secs(7)), "{status:?}");
-            assert_eq!(of("calibration-0"), None);
+            assert_eq!(of("calibration-0"), Some(Duration::from_secs(9)), "{status:?}");
+            assert_eq!(of("pool-0"), None);
             go_on.wait();
         });
         workers.add_ended(&[ended(1, "worker", 1)]);
