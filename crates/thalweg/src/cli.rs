@@ -127,7 +127,6 @@ pub(crate) const SOCKET_DEFAULT: &str = "/run/thalweg.sock";
 #[command(after_help = "\
 Examples:
   thalweg run router.toml
-  thalweg run router.toml --workers 4                 a worker for each receive queue
   thalweg run router.toml --scheduling serial --socket ./thalweg.sock")]
 pub(crate) struct RunArgs {
     /// Configuration file
@@ -141,8 +140,7 @@ pub(crate) struct RunArgs {
     /// How packets are spread over cores, where ports have interfaces
     #[arg(long, value_enum, default_value = "run-to-completion")]
     pub(crate) model: ModelArg,
-    /// Threads that work on packets; under run-to-completion each has receive queues of its own, where ports
-    /// have several [default: 1]
+    /// Threads that work on packets; run-to-completion's have receive queues of their own [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Socket for show, reload and neighbor [default: the configuration's, or /run/thalweg.sock]
