@@ -303,6 +303,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let device = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.device.clone());
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
     let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
+    let queues = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.queues);
     let xdp_mode = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.xdp_mode);
     let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
     [
@@ -311,6 +312,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
         ("device", device(old) != device(new)),
         ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
         ("mirror", mirror(old) != mirror(new)),
+        ("queues", queues(old) != queues(new)),
         ("offload", offload(old) != offload(new)),
         ("xdp_mode", xdp_mode(old) != xdp_mode(new)),
         ("vlan", old.sub_interface != new.sub_interface),
