@@ -13,7 +13,7 @@
 //! lengths are checked against the wire.
 //!
 //! VLAN tags (IEEE 802.1Q) are followed. On a port with sub-interfaces the tag says which of them the packet
-//! came in by; on others tags say nothing and up to two are skipped. See [`crate::vlan`].
+//! came in by; on ports of captures alone tags say nothing, and up to two are skipped. See [`crate::vlan`].
 //!
 //! Missing: IPv4 options are passed through unexamined; tunnels are not looked into.
 

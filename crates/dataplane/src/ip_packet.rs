@@ -229,5 +229,20 @@ pub fn count_down(packet: &mut [u8]) -> bool {
     }
 }
 
+/// Counts TTL or hop limit up by one, for a packet of the router's own that is put in where others arrive: the fast path
+/// counts it down like those, and it leaves with what its author gave it (RFC 1122 3.2.1.7). Undoes [`count_down`];
+/// nothing happens to one that has the most.
+pub fn count_up(packet: &mut [u8]) {
+    match packet {
+        [first, .., _] if *first >> 4 == 4 && packet.len() >= 20 && packet[8] < u8::MAX => {
+            packet[8] += 1;
+            let (sum, borrow) = u16::from_be_bytes([packet[10], packet[11]]).overflowing_sub(0x0100);
+            packet[10..12].copy_from_slice(&(sum.wrapping_sub(u16::from(borrow))).to_be_bytes());
+        }
+        [first, .., _] if *first >> 4 == 6 && packet.len() >= 40 && packet[7] < u8::MAX => packet[7] += 1,
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests;

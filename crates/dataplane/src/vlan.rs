@@ -7,8 +7,9 @@
 //! - [`VlanTable`], on the way in: the tag of a frame and the port it came in by name the sub-interface. Frames
 //!   without a tag, and those with VLAN 0 (a priority and no VLAN, 802.1Q 6.9), stay with the parent. A tag that
 //!   no sub-interface has drops the frame as `unknown-vlan`, and so does a second tag behind that of a
-//!   sub-interface: otherwise a station in one VLAN could reach into another with two. Ports without
-//!   sub-interfaces skip tags, as captures of trunks want it.
+//!   sub-interface: otherwise a station in one VLAN could reach into another with two. Ports on a
+//!   wire that have no sub-interfaces take no VLAN's frames either ([`VlanTable::refusing`]); others skip tags, as
+//!   captures of trunks want it.
 //! - [`EgressTags`], on the way out: whoever hands frames to a driver asks for the parent and the tag, and puts
 //!   that in as it copies the frame. Frames in a chunk never have one.
 //!
@@ -36,8 +37,8 @@ enum Side {
     Plain,
     /// It has sub-interfaces: by VLAN, the port or [`NO_PORT`].
     Parent(Box<[u16; ID_BITS as usize + 1]>),
-    /// It is one itself, and takes no further tag.
-    Sub,
+    /// It takes none: it is a sub-interface itself, or on a wire and without any.
+    Refusing,
 }
 
 /// Which port a tagged frame came in by. Eight kilobytes for each port that has sub-interfaces.
@@ -61,10 +62,21 @@ impl VlanTable {
             }
             let side = table.side(port);
             if matches!(side, Side::Plain) {
-                *side = Side::Sub;
+                *side = Side::Refusing;
             }
         }
         table
+    }
+
+    /// The same with ports that take no VLAN's frames unless they have sub-interfaces.
+    pub fn refusing(mut self, ports: impl IntoIterator<Item = u16>) -> Self {
+        for port in ports {
+            let side = self.side(port);
+            if matches!(side, Side::Plain) {
+                *side = Side::Refusing;
+            }
+        }
+        self
     }
 
     fn side(&mut self, port: u16) -> &mut Side {
@@ -81,7 +93,7 @@ impl VlanTable {
         match self.sides.get(usize::from(port)) {
             None | Some(Side::Plain) => Ok(port),
             Some(_) if vlan == 0 => Ok(port),
-            Some(Side::Sub) => Err(DropReason::UnknownVlan),
+            Some(Side::Refusing) => Err(DropReason::UnknownVlan),
             Some(Side::Parent(ports)) => match ports[usize::from(vlan)] {
                 NO_PORT => Err(DropReason::UnknownVlan),
                 sub_interface => Ok(sub_interface),
@@ -190,6 +202,17 @@ mod tests {
                 assert_eq!(run(tags, port, v6), expected, "{tags:?} on {port}");
             }
         }
+    }
+
+    #[test]
+    fn a_wire_without_sub_interfaces_takes_no_vlan() {
+        let table = VlanTable::new(SUB_INTERFACES).refusing([0, 1]);
+        assert_eq!(table.port_behind(1, 10), Err(DropReason::UnknownVlan));
+        // A priority and no VLAN.
+        assert_eq!((table.port_behind(1, 0), table.port_behind(1, 0xe000)), (Ok(1), Ok(1)));
+        // What has sub-interfaces goes on to have them, and others skip tags.
+        assert_eq!((table.port_behind(0, 20), table.port_behind(5, 20)), (Ok(3), Ok(5)));
+        assert_eq!(table.port_behind(0, 11), Err(DropReason::UnknownVlan));
     }
 
     #[test]

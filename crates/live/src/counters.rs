@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::DropReason;
 
+use crate::capture::{Seen, Taps};
+
 /// Packets and octets.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -58,6 +60,8 @@ pub struct Counters {
     pub ports: Vec<PortCounters>,
     dropped: Vec<AtomicU64>,
     to_host: Vec<AtomicU64>,
+    /// Whoever captures what is counted.
+    pub(crate) taps: Taps,
 }
 
 impl Counters {
@@ -68,6 +72,7 @@ impl Counters {
             ports: (0..=ports).map(|_| PortCounters::default()).collect(),
             dropped: zeros(),
             to_host: zeros(),
+            taps: Taps::default(),
         }
     }
 
@@ -84,6 +89,12 @@ impl Counters {
     /// Counts packets dropped for a reason.
     pub fn add_dropped(&self, reason: DropReason, packets: u64) {
         self.dropped[reason as usize].fetch_add(packets, Ordering::Relaxed);
+    }
+
+    /// Counts a packet dropped for a reason, for captures to see.
+    pub(crate) fn drop_seen(&self, reason: DropReason, seen: &Seen<'_>) {
+        self.add_dropped(reason, 1);
+        self.taps.dropped(reason, seen);
     }
 
     /// Counts packets handed to the router itself for a reason.

@@ -17,6 +17,7 @@
 
 mod frames;
 mod reload;
+mod stations;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,10 +25,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvError, select};
-use thalweg_base::{DropReason, PacketFlags};
+use thalweg_base::{DropReason, NO_PORT, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
-use thalweg_dataplane::ip_packet::{IpPacket, count_down};
+use thalweg_dataplane::ip_packet::{IpPacket, count_down, count_up};
 use thalweg_dataplane::nat::NatStage;
 use thalweg_dataplane::neighbour::{
     NeighbourConfig, NeighbourCounters, NeighbourOutput, NeighbourTable, NeighbourView, PortIdentity,
@@ -35,13 +36,16 @@ use thalweg_dataplane::neighbour::{
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_ports::live::LiveClock;
 
+use crate::capture::Seen;
 use crate::counters::Counters;
-use crate::inject::Injector;
+use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Outbox, Server};
 use crate::sink::{Punt, is_refusal};
 use frames::{Kind, kind_of};
 pub(crate) use reload::HostChange;
+use stations::Stations;
+pub use stations::{KernelStationCounts, StationSource};
 
 /// Packets worked on before timers have their turn.
 const TURN: usize = 256;
@@ -148,6 +152,7 @@ pub struct HostNumbers {
 /// See the module.
 pub struct Host {
     neighbours: NeighbourTable<Waiting>,
+    stations: Stations,
     identities: Vec<PortIdentity>,
     icmp: IcmpWriter,
     tables: Arc<dyn Tables>,
@@ -172,6 +177,7 @@ impl Host {
         let now_ns = parts.clock.now_ns();
         let mut host = Self {
             neighbours: NeighbourTable::new(parts.neighbours, parts.identities.clone(), now_ns),
+            stations: Stations::default(),
             identities: parts.identities,
             icmp: parts.icmp,
             tables: parts.tables,
@@ -191,11 +197,6 @@ impl Host {
         };
         host.look_at_gateways(now_ns);
         host
-    }
-
-    /// Keeps a neighbour whose address the configuration gives.
-    pub(crate) fn set_static(&mut self, port: u16, address: IpAddr, mac: [u8; 6]) {
-        self.neighbours.set_static(port, address, Some(mac), self.clock.now_ns());
     }
 
     /// Works until `stop` is set.
@@ -274,6 +275,7 @@ impl Host {
         match self.offer(&punt, now_ns) {
             Delivery::Taken => {
                 self.counters.add_to_host(punt.reason, 1);
+                self.counters.taps.to_host(punt.reason, &punt.seen());
                 self.counters.port(punt.counted_at).to_host.add(1, punt.frame.len() as u64);
             }
             Delivery::Refused => self.drop(&punt, DropReason::HostQueueFull),
@@ -302,7 +304,7 @@ impl Host {
 
     /// Books a packet that goes no further.
     fn drop(&self, punt: &Punt, reason: DropReason) {
-        self.counters.add_dropped(reason, 1);
+        self.counters.drop_seen(reason, &punt.seen());
         self.counters.port(punt.counted_at).dropped.add(1, punt.frame.len() as u64);
     }
 
@@ -357,12 +359,13 @@ impl Host {
         Delivery::Taken
     }
 
-    /// Puts in what the router says.
-    fn inject(&mut self, port_in: u16, packet: Vec<u8>) {
+    /// Puts in what the router says. It is routed like packets that arrive, but it begins here: its first hop is the next.
+    fn inject(&mut self, port_in: u16, mut packet: Vec<u8>) {
+        count_up(&mut packet);
         let octets = packet.len() as u64;
-        if !self.injector.inject(port_in, packet) {
+        if let Err(packet) = self.injector.inject(port_in, packet) {
             self.counters.add_own(octets);
-            self.counters.add_dropped(DropReason::HostQueueFull, 1);
+            self.counters.drop_seen(DropReason::HostQueueFull, &inject::seen(port_in, &packet));
         }
     }
 
@@ -505,14 +508,14 @@ impl Host {
         frame.extend_from_slice(packet);
         // Looked at before it was kept or cut; nothing with its last hop comes here.
         if !count_down(&mut frame[14..]) {
-            return self.counters.add_dropped(DropReason::TtlExpired, 1);
+            return self.counters.drop_seen(DropReason::TtlExpired, &leaving(port, class, &frame));
         }
         self.send(port, class, &frame, now_ns);
     }
 
     fn send(&self, port: u16, class: u8, frame: &[u8], now_ns: u64) {
         let Some(outbox) = self.outboxes.get(usize::from(port)) else {
-            return self.counters.add_dropped(DropReason::TransmitFailed, 1);
+            return self.counters.drop_seen(DropReason::TransmitFailed, &leaving(port, class, frame));
         };
         let mut open = outbox.open();
         open.send(class, frame, now_ns);
@@ -551,4 +554,9 @@ impl Host {
         });
         self.gateways_at_ns = now_ns;
     }
+}
+
+/// A frame that was to leave by a port.
+fn leaving(port_out: u16, class: u8, frame: &[u8]) -> Seen<'_> {
+    Seen { frame, is_ip: false, is_leaving: true, port_in: NO_PORT, port_out, class }
 }

@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use thalweg_base::{ChunkBuilder, DropReason, LinkType};
+use thalweg_base::{ChunkBuilder, DropReason, LinkType, NO_CLASS, NO_PORT};
 use thalweg_ports::live::{PortRx, RxCounters};
 
+use crate::capture::Seen;
 use crate::counters::Counters;
 
 /// Packets that wait to be put in at most.
@@ -49,13 +50,13 @@ pub(crate) fn injection(books: Arc<Counters>) -> io::Result<(Injector, InjectedR
 }
 
 impl Injector {
-    /// Puts an IP packet in as if it had come by the port. `false` if too many wait.
-    pub(crate) fn inject(&mut self, port_in: u16, packet: Vec<u8>) -> bool {
+    /// Puts an IP packet in as if it had come by the port, or gives it back if too many wait.
+    pub(crate) fn inject(&mut self, port_in: u16, packet: Vec<u8>) -> Result<(), Vec<u8>> {
         let taken = match self.queue.try_send(Injected { port_in, packet }) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => Err(back.packet),
         };
-        self.refused += u64::from(!taken);
+        self.refused += u64::from(taken.is_err());
         // A bell that is full has rung.
         let _ = self.bell.write(&[0]);
         taken
@@ -76,7 +77,7 @@ impl InjectedRx {
             let Some(room) = into.buffer_mut().get_mut(offset..offset + packet.len()) else {
                 self.counters.refused += 1;
                 self.books.add_own(packet.len() as u64);
-                self.books.add_dropped(DropReason::HostQueueFull, 1);
+                self.books.drop_seen(DropReason::HostQueueFull, &seen(port_in, &packet));
                 continue;
             };
             room.copy_from_slice(&packet);
@@ -87,6 +88,12 @@ impl InjectedRx {
         }
         count
     }
+}
+
+/// A packet of the router's own that was not put in.
+pub(crate) fn seen(port_in: u16, packet: &[u8]) -> Seen<'_> {
+    let (port_out, class) = (NO_PORT, NO_CLASS);
+    Seen { frame: packet, is_ip: true, is_leaving: false, port_in, port_out, class }
 }
 
 impl PortRx for InjectedRx {

@@ -20,11 +20,14 @@
 //! | `links` | hears of interfaces that change |
 //! | `offload` | turns the clock of flows that the kernel forwards, if there are any |
 //!
+//! Whoever wants to see packets as they pass taps them: see `capture`.
+//!
 //! Another configuration is taken over while packets pass: see `reload` and `packets`.
 //!
 //! Nothing waits for anything that is not its own: every queue between two threads has a bound, and what does not fit is
 //! dropped by name.
 
+mod capture;
 mod claim;
 mod counters;
 mod feed;
@@ -37,15 +40,18 @@ mod open;
 mod outbox;
 mod outlook;
 mod packets;
+mod port_mac;
 mod reload;
 mod router;
 mod sink;
+mod start;
 mod vlan;
 
+pub use capture::CaptureStream;
 pub use counters::{Counters, PortCounters, Traffic};
-pub use host::{Host, HostNumbers, Tables};
+pub use host::{Host, HostNumbers, KernelStationCounts, StationSource, Tables};
 pub use offload::Offloaded;
-pub use open::{OpenError, open_port};
+pub use open::{OpenError, open_port, start_dpdk};
 pub use outlook::{PortOutlook, outlook};
 pub use packets::Swapped;
 pub use reload::{Prepared, ReloadError, Reloaded};

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use thalweg_ports::kernel::{KernelError, KernelEvent, Monitor, Watch};
-use thalweg_ports::live::link::{LinkFacts, Links};
+use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
 
 use crate::host::LinkChange;
+use crate::port_mac::PortMac;
 
 /// How often the kernel's news are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,8 +27,10 @@ pub(crate) struct Watched {
     pub(crate) port: u16,
     /// Its interface.
     pub(crate) interface: String,
-    /// Its MAC address where it is not the interface's own.
-    pub(crate) mac: Option<[u8; 6]>,
+    /// What tells of its link, where the system does not.
+    pub(crate) link: Option<Box<dyn ReadLink>>,
+    /// Which MAC address the router has there.
+    pub(crate) mac: PortMac,
     /// The largest IP packet that the configuration allows.
     pub(crate) mtu: Arc<AtomicU32>,
 }
@@ -114,7 +117,11 @@ impl LinkWatcher {
 
     fn read(&mut self) {
         for (watched, known) in &mut self.watched {
-            let facts = self.links.read(&watched.interface).ok();
+            let facts = match &mut watched.link {
+                Some(link) => link.read(),
+                None => self.links.read(&watched.interface),
+            };
+            let facts = facts.ok();
             let change = change_of(watched, facts.as_ref(), *known);
             if *known == Some(change) {
                 continue;
@@ -131,11 +138,12 @@ impl LinkWatcher {
 
 fn change_of(watched: &Watched, facts: Option<&LinkFacts>, known: Option<LinkChange>) -> LinkChange {
     let before = known.map(|known| (known.mac, known.mtu));
-    let (mac, mtu) = facts.map(|facts| (facts.mac, facts.mtu)).or(before).unwrap_or_default();
+    let now = facts.map(|facts| (watched.mac.with(facts.mac), facts.mtu));
+    let (mac, mtu) = now.or(before).unwrap_or_else(|| (watched.mac.with([0; 6]), 0));
     LinkChange {
         port: watched.port,
         is_up: facts.is_some_and(|facts| facts.is_up && facts.has_carrier),
-        mac: watched.mac.unwrap_or(mac),
+        mac,
         mtu: mtu.min(watched.mtu.load(Ordering::Relaxed)),
     }
 }

@@ -69,6 +69,8 @@ pub(crate) struct FlowOffload {
     rules: ArcSwap<Rules>,
     candidates: [Mutex<Candidates>; WAITING],
     refused: AtomicU64,
+    /// By port, how many want all of its packets to come up.
+    paused: Vec<AtomicU32>,
 }
 
 struct WayOut {
@@ -104,7 +106,8 @@ impl FlowOffload {
         ports.iter().any(Option::is_some).then_some(())?;
         let ways_out = config.ports.iter().zip(facts).map(|(port, facts)| {
             let driver = port.interface.as_ref().map(|interface| interface.driver);
-            let takes = driver.is_some_and(|driver| driver != Driver::Tap) && port.sub_interface.is_none();
+            let is_systems = |driver| !matches!(driver, Driver::Tap | Driver::Dpdk);
+            let takes = driver.is_some_and(is_systems) && port.sub_interface.is_none();
             let mtu = AtomicU32::new(facts.mtu.min(port.mtu.into()));
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
             takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })
@@ -115,6 +118,7 @@ impl FlowOffload {
             rules: ArcSwap::from_pointee(Rules::of(config)),
             candidates: std::array::from_fn(|_| Mutex::default()),
             refused: AtomicU64::new(0),
+            paused: config.ports.iter().map(|_| AtomicU32::new(0)).collect(),
         }))
     }
 
@@ -145,7 +149,8 @@ impl FlowOffload {
 
     fn install_flow(&self, candidate: &Candidate, chunk: &Chunk, place: usize) {
         let packet = &chunk.packets()[place];
-        if !packet.is_alive() || !self.rules.load().allow(packet) {
+        let is_paused = self.is_paused(packet.port_in) || self.is_paused(packet.port_out);
+        if is_paused || !packet.is_alive() || !self.rules.load().allow(packet) {
             return;
         }
         let Some(Some(offload)) = self.ports.get(usize::from(packet.port_in)) else { return };
@@ -168,6 +173,22 @@ impl FlowOffload {
     /// Ends all leases: something that decides about packets has changed.
     pub(crate) fn invalidate(&self) {
         self.each(Offload::invalidate);
+    }
+
+    /// Has all packets that come in or leave by a port, or by any, come up for as long as the answer lives. A flow whose
+    /// candidate was chosen before has the generation of before, and is not installed; one chosen later finds the pause.
+    pub(crate) fn pause(self: &Arc<Self>, port: Option<u16>) -> OffloadPause {
+        let all = 0..self.paused.len() as u16;
+        let ports: Vec<u16> = all.filter(|each| port.is_none_or(|port| port == *each)).collect();
+        for port in &ports {
+            self.paused[usize::from(*port)].fetch_add(1, Ordering::SeqCst);
+        }
+        self.invalidate();
+        OffloadPause { offload: self.clone(), ports }
+    }
+
+    fn is_paused(&self, port: u16) -> bool {
+        self.paused.get(usize::from(port)).is_some_and(|paused| paused.load(Ordering::SeqCst) > 0)
     }
 
     /// Turns the clock of leases until `stop` says so, and ends all when the tables have changed.
@@ -274,6 +295,29 @@ impl FlowOffload {
     fn waiting(&self, chunk: u64) -> std::sync::MutexGuard<'_, Candidates> {
         let slot = &self.candidates[(chunk % WAITING as u64) as usize];
         slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Flows go into the kernel again when this goes.
+pub(crate) struct OffloadPause {
+    offload: Arc<FlowOffload>,
+    ports: Vec<u16>,
+}
+
+impl OffloadPause {
+    /// The ports that take or send flows in the kernel otherwise.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
+        let takes = |port: &u16| self.offload.ports.get(usize::from(*port)).is_some_and(Option::is_some);
+        let ports = &self.ports;
+        ports.iter().copied().filter(takes)
+    }
+}
+
+impl Drop for OffloadPause {
+    fn drop(&mut self) {
+        for port in &self.ports {
+            self.offload.paused[usize::from(*port)].fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 

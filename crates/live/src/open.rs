@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thalweg_node::config::{Driver, InterfaceConfig, PortConfig, XdpPlace};
+use thalweg_node::config::{Driver, InterfaceConfig, PortConfig, RouterConfig, XdpPlace};
+use thalweg_ports::live::dpdk::{self, DpdkOptions};
+use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::xdp::offload::Offload;
@@ -74,11 +76,45 @@ pub struct OpenedPort {
     pub port: Port,
     /// Of a TAP.
     pub tap: Option<TapControl>,
+    /// What tells of its link, where the system does not.
+    pub link: Option<Box<dyn ReadLink>>,
 }
 
-/// Opens a port as its configuration says; `offload` is for flows that the kernel may forward. `carries_vlans` says that
-/// other ports are its sub-interfaces.
+impl OpenedPort {
+    /// A port whose interface the system knows all about.
+    fn of(port: Port) -> Self {
+        Self { port, tap: None, link: None }
+    }
+}
+
+/// Starts DPDK, if a port of the configuration is driven by it. It cannot be started again with other arguments in the
+/// same process.
+///
+/// # Errors
+///
+/// Names the first port that is.
+pub fn start_dpdk(config: &RouterConfig) -> Result<(), OpenError> {
+    let devices: Vec<(&PortConfig, DpdkOptions)> =
+        config.ports.iter().filter_map(|port| Some((port, dpdk_options(port, config.dpdk.mbufs)?))).collect();
+    let options: Vec<DpdkOptions> = devices.iter().map(|(_, options)| options.clone()).collect();
+    let failed = |source| OpenError::Port {
+        port: devices.first().map_or("", |(port, _)| &port.name).to_owned(),
+        source,
+    };
+    dpdk::start(&config.dpdk.eal, &options).map_err(failed)
+}
+
+/// What DPDK is told of a port that it drives.
+pub(crate) fn dpdk_options(config: &PortConfig, mbufs: u32) -> Option<DpdkOptions> {
+    let interface = config.interface.as_ref().filter(|_| config.sub_interface.is_none())?;
+    let mac = (!interface.own_mac).then_some(config.mac);
+    Some(DpdkOptions { device: interface.device.clone()?, mac, mtu: config.mtu, mbufs })
+}
+
+/// Opens a port of a router as its configuration says; `offload` is for flows that the kernel may forward. `carries_vlans`
+/// says that other ports are its sub-interfaces.
 pub fn open_port(
+    router: &RouterConfig,
     config: &PortConfig,
     carries_vlans: bool,
     offload: Option<Arc<Offload>>,
@@ -92,6 +128,7 @@ pub fn open_port(
         Driver::Tap => open_tap(interface, config),
         Driver::AfPacket => open_packet(interface, mac),
         Driver::AfXdp => open_xdp(interface, mac, offload),
+        Driver::Dpdk => open_dpdk(config, router.dpdk.mbufs),
         Driver::Auto if carries_vlans => open_packet(interface, mac).map(|mut opened| {
             opened.port.facts.why_not_better.get_or_insert(TAGS_ARE_TAKEN_OFF.to_owned());
             opened
@@ -119,7 +156,7 @@ fn open_xdp(
     }
     let modes = modes(interface);
     let options = XdpOptions { offload, modes, ..XdpOptions::new(&interface.name) };
-    Ok(OpenedPort { port: reopen::open_again(Box::new(move || xdp::open(&options)))?, tap: None })
+    Ok(OpenedPort::of(reopen::open_again(Box::new(move || xdp::open(&options)))?))
 }
 
 /// The modes of AF_XDP that the configuration allows, best first.
@@ -139,11 +176,20 @@ pub(crate) fn no_own_mac(interface: &str) -> LiveError {
 
 fn open_packet(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {
     let options = PacketOptions { mac, ..PacketOptions::new(&interface.name) };
-    Ok(OpenedPort { port: packet::open(&options)?, tap: None })
+    Ok(OpenedPort::of(packet::open(&options)?))
 }
 
 fn open_tap(interface: &InterfaceConfig, config: &PortConfig) -> Result<OpenedPort, LiveError> {
     let options = TapOptions { mtu: config.mtu.into(), ..TapOptions::new(&interface.name) };
     let (port, control) = tap::open(&options)?;
-    Ok(OpenedPort { port, tap: Some(control) })
+    Ok(OpenedPort { tap: Some(control), ..OpenedPort::of(port) })
+}
+
+fn open_dpdk(config: &PortConfig, mbufs: u32) -> Result<OpenedPort, LiveError> {
+    let options = dpdk_options(config, mbufs).unwrap_or_else(|| DpdkOptions::new(&config.name));
+    let (port, link) = dpdk::open(&options)?;
+    for line in dpdk::said().lines() {
+        tracing::info!(port = config.name, "DPDK: {line}");
+    }
+    Ok(OpenedPort { link: Some(link), ..OpenedPort::of(port) })
 }

@@ -15,11 +15,12 @@ mod reload;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use thalweg_base::DropReason;
+use thalweg_base::{DropReason, NO_PORT};
 use thalweg_dataplane::egress::{EgressQueue, Next, mark_frame_ce};
 use thalweg_dataplane::vlan::{EgressTag, TAG_BYTES, VlanTable};
 use thalweg_ports::live::{NotTaken, PortTx, TxCounters};
 
+use crate::capture::Seen;
 use crate::counters::Counters;
 
 /// How often a driver that is full is tried.
@@ -54,10 +55,12 @@ struct State {
     queue: Option<EgressQueue<Frame>>,
     /// The queue goes when it is empty: the configuration has none any more.
     is_leaving: bool,
-    /// Taken out of the queue, and not taken by the driver yet.
-    held: Option<Frame>,
+    /// Taken out of the queue, and not taken by the driver yet, with its class.
+    held: Option<(u8, Frame)>,
     spare: Vec<Frame>,
     is_down: bool,
+    /// Somebody may want to capture what becomes of frames; looked at whenever the port is taken.
+    is_watched: bool,
 }
 
 /// What a look at a queue showed.
@@ -80,7 +83,8 @@ impl Outbox {
         vlans: VlanTable,
         counters: Arc<Counters>,
     ) -> Self {
-        let state = State { tx, queue, is_leaving: false, held: None, spare: Vec::new(), is_down: false };
+        let (is_leaving, is_down, is_watched) = (false, false, false);
+        let state = State { tx, queue, is_leaving, held: None, spare: Vec::new(), is_down, is_watched };
         let (state, vlans) = (Arc::new(Mutex::new(state)), Arc::new(vlans));
         Self { port, tag: None, vlans, counters, state }
     }
@@ -133,15 +137,18 @@ impl Outbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_watched = self.counters.taps.watch_ends();
+        state
     }
 
     fn take_out(&self, state: &mut State, now_ns: u64) -> Rest {
-        let State { tx, queue: Some(queue), held, spare, .. } = state else { return Rest::Empty };
-        if let Some(frame) = held.take() {
-            match self.offer(&mut **tx, &frame) {
+        let State { tx, queue: Some(queue), held, spare, is_watched, .. } = state else { return Rest::Empty };
+        let is_watched = *is_watched;
+        if let Some((class, frame)) = held.take() {
+            match self.offer(&mut **tx, class, &frame, is_watched) {
                 Offer::Full => {
-                    *held = Some(frame);
+                    *held = Some((class, frame));
                     return Rest::Until(now_ns + FULL_WAIT_NS);
                 }
                 Offer::Taken | Offer::Refused => keep(spare, frame),
@@ -149,16 +156,16 @@ impl Outbox {
         }
         for _ in 0..BURST {
             let mut mark = |frame: &mut Frame| mark_frame_ce(frame);
-            let mut dropped = |frame: Frame, _class, reason| {
-                self.counters.add_dropped(reason, 1);
+            let mut dropped = |frame: Frame, class, reason| {
+                self.drop(reason, class, &frame, is_watched);
                 keep(spare, frame);
             };
             match queue.dequeue(now_ns, &mut mark, &mut dropped) {
                 Next::Empty => return Rest::Empty,
                 Next::Wait { until_ns } => return Rest::Until(until_ns),
-                Next::Packet { item, .. } => match self.offer(&mut **tx, &item) {
+                Next::Packet { item, class, .. } => match self.offer(&mut **tx, class, &item, is_watched) {
                     Offer::Full => {
-                        *held = Some(item);
+                        *held = Some((class, item));
                         return Rest::Until(now_ns + FULL_WAIT_NS);
                     }
                     Offer::Taken | Offer::Refused => keep(spare, item),
@@ -169,18 +176,35 @@ impl Outbox {
     }
 
     /// Gives the driver a frame, or drops it.
-    fn hand_over(&self, tx: &mut dyn PortTx, frame: &[u8]) {
-        if self.offer(tx, frame) == Offer::Full {
-            self.counters.add_dropped(DropReason::TransmitFailed, 1);
+    fn hand_over(&self, tx: &mut dyn PortTx, class: u8, frame: &[u8], is_watched: bool) {
+        if self.offer(tx, class, frame, is_watched) == Offer::Full {
+            self.drop(DropReason::TransmitFailed, class, frame, is_watched);
         }
     }
 
+    /// Counts a frame that does not leave.
+    fn drop(&self, reason: DropReason, class: u8, frame: &[u8], is_watched: bool) {
+        self.counters.add_dropped(reason, 1);
+        if is_watched {
+            self.counters.taps.dropped(reason, &self.seen(class, frame));
+        }
+    }
+
+    /// A frame for captures.
+    fn seen<'f>(&self, class: u8, frame: &'f [u8]) -> Seen<'f> {
+        let port_out = self.sender_of(frame);
+        Seen { frame, is_ip: false, is_leaving: true, port_in: NO_PORT, port_out, class }
+    }
+
     /// Offers the driver a frame. One that will never be taken is dropped.
-    fn offer(&self, tx: &mut dyn PortTx, frame: &[u8]) -> Offer {
+    fn offer(&self, tx: &mut dyn PortTx, class: u8, frame: &[u8], is_watched: bool) -> Offer {
         for _ in 0..TRIES {
             match tx.push(frame) {
                 Ok(()) => {
                     self.counters.port(self.sender_of(frame)).sent.add(1, frame.len() as u64);
+                    if is_watched {
+                        self.counters.taps.sent(&self.seen(class, frame));
+                    }
                     return Offer::Taken;
                 }
                 Err(NotTaken::Full) => {
@@ -188,7 +212,7 @@ impl Outbox {
                     let _ = tx.flush();
                 }
                 Err(NotTaken::TooLong | NotTaken::Down) => {
-                    self.counters.add_dropped(DropReason::TransmitFailed, 1);
+                    self.drop(DropReason::TransmitFailed, class, frame, is_watched);
                     return Offer::Refused;
                 }
             }
@@ -238,9 +262,10 @@ pub(crate) struct Opened<'o> {
 impl Opened<'_> {
     /// Sends an Ethernet frame, or puts it into the queue of its class, or drops and counts it.
     pub(crate) fn send(&mut self, class: u8, frame: &[u8], now_ns: u64) {
-        let State { tx, queue, spare, .. } = &mut *self.state;
+        let State { tx, queue, spare, is_watched, .. } = &mut *self.state;
+        let is_watched = *is_watched;
         if let (None, None) = (&queue, self.outbox.tag) {
-            return self.outbox.hand_over(&mut **tx, frame);
+            return self.outbox.hand_over(&mut **tx, class, frame, is_watched);
         }
         let mut waiting = spare.pop().unwrap_or_default();
         waiting.clear();
@@ -249,20 +274,20 @@ impl Opened<'_> {
             Some(tag) => {
                 waiting.resize(frame.len() + TAG_BYTES, 0);
                 if tag.write(frame, &mut waiting).is_none() {
-                    self.outbox.counters.add_dropped(DropReason::TransmitFailed, 1);
+                    self.outbox.drop(DropReason::TransmitFailed, class, frame, is_watched);
                     return keep(spare, waiting);
                 }
             }
         }
         let Some(queue) = queue else {
-            self.outbox.hand_over(&mut **tx, &waiting);
+            self.outbox.hand_over(&mut **tx, class, &waiting, is_watched);
             return keep(spare, waiting);
         };
         let length = waiting.len() as u32;
         match queue.enqueue(class, waiting, length, now_ns) {
             Ok(()) => self.wakes = true,
             Err((frame, reason)) => {
-                self.outbox.counters.add_dropped(reason, 1);
+                self.outbox.drop(reason, class, &frame, is_watched);
                 keep(spare, frame);
             }
         }

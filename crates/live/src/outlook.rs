@@ -5,6 +5,7 @@
 //! configuration is checked on need not be the one it is for.
 
 use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
+use thalweg_ports::live::dpdk;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::xdp;
@@ -25,10 +26,16 @@ pub struct PortOutlook {
 
 /// Asks the system about a port's interface. Of use in the network namespace that the router is to run in, with its
 /// rights. Where AF_XDP is tried, a driver may reset its card.
-pub fn outlook(config: &PortConfig, interface: &InterfaceConfig) -> PortOutlook {
+///
+/// DPDK has to be started before ([`crate::start_dpdk`]), with `mbufs` as for the router.
+pub fn outlook(config: &PortConfig, interface: &InterfaceConfig, mbufs: u32) -> PortOutlook {
     let mut outlook = PortOutlook::default();
-    if let Err(holder) = Claim::look(&interface.name) {
+    if let Some(Err(holder)) = interface.exclusive().map(Claim::look) {
         outlook.findings.push(holder);
+        return outlook;
+    }
+    if interface.driver == Driver::Dpdk {
+        device(config, mbufs, &mut outlook);
         return outlook;
     }
     if interface.driver == Driver::Tap {
@@ -46,7 +53,7 @@ pub fn outlook(config: &PortConfig, interface: &InterfaceConfig) -> PortOutlook 
                 outlook.findings.push(format!("{why} (driver auto would go on with AF_PACKET)"));
             }
         }
-        Driver::Auto | Driver::Tap => {
+        Driver::Auto | Driver::Tap | Driver::Dpdk => {
             if let Err(why) = af_xdp(interface, &mut outlook) {
                 packet(interface, &mut outlook);
                 outlook.why_not_better =
@@ -55,6 +62,35 @@ pub fn outlook(config: &PortConfig, interface: &InterfaceConfig) -> PortOutlook 
         }
     }
     outlook
+}
+
+/// Writes over its file when it is opened.
+const EMPTIES_A_FILE: &str = "tx_pcap=";
+
+fn device(config: &PortConfig, mbufs: u32, outlook: &mut PortOutlook) {
+    let Some(options) = crate::open::dpdk_options(config, mbufs) else { return };
+    if dpdk::IS_BUILT_IN && options.device.contains(EMPTIES_A_FILE) {
+        outlook.mode = Some("dpdk net_pcap (not tried: that would empty its file)".to_owned());
+        return;
+    }
+    match dpdk::open(&options) {
+        Ok((port, mut link)) => {
+            outlook.mode = Some(port.facts.mode);
+            outlook.why_not_better = port.facts.why_not_better;
+            if !link.read().is_ok_and(|facts| facts.has_carrier) {
+                outlook.findings.push(format!("{} has no link", options.name()));
+            }
+            if port.facts.mtu < config.mtu.into() {
+                outlook.findings.push(format!(
+                    "{} takes packets of {} octets, the configuration says {}: the smaller counts",
+                    options.name(),
+                    port.facts.mtu,
+                    config.mtu
+                ));
+            }
+        }
+        Err(error) => outlook.findings.push(error.to_string()),
+    }
 }
 
 /// The interface itself: is it there, up, and as large as the configuration would have it?

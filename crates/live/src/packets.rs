@@ -22,6 +22,9 @@ use thalweg_base::Chunk;
 use thalweg_exec::{ExecError, ModelOptions, Sink, Source};
 use thalweg_node::plan::RouterPlan;
 
+use crate::capture::Tapped;
+use crate::counters::Counters;
+
 /// What makes the next plan out of the one that ran, while no packet is on its way.
 pub(crate) type Turn = Box<dyn FnOnce(&RouterPlan) -> RouterPlan + Send>;
 
@@ -162,6 +165,8 @@ pub(crate) struct Packets<F, S> {
     pub(crate) sink: S,
     pub(crate) model: ModelOptions,
     pub(crate) exchange: Arc<Exchange>,
+    /// Where captures are.
+    pub(crate) counters: Arc<Counters>,
     /// The feed's input has ended for good.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -177,7 +182,8 @@ impl<F: Source<Chunk>, S: Sink<Chunk>> Packets<F, S> {
     fn run_plans(&mut self) -> Result<(), ExecError> {
         loop {
             let plan = self.plan.load_full();
-            thalweg_exec::run(&*plan, &mut self.feed, &mut self.sink, &self.model)?;
+            let tapped = Tapped::new(&plan, &self.counters.taps);
+            thalweg_exec::run(&tapped, &mut self.feed, &mut self.sink, &self.model)?;
             if self.stop.load(Ordering::Acquire) {
                 return Ok(());
             }

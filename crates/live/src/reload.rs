@@ -33,6 +33,7 @@ use crate::host::HostChange;
 use crate::offload::Rules;
 use crate::packets::{NotSwapped, Swapped};
 use crate::router::{LiveRouter, refusal};
+use crate::start::class_names;
 
 /// Prefixes changed before others may have the tables: below a millisecond.
 const SLICE: usize = 512;
@@ -224,8 +225,10 @@ impl LiveRouter {
         let offload = self.offload.clone().map(|offload| (offload, Rules::of(config)));
         let taken = Arc::<Mutex<TakenOver>>::default();
         let told = taken.clone();
+        let (counters, names) = (self.counters.clone(), class_names(config));
         let turn = move |before: &thalweg_node::plan::RouterPlan| {
             let now_ns = clock.now_ns();
+            counters.taps.set_classes(names);
             // A sub-interface has its parent's.
             for (outbox, queue) in
                 outboxes.iter().zip(queues).filter(|(outbox, _)| !outbox.is_sub_interface())
@@ -283,6 +286,9 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
     if before.kernel != after.kernel {
         return restart("[kernel]".to_owned());
     }
+    if before.dpdk != after.dpdk {
+        return restart("[dpdk]".to_owned());
+    }
     for (old, new) in before.ports.iter().zip(&after.ports) {
         if let Some(key) = key_of_restart(old, new) {
             return restart(format!("`{key}` of [ports.{}]", new.name));
@@ -294,6 +300,7 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
 fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let interface = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.name.clone());
     let driver = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.driver);
+    let device = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.device.clone());
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
     let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
     let xdp_mode = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.xdp_mode);
@@ -301,6 +308,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     [
         ("interface", interface(old) != interface(new)),
         ("driver", driver(old) != driver(new)),
+        ("device", device(old) != device(new)),
         ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
         ("mirror", mirror(old) != mirror(new)),
         ("offload", offload(old) != offload(new)),

@@ -14,6 +14,7 @@ use thalweg_dataplane::rate_limit::{Rate, TokenBucket};
 use thalweg_exec::Sink;
 use thalweg_ports::live::LiveClock;
 
+use crate::capture::{Seen, seen_in};
 use crate::counters::Counters;
 use crate::offload::FlowOffload;
 use crate::outbox::{Outbox, Server};
@@ -55,6 +56,18 @@ impl Punt {
             flags: packet.flags,
             l3_offset: vlan::offset_without_tags(packet.l3_offset),
             frame: vlan::without_tags(frame, packet.l3_offset),
+        }
+    }
+
+    /// The packet for captures.
+    pub(crate) fn seen(&self) -> Seen<'_> {
+        Seen {
+            frame: &self.frame,
+            is_ip: self.counted_at == NO_PORT,
+            is_leaving: false,
+            port_in: self.port_in,
+            port_out: NO_PORT,
+            class: self.class,
         }
     }
 
@@ -153,8 +166,10 @@ impl LiveSink {
                 continue;
             }
             let Some(outbox) = self.parts.outboxes.get(usize::from(packet.port_out)) else {
-                let lost = packets[first..].iter().filter(|other| leaves_there(other)).count();
-                self.parts.counters.add_dropped(DropReason::TransmitFailed, lost as u64);
+                let lost = (first..packets.len()).filter(|place| leaves_there(&packets[*place]));
+                for place in lost {
+                    self.parts.counters.drop_seen(DropReason::TransmitFailed, &seen_in(chunk, place));
+                }
                 continue;
             };
             let mut open = outbox.open();
@@ -178,6 +193,11 @@ impl LiveSink {
 
 impl Sink<Chunk> for LiveSink {
     fn accept(&mut self, chunk: Chunk) {
+        let taps = &self.parts.counters.taps;
+        if taps.watch_stages() {
+            taps.finished(&chunk, |reason| self.parts.host.way(reason).is_some());
+        }
+        let watches_drops = taps.watch_ends();
         self.send(&chunk);
         if let Some(offload) = &self.parts.offload {
             offload.install(&chunk);
@@ -214,6 +234,9 @@ impl Sink<Chunk> for LiveSink {
             }
             self.dropped[reason as usize] += 1;
             self.parts.counters.port(came_by).dropped.add(1, octets);
+            if watches_drops {
+                self.parts.counters.taps.dropped(reason, &seen_in(&chunk, i));
+            }
         }
         self.book(run);
         if any_dead {

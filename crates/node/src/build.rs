@@ -106,7 +106,7 @@ impl RouterPlan {
             ingress: Ingress {
                 drop_martians: config.validate.martians,
                 port_guess: port_guess(config),
-                vlans: VlanTable::new(sub_interfaces(config)),
+                vlans: vlan_table(config),
             },
             filters: Filters::from_config(config, 0)?,
             classifier: classifier(&config.qos),
@@ -136,6 +136,14 @@ impl Filters {
             acls: AclSet::compile(&lists, &bindings, version).map_err(BuildError::Acl)?,
         })
     }
+}
+
+/// What ports are to tags. On a port that has an interface, frames of a VLAN that it does not have are others', whether
+/// they come live or from a capture.
+fn vlan_table(config: &RouterConfig) -> VlanTable {
+    let ports = (0u16..).zip(&config.ports);
+    let on_wires = ports.filter(|(_, port)| port.interface.is_some()).map(|(index, _)| index);
+    VlanTable::new(sub_interfaces(config)).refusing(on_wires)
 }
 
 /// Port, parent and VLAN of every sub-interface.

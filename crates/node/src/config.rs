@@ -17,7 +17,9 @@ mod acl;
 mod bgp;
 mod bgp_settings;
 mod bgp_types;
+mod control;
 mod diagnostic;
+mod dpdk;
 mod egress;
 mod kernel;
 mod nat;
@@ -47,11 +49,11 @@ pub use bgp_types::{
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
-    BlockAllocation, Class, ClassIndex, Driver, Filtering, ForwardProtocol, InterfaceConfig, KernelSync,
-    MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer,
-    PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig, RedAction, ReversePathMode,
-    RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, SubInterface, SubscriberConfig,
-    TargetIndex, ValidateConfig, XdpPlace,
+    BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, ForwardProtocol, InterfaceConfig,
+    KernelSync, MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX,
+    Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig, RedAction,
+    ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, SubInterface,
+    SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 
@@ -100,7 +102,9 @@ impl RouterConfig {
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);
+        let control_socket = control::read(&mut reader, &mut root, folder);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
+        let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
@@ -117,6 +121,8 @@ impl RouterConfig {
             validate,
             bgp,
             kernel,
+            dpdk,
+            control_socket,
             warnings: diagnostics,
         })
     }

@@ -5,6 +5,7 @@
 //! a millisecond, so that a look at three million routes never holds up routing; an answer is therefore exact
 //! for each prefix and not a picture of one moment for all.
 
+mod capture;
 mod nat;
 mod packets;
 mod server;
@@ -13,11 +14,12 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
 pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{ArpView, CountersView, PortView, QueueView};
 pub use server::{LiveControl, Reload, Server, serve};
 
-pub use crate::forwarding::{FibView, FibWay, ForwardingView, InStepView, KernelView};
+pub use crate::forwarding::{FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView};
 
 /// What can be asked of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +77,8 @@ pub enum Request {
         /// The packet, as [`crate::trace::PacketSpec`] reads it.
         packet: String,
     },
+    /// Packets as they pass, as blocks of a pcapng file: see `control/capture.rs`.
+    Capture(CaptureRequest),
     /// Read the configuration again and apply what differs.
     Reload,
     /// Ask a neighbour for its routes again.

@@ -114,8 +114,41 @@ pub struct InStepView {
     pub scans: u64,
     /// What the last one found of exported routes.
     pub last_scan: Option<String>,
+    /// Neighbours, where they are kept in step too.
+    #[serde(default)]
+    pub neighbours: Option<NeighboursInStepView>,
     /// The latest errors and refusals, newest last.
     pub failures: Vec<String>,
+}
+
+/// How neighbours and the kernel's are kept in step.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NeighboursInStepView {
+    /// Neighbours of the router because somebody set them in the kernel for good.
+    pub imported: u64,
+    /// Others' that are not, because the configuration names their addresses.
+    pub imported_behind: u64,
+    /// Others' that are not, because no network of the port holds their addresses.
+    pub not_on_link: u64,
+    /// Others' that are not, because there are too many.
+    pub without_room: u64,
+    /// Imported ones that a look for drift found to be different from what the news had said.
+    pub import_drift: u64,
+    /// Neighbours of the router that are in the kernel.
+    pub exported: u64,
+    /// Neighbours that are not, because a mirror has as many as it may have.
+    pub beyond_limit: u64,
+    /// Neighbours that are not, because somebody else has set them there.
+    pub left_alone: u64,
+    /// The router's neighbours in the kernel that were missing, extra or changed although the router's own were what
+    /// they had been, and were mended.
+    pub export_drift: u64,
+    /// News of neighbours that matter.
+    pub news: u64,
+    /// Times news were lost.
+    pub overruns: u64,
+    /// Times all neighbours were read.
+    pub reads: u64,
 }
 
 /// What became of routes in the kernel.

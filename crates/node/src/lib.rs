@@ -7,6 +7,7 @@
 //! - [`forwarding`]: keeping it so, on a thread of its own behind a bounded queue.
 //! - [`live`]: tables that change while packets pass.
 //! - [`mrt`], [`seed`]: routes to and from the records of MRT files.
+//! - [`capture`]: which packets a capture wants.
 //! - [`trace`]: what the stages would do with a packet that somebody describes.
 //! - [`plan`]: the stages in order, with the scope of the state each touches.
 //!
@@ -14,6 +15,7 @@
 //! configuration and its route files.
 
 mod build;
+pub mod capture;
 pub mod config;
 pub mod control;
 pub mod egress;
@@ -25,5 +27,6 @@ pub mod plan;
 pub mod seed;
 pub mod speaker;
 pub mod trace;
+mod words;
 
 pub use build::{BuildError, Routes, egress_tags, sub_interfaces};

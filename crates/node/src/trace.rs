@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use explain::explain;
-pub use grammar::{PacketSpec, Part, SpecError};
+pub use grammar::{PacketSpec, Part};
+
+pub use crate::words::SpecError;
 
 use crate::config::PortIndex;
 use crate::live::PortLink;

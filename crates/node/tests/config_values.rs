@@ -55,6 +55,14 @@ fn ports_keep_the_order_of_the_file() {
 }
 
 #[test]
+fn the_control_socket_needs_no_bgp() {
+    let socket = |text: &str| accepted(text, Path::new("/etc/thalweg")).control_socket;
+    assert_eq!(socket(""), Path::new("/run/thalweg.sock"));
+    assert_eq!(socket("[control]\nsocket = \"a.sock\"\n"), Path::new("/etc/thalweg/a.sock"));
+    assert_eq!(socket("[control]\nsocket = \"/tmp/b.sock\"\n"), Path::new("/tmp/b.sock"));
+}
+
+#[test]
 fn routes_of_all_sources_are_merged_by_precedence() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(
@@ -267,6 +275,46 @@ fn next_hops_are_checked_where_routes_are_used() {
     ] {
         assert_eq!(check(keys), expected, "{keys}");
     }
+}
+
+#[test]
+fn a_device_of_dpdks_stands_for_an_interface_or_a_card() {
+    let text = r#"
+        [ports.lan]
+        driver = "dpdk"
+        device = "net_af_packet0,iface=eth0,framecnt=4096"
+        [ports.wan]
+        driver = "dpdk"
+        device = "3b:00.1"
+        [ports.made]
+        driver = "dpdk"
+        device = "net_tap0,iface=dtap0"
+        [ports.none]
+        device = "net_null0"
+        driver = "dpdk"
+        [ports.plain]
+        interface = "eth7"
+        [dpdk]
+        eal = ["--no-huge"]
+        mbufs = 8192
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    let interface = |port: usize| config.ports[port].interface.as_ref().expect("it has one");
+    let of = |port| (interface(port).name.as_str(), interface(port).in_system(), interface(port).exclusive());
+    assert_eq!(of(0), ("net_af_packet0", Some("eth0"), Some("eth0")));
+    assert_eq!(of(1), ("0000:3b:00.1", None, Some("0000:3b:00.1")));
+    // The interface that this makes is the system's end.
+    assert_eq!(of(2), ("net_tap0", None, None));
+    assert_eq!(of(3), ("net_null0", None, None));
+    assert_eq!(of(4), ("eth7", Some("eth7"), Some("eth7")));
+    assert_eq!(interface(0).device.as_deref(), Some("net_af_packet0,iface=eth0,framecnt=4096"));
+    assert_eq!((interface(3).driver, interface(4).device.as_deref()), (Driver::Dpdk, None));
+    assert_eq!((config.dpdk.eal.as_slice(), config.dpdk.mbufs), (&["--no-huge".to_owned()][..], 8192));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let text = "[ports.lan]\ninterface = \"eth0\"\n[dpdk]\n";
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    assert_eq!(config.dpdk.mbufs, 4096);
+    assert!(config.warnings[0].message.contains("no port is driven by DPDK"), "{:?}", config.warnings);
 }
 
 #[test]

@@ -7,6 +7,8 @@
 //! NetworkView    read             links, addresses, neighbours, others' routes: what next hops resolve to
 //! Monitor        poll_event       changes of all these, as they happen
 //! FollowedRoutes hear, read_all   others' routes, kept up to date
+//! KernelStations hear, read       neighbours that others set for good, and ours
+//!                apply            ours in and out
 //! DriverFeatures read             what interfaces can do for XDP programs
 //! ```
 //!
@@ -43,6 +45,7 @@ mod objects;
 mod repair;
 mod route;
 mod socket;
+mod stations;
 mod view;
 mod xdp;
 
@@ -56,5 +59,6 @@ pub use installer::{
 pub use monitor::{KernelEvent, Monitor, Watch};
 pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
+pub use stations::{KernelStations, STATIONS_MAX, StationChange, StationNews, StationPlace, StationReport};
 pub use view::{InterfaceAddress, Link, Neighbor, NetworkView};
 pub use xdp::XdpAttachment;

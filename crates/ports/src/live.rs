@@ -13,10 +13,12 @@
 //! anybody sees them.
 //!
 //! Drivers: [`packet`] (AF_PACKET, every Ethernet interface), [`tap`] (the router as the peer of an interface of the
-//! host), [`xdp`] (AF_XDP). [`LiveSource`] receives for any number of halves and cuts chunks.
+//! host), [`xdp`] (AF_XDP), [`dpdk`] (optional). [`LiveSource`] receives for any number of halves and cuts chunks.
 
 #[cfg(target_os = "linux")]
 mod clock;
+#[cfg(target_os = "linux")]
+pub mod dpdk;
 #[cfg(target_os = "linux")]
 mod error;
 #[cfg(target_os = "linux")]
@@ -40,7 +42,7 @@ pub use clock::LiveClock;
 #[cfg(target_os = "linux")]
 pub use error::LiveError;
 #[cfg(target_os = "linux")]
-pub use source::{LiveSource, PortChange, RETRY_EVERY, SourceOptions, SourceWaker};
+pub use source::{LiveSource, NAP, PortChange, RETRY_EVERY, SPIN_FOR, SourceOptions, SourceWaker};
 
 use std::io;
 use std::os::fd::RawFd;
@@ -139,6 +141,12 @@ pub trait PortRx: Send {
     /// Becomes readable when there is something to receive. May be another one after [`receive`](Self::receive) has
     /// failed: the interface may have gone and come back.
     fn fd(&self) -> RawFd;
+
+    /// Whether nothing tells when there is something to receive: the half has to be asked again and again, and its
+    /// [`fd`](Self::fd) is none (-1).
+    fn is_polled(&self) -> bool {
+        false
+    }
 
     /// Counters now.
     fn counters(&mut self) -> RxCounters;

@@ -11,6 +11,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use thalweg_wire::ethernet::ip_packet_of;
 use thalweg_wire::pcap::{FileHeader, RecordHeader};
 use thalweg_wire::trace::{FieldOrder, PortName, TraceLine};
 
@@ -185,7 +186,8 @@ impl TraceOutput {
     pub fn write(&mut self, packet: &PacketOut<'_>) -> Result<(), OutputError> {
         let name = self.ports.name(packet.port).ok_or(OutputError::NoSuchPort { port: packet.port })?;
         let name = PortName::new(name.as_bytes());
-        let line = ip_of(packet.frame).and_then(|ip| TraceLine::of_packet(name, ip, packet.application));
+        let line =
+            ip_packet_of(packet.frame).and_then(|ip| TraceLine::of_packet(name, ip, packet.application));
         let Some(line) = line else {
             self.totals.skipped += 1;
             return Ok(());
@@ -211,21 +213,6 @@ impl fmt::Debug for TraceOutput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TraceOutput").field("path", &self.path).finish_non_exhaustive()
     }
-}
-
-/// The IP packet of an Ethernet frame with up to two VLAN tags.
-fn ip_of(frame: &[u8]) -> Option<&[u8]> {
-    let mut at = 12;
-    for _ in 0..3 {
-        let ether_type = frame.get(at..at + 2)?;
-        at += 2;
-        match ether_type {
-            [0x08, 0x00] | [0x86, 0xdd] => return frame.get(at..),
-            [0x81, 0x00] | [0x88, 0xa8] => at += 2,
-            _ => return None,
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -45,6 +45,9 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
 /// The plan as tables.
 fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     let mut text = String::new();
+    if config.bgp.is_some() || config.ports.iter().any(|port| port.interface.is_some()) {
+        let _ = writeln!(text, "`run` listens for `show` at {}\n", config.control_socket.display());
+    }
     if let Some(bgp) = &config.bgp {
         bgp::render(&mut text, bgp);
         // Without ports nothing is forwarded, and the rest has nothing to say.
@@ -386,6 +389,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         "egress": egress::to_json(config),
         "validate": { "martians": config.validate.martians },
         "bgp": config.bgp.as_ref().map(bgp::to_json),
+        "control_socket": config.control_socket,
         "warnings": config.warnings,
     })
 }

@@ -1,5 +1,6 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
+mod capture;
 mod forwarding;
 mod nat;
 mod qos;
@@ -16,6 +17,7 @@ use thalweg_lab::bgp::experiment::Part;
 use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
+pub(crate) use capture::CaptureArgs;
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
@@ -72,6 +74,11 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Say what the router would do with a packet, stage by stage, and why
     Trace(TraceArgs),
+    /// Capture packets of a running router as they pass a stage, are sent or are dropped
+    ///
+    /// Writes a pcapng file with a comment at each packet that says what became of it. Forwarding never waits for a capture;
+    /// packets that find no room are counted, and marked in the file.
+    Capture(CaptureArgs),
     /// Have a running router read its configuration again
     ///
     /// The file is checked first: if anything is wrong with it, or it cannot be applied while the router runs, it is

@@ -3,6 +3,7 @@
 //! Results go to standard output, as tables or (`--format json`) as one JSON object; everything else goes
 //! to standard error. Exit codes: 0 done, 1 failed, 2 bad usage or configuration.
 
+mod capture;
 mod check;
 mod cli;
 #[cfg(target_os = "linux")]
@@ -112,6 +113,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::run(&args, format),
         Command::Trace(args) => trace::run(&args, format),
+        Command::Capture(args) => capture::run(&args, format),
         Command::Reload(args) => show::reload(&args, format),
         Command::Neighbor(args) => show::neighbor(&args),
         Command::Lab(args) => lab::run(&args, format),

@@ -38,7 +38,7 @@ use thalweg_node::speaker::{RouteReader, SessionTap, Speaker, SpeakerOptions};
 use thalweg_ports::kernel::PROTOCOL;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::{LogFormat, RunArgs, SOCKET_DEFAULT};
+use crate::cli::{LogFormat, RunArgs};
 use crate::{Failure, load_config};
 use in_step::InStep;
 use kernel::KernelThread;
@@ -60,17 +60,16 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         )));
     }
     log_to_stderr(args)?;
-    let configured = bgp.as_ref().map(|bgp| bgp.control_socket.clone());
-    let path = args.socket.clone().or(configured).unwrap_or_else(|| SOCKET_DEFAULT.into());
+    let path = args.socket.clone().unwrap_or_else(|| config.control_socket.clone());
     // First, so that a second router does not touch what the first has in the kernel.
-    let socket = ControlSocket::open(&path)?;
+    let socket = ControlSocket::open(&path, &config.control_socket)?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut helpers = Helpers::new(bgp.as_deref(), &config, is_live)?;
     let live = match &helpers.fib {
         Some(tables) if is_live => Some(Arc::new(LiveSide::start(&config, tables, args)?)),
         _ => None,
     };
-    helpers.keep_in_step(&config).map_err(|error| Failure::Run(error.to_string()))?;
+    helpers.keep_in_step(&config, live.clone()).map_err(|error| Failure::Run(error.to_string()))?;
     let result = match bgp {
         Some(bgp) => route(args, &bgp, &mut helpers, &live, &socket, &stop),
         None => forward(args, &helpers, &live, &socket, &stop),
@@ -115,7 +114,7 @@ fn route(
         },
     );
     let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbours", error))?);
-    let reload = reloader(args.config.clone(), Some(speaker.clone()), live.clone());
+    let reload = reloader(args, &socket.configured, Some(speaker.clone()), live.clone());
     let woken = speaker.clone();
     handle_signals(stop, &reload, move || woken.wake())
         .map_err(|error| failed("cannot handle signals", error))?;
@@ -147,7 +146,7 @@ fn forward(
     socket: &ControlSocket,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), Failure> {
-    let reload = reloader(args.config.clone(), None, live.clone());
+    let reload = reloader(args, &socket.configured, None, live.clone());
     let main = thread::current();
     handle_signals(stop, &reload, move || main.unpark())
         .map_err(|error| failed("cannot handle signals", error))?;
@@ -259,11 +258,15 @@ impl Helpers {
     }
 
     /// Keeps forwarding and the kernel in step, if that is wanted: from when mirrors are there.
-    fn keep_in_step(&mut self, config: &RouterConfig) -> Result<(), Box<dyn std::error::Error>> {
-        let Some(tables) = self.fib.clone().filter(|_| config.kernel.import || config.kernel.export) else {
+    fn keep_in_step(
+        &mut self,
+        config: &RouterConfig,
+        live: Option<Arc<LiveSide>>,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let Some(tables) = self.fib.clone().filter(|_| config.kernel.is_on()) else {
             return Ok(());
         };
-        let (in_step, stop) = (InStep::new(tables, config)?, self.stop.clone());
+        let (in_step, stop) = (InStep::new(tables, live, config)?, self.stop.clone());
         Ok(self.spawn("in-step", move || in_step.run(&stop))?)
     }
 
@@ -338,10 +341,12 @@ fn handle_signals(
 struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// What the configuration said when the router began.
+    configured: PathBuf,
 }
 
 impl ControlSocket {
-    fn open(path: &Path) -> Result<Self, Failure> {
+    fn open(path: &Path, configured: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             Failure::Run(format!(
                 "cannot listen on the control socket {}: {error}; choose another with --socket",
@@ -361,7 +366,7 @@ impl ControlSocket {
             }
             other => other.map_err(failed)?,
         };
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { listener, path: path.to_owned(), configured: configured.to_owned() })
     }
 
     /// Answers whoever asks, on threads of its own.

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use thalweg_node::control::{
-    FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, Request, RibView,
-    RouteFilter, RouteView, UpdateGroupView,
+    FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, NeighboursInStepView,
+    Request, RibView, RouteFilter, RouteView, UpdateGroupView,
 };
 
 use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
@@ -109,21 +109,9 @@ pub(crate) fn ask(
     request: &Request,
     mut item: impl FnMut(Value) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let lost = |error: std::io::Error| {
-        let name = socket.display();
-        Failure::Control(match error.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-                format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
-            }
-            std::io::ErrorKind::PermissionDenied => format!("{name} may not be opened: try as root"),
-            _ => format!("{name}: {error}"),
-        })
-    };
-    let mut stream = UnixStream::connect(socket).map_err(lost)?;
-    let text = serde_json::to_string(request).map_err(|error| Failure::Control(error.to_string()))?;
-    stream.write_all(format!("{text}\n").as_bytes()).map_err(lost)?;
+    let stream = connect(socket, request)?;
     for line in BufReader::new(stream).lines() {
-        let line = serde_json::from_str(&line.map_err(lost)?)
+        let line = serde_json::from_str(&line.map_err(|error| lost(socket, error))?)
             .map_err(|error| Failure::Control(format!("the router's answer is not understood: {error}")))?;
         match line {
             Line::Item(value) => item(value)?,
@@ -132,6 +120,26 @@ pub(crate) fn ask(
         }
     }
     Err(Failure::Control("the router ended in the middle of its answer".to_owned()))
+}
+
+/// Connects to a router and asks it something.
+pub(crate) fn connect(socket: &Path, request: &Request) -> Result<UnixStream, Failure> {
+    let mut stream = UnixStream::connect(socket).map_err(|error| lost(socket, error))?;
+    let text = serde_json::to_string(request).map_err(|error| Failure::Control(error.to_string()))?;
+    stream.write_all(format!("{text}\n").as_bytes()).map_err(|error| lost(socket, error))?;
+    Ok(stream)
+}
+
+/// Why a router cannot be reached.
+pub(crate) fn lost(socket: &Path, error: std::io::Error) -> Failure {
+    let name = socket.display();
+    Failure::Control(match error.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
+            format!("no router answers at {name}: is `thalweg run` running, with this --socket?")
+        }
+        std::io::ErrorKind::PermissionDenied => format!("{name} may not be opened: try as root"),
+        _ => format!("{name}: {error}"),
+    })
 }
 
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(item: Value) -> Result<T, Failure> {
@@ -309,6 +317,7 @@ fn forwarding(view: &ForwardingView) -> String {
     }
     if let Some(in_step) = &view.in_step {
         rows.extend(in_step_rows(in_step));
+        rows.extend(in_step.neighbours.iter().flat_map(neighbour_rows));
         failures = &in_step.failures;
     }
     text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
@@ -361,5 +370,24 @@ fn in_step_rows(view: &InStepView) -> Vec<(&'static str, String)> {
         ("Looks for drift", count(view.scans)),
         ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
         ("Last look", view.last_scan.clone().unwrap_or_default()),
+    ]
+}
+
+/// The same of neighbours.
+fn neighbour_rows(view: &NeighboursInStepView) -> Vec<(&'static str, String)> {
+    let behind = [view.imported_behind, view.not_on_link, view.without_room].map(count).join(", ");
+    vec![
+        ("Neighbours imported", count(view.imported)),
+        ("Not: configured, not on link, no room", behind),
+        ("Neighbours in the kernel", count(view.exported)),
+        (
+            "Not: beyond the limit, set by others",
+            format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
+        ),
+        ("News of neighbours, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        (
+            "Drift of neighbours imported, exported",
+            format!("{}, {}", count(view.import_drift), count(view.export_drift)),
+        ),
     ]
 }

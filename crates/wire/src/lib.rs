@@ -3,6 +3,7 @@
 pub mod application;
 pub mod bgp;
 pub mod checksum;
+pub mod ethernet;
 pub mod mrt;
 pub mod pcap;
 pub mod pcapng;

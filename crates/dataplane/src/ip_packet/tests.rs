@@ -74,6 +74,28 @@ fn hop_limits_count_down_and_run_out() {
     assert!(!count_down(&mut []) && !count_down(&mut [0x45; 19]) && !count_down(&mut [0x60; 39]));
 }
 
+#[test]
+fn counting_up_undoes_counting_down() {
+    for mut packet in [udp4(b"hello"), udp6(b"hello")] {
+        let hop_limit = |packet: &[u8]| IpPacket::parse(packet).expect("still IP").hop_limit;
+        for _ in hop_limit(&packet)..u8::MAX {
+            let before = packet.clone();
+            count_up(&mut packet);
+            assert!(IpPacket::parse(&packet).is_some_and(|read| read.header_checksum_holds()));
+            assert_eq!(hop_limit(&packet), hop_limit(&before) + 1);
+            let mut down = packet.clone();
+            assert!(count_down(&mut down));
+            assert_eq!(down, before);
+        }
+        let most = packet.clone();
+        count_up(&mut packet);
+        assert_eq!(packet, most, "there is no more than 255");
+    }
+    let mut short = [0x45; 19];
+    count_up(&mut short);
+    assert_eq!(short, [0x45; 19]);
+}
+
 proptest! {
     #[test]
     fn headers_are_what_a_second_reader_reads(source: u32, destination: u32, protocol: u8, class: u8, id: u16,
@@ -103,5 +125,6 @@ proptest! {
             let _ = (read.header_checksum_holds(), transport_checksum_holds(&read));
         }
         let _ = count_down(&mut packet);
+        count_up(&mut packet);
     }
 }

@@ -31,7 +31,7 @@ impl Host {
     pub(crate) fn change(&mut self, change: HostChange, nat: Option<Arc<NatStage>>) {
         let now_ns = self.clock.now_ns();
         for (port, address) in change.forgotten {
-            self.neighbours.set_static(port, address, None, now_ns);
+            self.forget_configured(port, address);
         }
         for (port, addresses, advertises) in change.ports {
             let Some(identity) = self.identities.get_mut(usize::from(port)) else { continue };
@@ -49,9 +49,7 @@ impl Host {
                 self.neighbours.set_port(port, Some(identity), now_ns);
             }
         }
-        for (port, address, mac) in change.stations {
-            self.neighbours.set_static(port, address, Some(mac), now_ns);
-        }
+        self.configure_stations(change.stations);
         (self.outside, self.class) = (change.outside, change.class);
         (self.nat, self.refusal) = (nat, change.refusal);
         self.look_at_gateways(now_ns);

@@ -123,6 +123,7 @@ fn no_packet_is_lost_doubled_or_overtaken() {
             sink: Book { exchange: exchange.clone(), tell },
             model: ModelOptions::new(kind, workers),
             exchange: exchange.clone(),
+            counters: Arc::new(Counters::new(2)),
             stop: stop.clone(),
         };
         let thread = std::thread::spawn(move || packets.run());

@@ -1,4 +1,4 @@
-//! `[bgp]`, `[[bgp.group]]`, `[[bgp.neighbor]]` and `[control]`.
+//! `[bgp]`, `[[bgp.group]]` and `[[bgp.neighbor]]`.
 //!
 //! ```toml
 //! [bgp]
@@ -21,9 +21,6 @@
 //! address = "198.18.1.1"
 //! as = 64600
 //! group = "customers"
-//!
-//! [control]
-//! socket = "/run/thalweg.sock"
 //! ```
 
 use std::collections::{BTreeMap, HashMap};
@@ -51,7 +48,6 @@ use super::ports::Ports;
 use super::reader::{At, Item, Reader, Section};
 use super::{policy, policy_test, values};
 
-const CONTROL_SOCKET_DEFAULT: &str = "/run/thalweg.sock";
 /// A neighbour's number has 16 bits and the last is our own.
 const NEIGHBORS_MAX: usize = 60_000;
 const DYNAMIC_DEFAULT: usize = 1000;
@@ -88,7 +84,6 @@ pub(super) fn read(
     ports: &Ports,
     folder: &Path,
 ) -> Option<BgpConfig> {
-    let control_socket = read_control(reader, root, folder);
     let section = root.take("bgp").and_then(|item| reader.section(&item, "[bgp]".to_owned()));
     let Some(mut section) = section else {
         let mut policies = policy::read(reader, root, folder, &Groups::default());
@@ -151,7 +146,6 @@ pub(super) fn read(
         networks,
         neighbors: configs,
         groups: groups_done,
-        control_socket,
         mrt,
         seed_mrt,
         library: policies.library,
@@ -170,21 +164,8 @@ fn read_next_hop_check(reader: &mut Reader, section: &mut Section<'_>, install: 
     chosen.unwrap_or(if install == Install::Kernel { NextHopCheck::Kernel } else { NextHopCheck::Off })
 }
 
-fn read_control(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -> PathBuf {
-    let mut socket = PathBuf::from(CONTROL_SOCKET_DEFAULT);
-    let Some(item) = root.take("control") else { return socket };
-    let Some(mut section) = reader.section(&item, "[control]".to_owned()) else { return socket };
-    if let Some(item) = section.take("socket")
-        && let Some(path) = path(reader, &item, folder)
-    {
-        socket = path;
-    }
-    section.finish(reader);
-    socket
-}
-
 /// A path; relative ones begin at the configuration.
-fn path(reader: &mut Reader, item: &Item<'_>, folder: &Path) -> Option<PathBuf> {
+pub(super) fn path(reader: &mut Reader, item: &Item<'_>, folder: &Path) -> Option<PathBuf> {
     let text = reader.string(item, "a path")?;
     if text.is_empty() || text.contains('\0') {
         reader.error(ErrorKind::BadValue, &item.span, format!("bad path for `{}`", item.key), "a path");

@@ -43,8 +43,6 @@ pub struct BgpConfig {
     pub neighbors: Vec<Arc<NeighborConfig>>,
     /// Groups in file order.
     pub groups: Vec<GroupConfig>,
-    /// The control socket.
-    pub control_socket: PathBuf,
     /// What is written in MRT format.
     pub mrt: MrtConfig,
     /// An MRT file whose routes the RIB has from the beginning.
@@ -308,7 +306,6 @@ fn restarts(old: &BgpConfig, new: &BgpConfig) -> Vec<String> {
     fixed("confederation", old.confederation != new.confederation);
     fixed("the decision process", old.decision != new.decision);
     fixed("damping", old.damping != new.damping);
-    fixed("[control] socket", old.control_socket != new.control_socket);
     fixed("[bgp.mrt]", old.mrt != new.mrt);
     fixed("[bgp.seed]", old.seed_mrt != new.seed_mrt);
     words

@@ -3,6 +3,7 @@
 //! ```toml
 //! [kernel]
 //! routes = "off"          # "import": others' routes by mirrors and ports; "export": ours for the system; "both"
+//! neighbours = "off"      # "import": those set for good in the kernel; "export": the router's for mirrors; "both"
 //! metric = 116            # of routes that go into the kernel
 //! repair_s = 60           # between two looks for drift
 //! ```
@@ -36,6 +37,10 @@ pub(super) fn read(
     if let Some(routes) = &routes {
         (sync.import, sync.export) = reader.word(routes, &WAYS).unwrap_or_default();
     }
+    let neighbours = section.take("neighbours");
+    if let Some(neighbours) = &neighbours {
+        (sync.import_neighbours, sync.export_neighbours) = reader.word(neighbours, &WAYS).unwrap_or_default();
+    }
     let numbers = [
         ("metric", &mut sync.metric, 1..=METRIC_MAX, ""),
         ("repair_s", &mut sync.repair_s, 1..=REPAIR_MAX_S, "seconds"),
@@ -46,21 +51,25 @@ pub(super) fn read(
         }
     }
     section.finish(reader);
-    let Some(routes) = routes.filter(|_| sync.import || sync.export) else { return sync };
-    let is_seen = |port: &super::types::PortConfig| {
-        port.interface.as_ref().is_some_and(|interface| !sync.export || interface.mirror.is_some())
+    let has_port = |needs_mirror: bool| {
+        let interfaces = ports.configs.iter().filter_map(|port| port.interface.as_ref());
+        interfaces.into_iter().any(|interface| !needs_mirror || interface.mirror.is_some())
     };
-    if !ports.configs.iter().any(is_seen) {
-        let message = "the kernel has no interface that stands for a port";
-        reader.error(ErrorKind::MissingKey, &routes.span, message, "a port with `interface` and `mirror`");
+    let routes = routes.filter(|_| sync.import || sync.export);
+    let neighbours = neighbours.filter(|_| sync.import_neighbours || sync.export_neighbours);
+    for (item, needs_mirror) in [(&routes, sync.export), (&neighbours, sync.export_neighbours)] {
+        if let Some(item) = item.as_ref().filter(|_| !has_port(needs_mirror)) {
+            let message = "the kernel has no interface that stands for a port";
+            reader.error(ErrorKind::MissingKey, &item.span, message, "a port with `interface` and `mirror`");
+        }
     }
-    if install == Some(Install::Kernel) {
+    if let Some(routes) = routes.filter(|_| install == Some(Install::Kernel)) {
         let message = "BGP's routes go into the kernel already";
         reader.error(
             ErrorKind::Conflict,
             &routes.span,
             message,
-            "install = \"fib\" in [bgp], or no [kernel]",
+            "install = \"fib\" in [bgp], or no routes in [kernel]",
         );
     }
     sync

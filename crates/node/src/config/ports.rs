@@ -9,7 +9,8 @@
 //! default_mac = "02:00:00:00:ff:01"   # where frames to neighbours that are not listed go; default: they are asked
 //!                                     # for (live), or dropped (replay)
 //! interface = "eth0"                  # what `thalweg run` opens; `mac` may then be left out for the interface's own
-//! driver = "auto"                     # af_xdp, af_packet, tap (makes the interface), auto: the best that works
+//! driver = "auto"                     # af_xdp, af_packet, tap (makes the interface), auto: the best that works; dpdk
+//! device = "net_null0"                # with driver dpdk, in place of `interface`: see the module dpdk
 //! mirror = "tw-wan"                   # a TAP interface with the port's addresses, for ping, ssh, other daemons;
 //!                                     # true: `tw-` and the port's name; default: none
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
@@ -42,7 +43,7 @@ use super::types::{
     Driver, InterfaceConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex, ReversePathMode,
     SubInterface, XdpPlace,
 };
-use super::values;
+use super::{dpdk, values};
 
 const MTU_DEFAULT: u16 = 1500;
 /// RFC 791 wants every link to carry 68 bytes, RFC 8200 section 5 wants 1280 for IPv6.
@@ -427,12 +428,13 @@ const INTERFACE_NAME_MAX: usize = 15;
 fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) -> Option<InterfaceConfig> {
     let item = section.take("interface");
     let driver = section.take("driver");
+    let device = section.take("device");
     let mirror = section.take("mirror");
     let advertise = section.take("router_advertisements");
     let offload = section.take("offload");
     let xdp_mode = section.take("xdp_mode");
     if section.has("parent") {
-        for key in [&item, &driver, &offload, &xdp_mode].into_iter().flatten() {
+        for key in [&item, &driver, &device, &offload, &xdp_mode].into_iter().flatten() {
             let message = format!("`{}` is the parent's affair", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
@@ -440,6 +442,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             // The parent's, once it is known.
             name: String::new(),
             driver: Driver::default(),
+            device: None,
             own_mac: true,
             mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
             offload: false,
@@ -447,15 +450,25 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
         });
     }
-    let Some(item) = item else {
+    let driver_key = driver.as_ref().map(|item| item.span.clone());
+    let driver = driver.map(|item| (reader.word(&item, &Driver::NAMES).unwrap_or_default(), item));
+    let is_dpdk = driver.as_ref().is_some_and(|(driver, _)| *driver == Driver::Dpdk);
+    let device = read_device(reader, is_dpdk, driver_key, &item, device);
+    let item = item.filter(|_| !is_dpdk);
+    if item.is_none() && !is_dpdk {
+        let driver = driver.map(|(_, item)| item);
         for key in [driver, mirror, advertise, offload, xdp_mode].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
         return None;
+    }
+    let name = match (item, &device) {
+        (Some(item), _) => reader.parse(&item, interface_name)?.value,
+        // A device with a mistake still is one, and the port needs no `mac`.
+        (None, device) => dpdk::name_of(device.as_deref().unwrap_or_default()).to_owned(),
     };
-    let name = reader.parse(&item, interface_name)?.value;
-    let driver = driver.and_then(|item| reader.word(&item, &Driver::NAMES)).unwrap_or_default();
+    let driver = driver.map(|(driver, _)| driver).unwrap_or_default();
     let mirror = mirror.and_then(|item| mirror_of(reader, &item, port));
     let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
     let needs_xdp = |reader: &mut Reader, item: &Item<'_>, what: &str| {
@@ -475,7 +488,47 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         needs_xdp(reader, &item, "`xdp_mode` says where an XDP program runs");
         reader.word(&item, &XdpPlace::NAMES)
     });
-    Some(InterfaceConfig { name, driver, own_mac: true, mirror, router_advertisements, offload, xdp_mode })
+    Some(InterfaceConfig {
+        name,
+        driver,
+        device,
+        own_mac: true,
+        mirror,
+        router_advertisements,
+        offload,
+        xdp_mode,
+    })
+}
+
+/// Reads the device of a port that DPDK drives, and says where there is one too many or too few.
+fn read_device(
+    reader: &mut Reader,
+    is_dpdk: bool,
+    driver: Option<Range<usize>>,
+    interface: &Option<Item<'_>>,
+    device: Option<Item<'_>>,
+) -> Option<String> {
+    match (is_dpdk, device, driver) {
+        (true, Some(device), _) => {
+            if let Some(interface) = interface {
+                let message = "DPDK drives devices, not interfaces";
+                reader.error(ErrorKind::Conflict, &interface.span, message, "no `interface` beside `device`");
+            }
+            reader.parse(&device, dpdk::device).map(|at| at.value)
+        }
+        (true, None, driver) => {
+            let message = "DPDK has to be told which device";
+            let expected = "a key `device` beside it, as `device = \"net_af_packet0,iface=eth0\"`";
+            reader.error(ErrorKind::MissingKey, &driver.unwrap_or_default(), message, expected);
+            None
+        }
+        (false, Some(device), _) => {
+            let message = "`device` is one of DPDK's";
+            reader.error(ErrorKind::Conflict, &device.span, message, "driver = \"dpdk\", or `interface`");
+            None
+        }
+        (false, None, _) => None,
+    }
 }
 
 /// The name of the mirror that is wanted, if one is.

@@ -5,6 +5,7 @@
 //! inconsistent: an index points at something, a port range is not empty, a rate is not zero.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
@@ -45,6 +46,10 @@ pub struct RouterConfig {
     pub bgp: Option<BgpConfig>,
     /// Whether forwarding and the kernel are kept in step.
     pub kernel: KernelSync,
+    /// How DPDK is started, where a port is driven by it.
+    pub dpdk: DpdkConfig,
+    /// Where the router listens for `show` and its like.
+    pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
 }
@@ -83,15 +88,48 @@ pub struct KernelSync {
     pub import: bool,
     /// The router's routes are put into the kernel's table.
     pub export: bool,
+    /// Neighbours that somebody set for good in the kernel are the router's too.
+    pub import_neighbours: bool,
+    /// Neighbours that the router has resolved are put into the kernel's tables of mirrors.
+    pub export_neighbours: bool,
     /// The metric of those.
     pub metric: u32,
     /// Seconds between two looks for drift.
     pub repair_s: u32,
 }
 
+impl KernelSync {
+    /// Whether anything is kept in step at all.
+    pub fn is_on(&self) -> bool {
+        self.import || self.export || self.import_neighbours || self.export_neighbours
+    }
+}
+
 impl Default for KernelSync {
     fn default() -> Self {
-        Self { import: false, export: false, metric: 116, repair_s: 60 }
+        Self {
+            import: false,
+            export: false,
+            import_neighbours: false,
+            export_neighbours: false,
+            metric: 116,
+            repair_s: 60,
+        }
+    }
+}
+
+/// How DPDK is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DpdkConfig {
+    /// The arguments of its environment; empty, they are made up.
+    pub eal: Vec<String>,
+    /// Frames that there is memory for, of each port, each way.
+    pub mbufs: u32,
+}
+
+impl Default for DpdkConfig {
+    fn default() -> Self {
+        Self { eal: Vec::new(), mbufs: 4096 }
     }
 }
 
@@ -107,10 +145,12 @@ pub struct SubInterface {
 /// A port's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceConfig {
-    /// Its name in the system.
+    /// Its name in the system; of a device of DPDK's its name there.
     pub name: String,
     /// How it is driven.
     pub driver: Driver,
+    /// A device of DPDK's with what its driver is told: `net_af_packet0,iface=eth0`.
+    pub device: Option<String>,
     /// Whether the port's MAC address is the interface's own.
     pub own_mac: bool,
     /// The name of the TAP interface that stands for the port in the system, if there is to be one.
@@ -137,6 +177,25 @@ impl XdpPlace {
     pub const NAMES: [(&'static str, XdpPlace); 2] = [("native", Self::Native), ("generic", Self::Generic)];
 }
 
+impl InterfaceConfig {
+    /// The interface of the system's that the port works by. Not every device of DPDK's has one.
+    pub fn in_system(&self) -> Option<&str> {
+        /// Drivers of DPDK's that take an interface over, and how they are told which.
+        const DRIVERS: [&str; 3] = ["net_af_packet", "net_af_xdp", "net_pcap"];
+        const KEYS: [&str; 3] = ["iface", "rx_iface", "rx_iface_in"];
+        let Some(device) = &self.device else { return Some(&self.name) };
+        let mut told = device.split(',').filter_map(|part| part.split_once('='));
+        let is_by_system = DRIVERS.iter().any(|driver| device.starts_with(driver));
+        told.find_map(|(key, value)| (is_by_system && KEYS.contains(&key)).then_some(value))
+    }
+
+    /// What only one router of the system may have: an interface, or a card. Other devices of DPDK's are a router's own.
+    pub fn exclusive(&self) -> Option<&str> {
+        let card = self.device.as_ref().is_some_and(|device| !device.starts_with("net_"));
+        self.in_system().or(card.then_some(&self.name))
+    }
+}
+
 /// How an interface is driven.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Driver {
@@ -149,12 +208,19 @@ pub enum Driver {
     AfPacket,
     /// A TAP interface, made for the port: the system is the neighbour on it.
     Tap,
+    /// A device of DPDK's, where that is built in.
+    Dpdk,
 }
 
 impl Driver {
     /// All, as they are written.
-    pub const NAMES: [(&'static str, Driver); 4] =
-        [("auto", Self::Auto), ("af_xdp", Self::AfXdp), ("af_packet", Self::AfPacket), ("tap", Self::Tap)];
+    pub const NAMES: [(&'static str, Driver); 5] = [
+        ("auto", Self::Auto),
+        ("af_xdp", Self::AfXdp),
+        ("af_packet", Self::AfPacket),
+        ("tap", Self::Tap),
+        ("dpdk", Self::Dpdk),
+    ];
 
     /// As it is written.
     pub fn name(self) -> &'static str {

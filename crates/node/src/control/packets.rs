@@ -74,6 +74,9 @@ pub struct ArpView {
     pub mac: Option<String>,
     /// `reachable`, `stale`, and so on.
     pub state: String,
+    /// Where its MAC address is known from: `learned`, `configured` or `kernel`; none while it is not known.
+    #[serde(default)]
+    pub source: Option<String>,
     /// Packets that wait for it.
     pub waiting: u64,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thalweg_base::IpPrefix;
 
-use super::{ArpView, Line, Request};
+use super::{ArpView, CaptureClient, CaptureRequest, CaptureSummary, Line, Request, capture};
 use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
 
@@ -52,6 +52,13 @@ pub trait LiveControl: Send + Sync {
         request: &Request,
         item: &mut dyn FnMut(serde_json::Value) -> io::Result<()>,
     ) -> io::Result<Result<(), String>>;
+
+    /// Answers [`Request::Capture`]: gives the client packets until it has enough. The outer error is that of `client`.
+    fn capture(
+        &self,
+        request: &CaptureRequest,
+        client: &mut dyn CaptureClient,
+    ) -> io::Result<Result<CaptureSummary, String>>;
 }
 
 /// Serves clients until the listener fails, which it does not. Each has a thread of its own.
@@ -98,7 +105,11 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
             return Ok(());
         }
         let mut items = 0;
-        let result = match serde_json::from_str::<Request>(&text) {
+        let request = serde_json::from_str::<Request>(&text);
+        if let Some(wanted) = request.as_ref().ok().and_then(Request::as_capture) {
+            return capture::serve(wanted, server.live(), stream, reader, writer);
+        }
+        let result = match request {
             Err(error) => Err(format!("not a request: {error}")),
             Ok(Request::Reload) => (server.reload)().map(|changes| {
                 items = changes.len();
@@ -198,7 +209,7 @@ fn to_json(view: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(view).unwrap_or(serde_json::Value::Null)
 }
 
-fn write_line(writer: &mut impl Write, line: &Line) -> io::Result<()> {
+pub(super) fn write_line(writer: &mut impl Write, line: &Line) -> io::Result<()> {
     serde_json::to_writer(&mut *writer, line)?;
     writer.write_all(b"\n")
 }

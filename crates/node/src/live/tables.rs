@@ -94,6 +94,8 @@ pub struct LiveTables {
     pub(super) others: Others,
     free: Vec<NextHopId>,
     last: NextHopId,
+    /// Grows with every neighbour that comes, goes or has another MAC address.
+    neighbour_changes: u64,
 }
 
 impl LiveTables {
@@ -151,6 +153,7 @@ impl LiveTables {
             others: Others::default(),
             free: Vec::new(),
             last,
+            neighbour_changes: 0,
         };
         for neighbour in &config.neighbours {
             live.resolved(neighbour.port, neighbour.address, neighbour.mac);
@@ -221,6 +224,7 @@ impl LiveTables {
                 (None, None) => {}
             }
             if before != mac {
+                self.neighbour_changes += 1;
                 for number in self.users.get(&neighbour).cloned().unwrap_or_default() {
                     self.renew_group(number);
                 }
@@ -233,6 +237,16 @@ impl LiveTables {
         self.tables.finish();
         self.free.extend(freed);
         without_room
+    }
+
+    /// Neighbours whose MAC addresses are known, in no order.
+    pub fn neighbours(&self) -> Vec<((u16, IpAddr), MacAddress)> {
+        self.lock().macs.iter().map(|(neighbour, mac)| (*neighbour, *mac)).collect()
+    }
+
+    /// Another number than before says that [`Self::neighbours`] are different.
+    pub fn neighbour_changes(&self) -> u64 {
+        self.neighbour_changes
     }
 
     /// A port changed.

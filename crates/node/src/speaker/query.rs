@@ -87,7 +87,8 @@ impl Speaker {
             | Request::NatSessions(_)
             | Request::NatBlocks(_)
             | Request::NatCounters
-            | Request::TracePacket { .. } => {
+            | Request::TracePacket { .. }
+            | Request::Capture(_) => {
                 return Ok(Err("this is not for the speaker".to_owned()));
             }
         }

@@ -40,6 +40,7 @@ fn port_of(config: &RouterConfig, spec: &PacketSpec) -> Result<PortIndex, SpecEr
     place.and_then(|place| PortIndex::try_from(place).ok()).ok_or_else(|| {
         let names: Vec<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
         SpecError {
+            what: "the packet",
             text: spec.to_string(),
             column: 1,
             found: spec.port.clone(),

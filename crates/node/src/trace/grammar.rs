@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use thalweg_wire::application::ip_protocol;
 use thalweg_wire::checksum::{finish, sum};
 
-use crate::config::DSCP_NAMES;
+use crate::words::{SpecError, TCP_FLAGS, Words};
 
 /// The source port where none is said: the first of the dynamic ones (RFC 6335).
 const SOURCE_PORT: u16 = 49_152;
@@ -25,35 +25,6 @@ const IPV6_HEADER: usize = 40;
 const FRAGMENT_HEADER: usize = 8;
 /// "Any private encryption scheme": a protocol without ports, where no transport is said.
 const NO_TRANSPORT: u8 = 99;
-
-const FLAGS: [(&str, u8); 6] = [("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32)];
-
-/// What is wrong with a description.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SpecError {
-    /// The description.
-    pub text: String,
-    /// Where, in characters from 1.
-    pub column: usize,
-    /// What stands there; nothing at the end.
-    pub found: String,
-    /// What was expected.
-    pub expected: String,
-}
-
-impl fmt::Display for SpecError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let found = match self.found.is_empty() {
-            true => "the packet ends".to_owned(),
-            false => format!("`{}`", self.found),
-        };
-        writeln!(f, "column {}: {found}, expected {}", self.column, self.expected)?;
-        writeln!(f, "  | {}", self.text)?;
-        write!(f, "  | {}{}", " ".repeat(self.column - 1), "^".repeat(self.found.chars().count().max(1)))
-    }
-}
-
-impl std::error::Error for SpecError {}
 
 /// Which part of a datagram a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +67,7 @@ pub struct PacketSpec {
 impl PacketSpec {
     /// Reads a description.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
-        Words::of(text).packet()
+        Words::of("the packet", text).packet()
     }
 
     /// The packet from its IP header on. Checksums of headers are right; transports' are left out.
@@ -200,7 +171,7 @@ impl fmt::Display for PacketSpec {
             (number, ..) => write!(f, " protocol {number}")?,
         }
         if self.protocol == ip_protocol::TCP {
-            let names = FLAGS.iter().filter(|(_, bit)| self.flags & bit != 0).map(|(name, _)| *name);
+            let names = TCP_FLAGS.iter().filter(|(_, bit)| self.flags & bit != 0).map(|(name, _)| *name);
             let names: Vec<_> = names.collect();
             if !names.is_empty() {
                 write!(f, " flags {}", names.join(","))?;
@@ -216,79 +187,7 @@ impl fmt::Display for PacketSpec {
     }
 }
 
-/// The words of a description, with their columns.
-struct Words<'t> {
-    text: &'t str,
-    words: Vec<(usize, String)>,
-    next: usize,
-}
-
-impl<'t> Words<'t> {
-    fn of(text: &'t str) -> Self {
-        let mut words: Vec<(usize, String)> = Vec::new();
-        let mut is_open = false;
-        let chars: Vec<char> = text.chars().collect();
-        let mut at = 0;
-        while at < chars.len() {
-            if chars[at] == '-' && chars.get(at + 1) == Some(&'>') {
-                words.push((at + 1, "->".to_owned()));
-                (is_open, at) = (false, at + 2);
-                continue;
-            }
-            match (chars[at].is_whitespace(), is_open) {
-                (true, _) => is_open = false,
-                (false, false) => {
-                    words.push((at + 1, chars[at].to_string()));
-                    is_open = true;
-                }
-                (false, true) => {
-                    if let Some((_, word)) = words.last_mut() {
-                        word.push(chars[at]);
-                    }
-                }
-            }
-            at += 1;
-        }
-        Self { text, words, next: 0 }
-    }
-
-    fn peek(&self) -> Option<&str> {
-        self.words.get(self.next).map(|(_, word)| word.as_str())
-    }
-
-    /// An error at the next word, or `back` words before it.
-    fn error(&self, back: usize, expected: impl Into<String>) -> SpecError {
-        let end = (self.text.chars().count() + 1, String::new());
-        let (column, found) = self.words.get(self.next - back).cloned().unwrap_or(end);
-        SpecError { text: self.text.to_owned(), column, found, expected: expected.into() }
-    }
-
-    fn take(&mut self, expected: &str) -> Result<String, SpecError> {
-        let word = self.words.get(self.next).map(|(_, word)| word.clone());
-        let word = word.ok_or_else(|| self.error(0, expected))?;
-        self.next += 1;
-        Ok(word)
-    }
-
-    fn expect(&mut self, word: &str, expected: &str) -> Result<(), SpecError> {
-        match self.take(expected)? == word {
-            true => Ok(()),
-            false => Err(self.error(1, expected)),
-        }
-    }
-
-    fn number(&mut self, least: u64, most: u64, what: &str) -> Result<u64, SpecError> {
-        let expected = format!("{what} from {least} to {most}");
-        let word = self.take(&expected)?;
-        let number = word.parse().ok().filter(|number| (least..=most).contains(number));
-        number.ok_or_else(|| self.error(1, expected))
-    }
-
-    fn address(&mut self) -> Result<IpAddr, SpecError> {
-        let expected = "an IPv4 or IPv6 address";
-        self.take(expected)?.parse().map_err(|_| self.error(1, expected))
-    }
-
+impl Words<'_> {
     fn packet(mut self) -> Result<PacketSpec, SpecError> {
         let port = self.take("a port, such as `lan`")?;
         if port == "->" || port.parse::<IpAddr>().is_ok() {
@@ -383,29 +282,14 @@ impl<'t> Words<'t> {
         };
         match self.take(expected)?.as_str() {
             "ttl" => spec.ttl = self.number(0, 255, "a number")? as u8,
-            "dscp" => {
-                let expected = "a code point from 0 to 63, or its name, such as ef";
-                let word = self.take(expected)?;
-                let named = DSCP_NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(&word));
-                let value = named.map(|(_, value)| *value).or_else(|| word.parse().ok());
-                spec.dscp = value.filter(|value| *value < 64).ok_or_else(|| self.error(1, expected))?;
-            }
+            "dscp" => spec.dscp = self.dscp()?,
             "length" => {
                 let octets = self.number(0, LENGTH_MAX as u64, "octets of the IP packet")? as usize;
                 *length = Some((self.next - 1, octets));
             }
             "df" if spec.source.is_ipv4() => spec.dont_fragment = true,
             "df" => return Err(self.error(1, "no `df`: routers never cut IPv6")),
-            "flags" if spec.protocol == ip_protocol::TCP => {
-                let expected = "flags, such as syn,ack";
-                let word = self.take(expected)?;
-                spec.flags = 0;
-                for name in word.split(',') {
-                    let known = FLAGS.iter().find(|(known, _)| *known == name);
-                    let (_, bit) = known.ok_or_else(|| self.error(1, expected))?;
-                    spec.flags |= bit;
-                }
-            }
+            "flags" if spec.protocol == ip_protocol::TCP => spec.flags = self.flags()?,
             "fragment" => {
                 spec.part = Some(match self.take("`first` or `later`")?.as_str() {
                     "first" => Part::First,

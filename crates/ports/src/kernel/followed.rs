@@ -154,15 +154,18 @@ pub struct FollowedRoutes {
 impl FollowedRoutes {
     /// Listens from now on; nothing is known before [`Self::read_all`]. Routes of `own_protocol` are left out.
     pub fn open(own_protocol: u8) -> Result<Self, KernelError> {
+        let followed = Self::open_for_links(own_protocol)?;
+        for group in [libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE] {
+            followed.news.join(group)?;
+        }
+        Ok(followed)
+    }
+
+    /// The same without news of routes: of links and addresses alone.
+    pub fn open_for_links(own_protocol: u8) -> Result<Self, KernelError> {
         let news = Netlink::open()?;
         news.set_nonblocking()?;
-        for group in [
-            libc::RTNLGRP_LINK,
-            libc::RTNLGRP_IPV4_IFADDR,
-            libc::RTNLGRP_IPV6_IFADDR,
-            libc::RTNLGRP_IPV4_ROUTE,
-            libc::RTNLGRP_IPV6_ROUTE,
-        ] {
+        for group in [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR] {
             news.join(group)?;
         }
         Ok(Self { news, own_protocol, known: Known::default() })

@@ -40,6 +40,24 @@ pub enum LiveError {
         /// What was asked for, and what was expected.
         why: String,
     },
+    /// The driver is not part of this program.
+    NotBuiltIn {
+        /// The interface's or device's name.
+        interface: String,
+        /// The driver.
+        driver: &'static str,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// DPDK did not do what the port needs.
+    Dpdk {
+        /// The device's name.
+        interface: String,
+        /// What was asked of it.
+        what: &'static str,
+        /// Its answer.
+        said: String,
+    },
     /// The kernel did not do what the port needs.
     Call {
         /// The interface's name.
@@ -67,7 +85,9 @@ impl LiveError {
             Self::BadName { .. }
             | Self::NotEthernet { .. }
             | Self::Occupied { .. }
-            | Self::BadOption { .. } => None,
+            | Self::BadOption { .. }
+            | Self::NotBuiltIn { .. }
+            | Self::Dpdk { .. } => None,
         }
     }
 }
@@ -120,6 +140,12 @@ impl fmt::Display for LiveError {
             ),
             Self::Occupied { interface, holder, remedy } => write!(f, "{interface}: {holder}; {remedy}"),
             Self::BadOption { interface, why } => write!(f, "{interface}: {why}"),
+            Self::NotBuiltIn { interface, driver, remedy } => {
+                write!(f, "{interface}: driver {driver} is not part of this program; {remedy}")
+            }
+            Self::Dpdk { interface, what, said } => {
+                write!(f, "{interface}: DPDK does not {what}: {said}")
+            }
             Self::Call { interface, call, source } => {
                 write!(f, "{interface}: {call}: {source}")?;
                 match remedy(call, source.raw_os_error()) {

@@ -26,6 +26,12 @@ pub struct LinkFacts {
     pub has_carrier: bool,
 }
 
+/// Tells of the link of a port that is no interface of the kernel's, or not only that.
+pub trait ReadLink: Send {
+    /// What it is now.
+    fn read(&mut self) -> Result<LinkFacts, LiveError>;
+}
+
 /// Asks about interfaces, and changes them.
 #[derive(Debug)]
 pub struct Links {

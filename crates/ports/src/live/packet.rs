@@ -33,7 +33,7 @@
 //!
 //! Missing: segments merged on sending, hardware timestamps.
 
-mod exclusive;
+pub(super) mod exclusive;
 mod receive;
 mod ring;
 mod transmit;

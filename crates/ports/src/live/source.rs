@@ -13,9 +13,12 @@
 //!   to be asked for ([`SourceOptions::gather`]): at more than 100,000 packets a second a source that has run dry then
 //!   sleeps a little instead of being woken for each packet.
 //! - **Fair.** Each round begins with the port after the one that began the last, and each ready port gets an equal
-//!   share of a chunk before any gets more.
+//!   share of a chunk before any gets more. A port that fills chunk after chunk by itself keeps the others waiting for
+//!   [`ASK_ALL_EVERY`] chunks at most.
 //! - **Bounded.** Chunks lie in a fixed number of slabs; with all of them in flight `next_chunk` waits for one, and
 //!   ports' rings fill and count what they miss.
+//! - **What cannot say that it has something is asked** ([`PortRx::is_polled`]): without a pause for [`SPIN_FOR`] after the
+//!   last packet, then every [`NAP`]. A core is taken only while packets come.
 //! - **One port's trouble is its own.** A half that fails is left alone, said once ([`PortChange`]) and tried again
 //!   every [`RETRY_EVERY`]; the others go on.
 //! - Sequence and packet numbers have no gaps; arrivals are times of the [`LiveClock`] and never go back.
@@ -37,6 +40,18 @@ pub const RETRY_EVERY: Duration = Duration::from_millis(50);
 /// Changes kept until somebody asks. More than this and the oldest are forgotten, which a port that flaps without
 /// end would cause if nobody asks.
 const CHANGES_MAX: usize = 1024;
+
+/// For how long after the last packet halves that have to be polled are asked without a pause: about what the next packet
+/// of a busy port may take, so that such a port never naps.
+pub const SPIN_FOR: Duration = Duration::from_micros(50);
+/// How long a source with such halves sleeps between two looks at them when nothing comes; the kernel adds its timers'
+/// slack, 50 µs where nobody has changed it. A packet that comes to an idle port waits that long.
+pub const NAP: Duration = Duration::from_micros(50);
+/// Looks at polled halves between two at the others, while there is no pause.
+const LOOKS_BETWEEN: u32 = 16;
+
+/// Chunks after which every half is asked, whether it was said to have something or not.
+const ASK_ALL_EVERY: u64 = 8;
 
 /// Packets a second from which on packets are gathered (see [`SourceOptions::gather`]). A lone conversation of
 /// questions and answers stays below, so that it never waits.
@@ -101,6 +116,8 @@ pub struct LiveSource {
     wake: Arc<File>,
     changes: VecDeque<PortChange>,
     waiting: Vec<Waiting>,
+    /// Since when polled halves have had nothing, and how often they were asked.
+    idle: Option<(Instant, u32)>,
     sequence: u64,
     next_packet_number: u64,
     clock_ns: u64,
@@ -166,6 +183,7 @@ impl LiveSource {
             clock,
             wake: Arc::new(system::event_counter()?),
             changes: VecDeque::new(),
+            idle: None,
             sequence: 0,
             next_packet_number: 1,
             clock_ns: 0,
@@ -280,6 +298,11 @@ impl LiveSource {
         let now = Instant::now();
         let retry = self.halves.iter().filter_map(|half| half.failed).min();
         let timeout = retry.map_or(timeout, |at| timeout.min(at.saturating_duration_since(now)));
+        let timeout = match self.until_asked_again(now) {
+            None => timeout,
+            Some(None) => return Ok(false),
+            Some(Some(pause)) => timeout.min(pause),
+        };
         self.waiting.clear();
         self.waiting.push(Waiting::for_reading(self.wake.as_raw_fd()));
         for half in self.halves.iter().filter(|half| half.failed.is_none()) {
@@ -291,7 +314,7 @@ impl LiveSource {
         let woken = answers.next().is_some_and(Waiting::is_ready);
         for half in &mut self.halves {
             half.ready = match half.failed {
-                None => answers.next().is_some_and(Waiting::is_ready),
+                None => answers.next().is_some_and(Waiting::is_ready) || half.rx.is_polled(),
                 Some(retry) => now >= retry,
             };
         }
@@ -301,6 +324,25 @@ impl LiveSource {
             let _ = (&*self.wake).read(&mut count);
         }
         Ok(woken)
+    }
+
+    /// How long to pause before halves that have to be polled are asked again, if there are any; `Some(None)` says at once,
+    /// without a look at what others have.
+    fn until_asked_again(&mut self, now: Instant) -> Option<Option<Duration>> {
+        let mut polled =
+            self.halves.iter_mut().filter(|half| half.failed.is_none() && half.rx.is_polled()).peekable();
+        polled.peek()?;
+        let (since, looks) = self.idle.get_or_insert((now, 0));
+        if now.saturating_duration_since(*since) >= SPIN_FOR {
+            return Some(Some(NAP));
+        }
+        *looks += 1;
+        if looks.is_multiple_of(LOOKS_BETWEEN) {
+            return Some(Some(Duration::ZERO));
+        }
+        polled.for_each(|half| half.ready = true);
+        std::hint::spin_loop();
+        Some(None)
     }
 
     /// Waits a little, where that brings several packets instead of one.
@@ -317,6 +359,14 @@ impl LiveSource {
     fn finish(&mut self, builder: ChunkBuilder) -> Chunk {
         let packets = builder.len() as u64;
         self.rate.add(packets, self.clock.now_ns());
+        self.idle = None;
+        if self.sequence.is_multiple_of(ASK_ALL_EVERY) {
+            // While chunks fill by themselves nobody waits, and only a wait shows who has something.
+            let now = Instant::now();
+            for half in &mut self.halves {
+                half.ready |= half.failed.is_none_or(|retry| now >= retry);
+            }
+        }
         let chunk = builder.finish(self.sequence, self.next_packet_number, self.clock_ns);
         self.sequence += 1;
         self.next_packet_number += packets;

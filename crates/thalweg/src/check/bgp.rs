@@ -96,7 +96,6 @@ fn facts(bgp: &BgpConfig) -> Vec<(&'static str, String)> {
         ("scheduling", format!("{}, threads: {threads}", bgp.scheduling)),
         ("best routes go to", bgp.install.name().to_owned()),
         ("next hops checked with", bgp.next_hop_check.in_words().to_owned()),
-        ("control socket", bgp.control_socket.display().to_string()),
     ];
     if let Some(confederation) = &bgp.confederation {
         facts.push((

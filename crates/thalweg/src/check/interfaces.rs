@@ -1,7 +1,7 @@
 //! `thalweg check`: what the ports would come to on this machine.
 
 use serde_json::{Value, json};
-use thalweg_live::{PortOutlook, outlook};
+use thalweg_live::{PortOutlook, outlook, start_dpdk};
 use thalweg_node::config::RouterConfig;
 
 use super::port_name;
@@ -17,8 +17,10 @@ impl Interfaces {
         let own = |port: &&thalweg_node::config::PortConfig| port.sub_interface.is_none();
         let look = |port: &thalweg_node::config::PortConfig| {
             let port = Some(port).filter(own)?;
-            Some(outlook(port, port.interface.as_ref()?))
+            Some(outlook(port, port.interface.as_ref()?, config.dpdk.mbufs))
         };
+        // Why it did not is said of each port that needs it.
+        let _ = start_dpdk(config);
         Self(config.ports.iter().map(look).collect())
     }
 

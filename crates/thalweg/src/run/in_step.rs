@@ -1,4 +1,5 @@
-//! `[kernel] routes`: the forwarding table and the kernel's kept in step. A thread of its own.
+//! `[kernel]`: the forwarding table and the kernel's kept in step. A thread of its own. Routes are here, neighbours in
+//! [`neighbours`].
 //!
 //! ```text
 //! kernel's news ──> FollowedRoutes ── what leads to ports ──> forwarding table, next hops of BGP      (import)
@@ -17,6 +18,8 @@
 //! `repair_s` seconds. What differs although the router's own routes are what they were is drift: what people type, and what the
 //! kernel drops with a link. A route that the kernel had refused and now takes is none. Those a predecessor left are removed by the first comparison, ours are removed at the end.
 
+mod neighbours;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +35,9 @@ use thalweg_ports::kernel::{
     FollowedRoutes, Heard, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,
 };
 use thalweg_ports::live::link::Links;
+
+use super::live::LiveSide;
+use neighbours::{Interfaces, NeighboursInStep};
 
 /// How often news are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -88,20 +94,30 @@ pub(super) struct InStep {
     /// Reloads that the underlay knows of.
     reloads: u64,
     underlay_not_before: Instant,
+    neighbours: Option<NeighboursInStep>,
 }
 
 impl InStep {
     /// Opens the ways to the kernel. The first look is the thread's.
-    pub(super) fn new(fib: Arc<FibForwarding>, config: &RouterConfig) -> Result<Self, KernelError> {
+    pub(super) fn new(
+        fib: Arc<FibForwarding>,
+        live: Option<Arc<LiveSide>>,
+        config: &RouterConfig,
+    ) -> Result<Self, KernelError> {
         let names = (0u16..).zip(&config.ports).filter_map(|(port, config)| {
             let interface = config.interface.as_ref()?;
             // A sub-interface has its parent's, which is the parent's port.
-            let own = config.sub_interface.is_none().then(|| interface.name.clone());
+            let own =
+                config.sub_interface.is_none().then(|| interface.in_system().map(str::to_owned)).flatten();
             Some(Names { port, mirror: interface.mirror.clone(), interface: own })
         });
         let connected = config.ports.iter().flat_map(|port| &port.addresses);
         let options = KernelOptions { metric: config.kernel.metric, ..KernelOptions::default() };
         let now = Instant::now();
+        let sync = config.kernel;
+        let neighbours = live.filter(|_| sync.import_neighbours || sync.export_neighbours);
+        let neighbours = neighbours.map(|live| NeighboursInStep::new(live, fib.clone(), sync)).transpose()?;
+        let follows_routes = sync.import || sync.export;
         Ok(Self {
             fib,
             config: config.kernel,
@@ -111,7 +127,10 @@ impl InStep {
             links: Links::open().map_err(|source| KernelError::Open { source })?,
             ports: HashMap::new(),
             mirrors: HashMap::new(),
-            followed: FollowedRoutes::open(PROTOCOL)?,
+            followed: match follows_routes {
+                true => FollowedRoutes::open(PROTOCOL)?,
+                false => FollowedRoutes::open_for_links(PROTOCOL)?,
+            },
             kernel: KernelRoutes::open(options)?,
             imported: HashSet::new(),
             view: InStepView::default(),
@@ -126,6 +145,7 @@ impl InStep {
             underlay_is_old: false,
             reloads: 0,
             underlay_not_before: now,
+            neighbours,
         })
     }
 
@@ -137,9 +157,12 @@ impl InStep {
             if scan {
                 self.scan_at = Instant::now() + Duration::from_secs(self.config.repair_s.into());
                 self.view.scans += 1;
-                self.look_for_import_drift();
+                if self.follows_routes() {
+                    self.look_for_import_drift();
+                }
             }
             self.export(scan);
+            self.keep_neighbours(scan);
             self.tell();
             if !more {
                 thread::sleep(LOOK_EVERY);
@@ -164,7 +187,12 @@ impl InStep {
                 changed.extend(self.followed.prefixes());
                 self.exported_generation = 0;
             }
-            self.read_all(&mut changed);
+            if let Some(neighbours) = &mut self.neighbours {
+                neighbours.handle_links(&Interfaces { ports: &self.ports, mirrors: &self.mirrors });
+            }
+            if self.follows_routes() {
+                self.read_all(&mut changed);
+            }
             // The kernel may have dropped ours too.
             self.look_again = true;
         }
@@ -179,6 +207,20 @@ impl InStep {
             self.underlay_not_before = Instant::now() + begun.elapsed() * SHARE;
         }
         heard.more
+    }
+
+    fn follows_routes(&self) -> bool {
+        self.config.import || self.config.export
+    }
+
+    fn keep_neighbours(&mut self, scan: bool) {
+        let interfaces = Interfaces { ports: &self.ports, mirrors: &self.mirrors };
+        let Some(neighbours) = &mut self.neighbours else { return };
+        let kept = neighbours.turn(&interfaces, scan);
+        self.view.neighbours = Some(neighbours.view());
+        if let Err(what) = kept {
+            self.failed(&what);
+        }
     }
 
     /// Notes what is new, and what has to be read again for it.

@@ -8,10 +8,14 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use serde::Serialize;
 use serde_json::Value;
+use thalweg_dataplane::neighbour::NeighbourView;
 use thalweg_exec::ModelOptions;
-use thalweg_live::{LiveOptions, LiveRouter, Tables};
+use thalweg_live::{KernelStationCounts, LiveOptions, LiveRouter, StationSource, Tables};
 use thalweg_node::config::RouterConfig;
-use thalweg_node::control::{ArpView, CountersView, LiveControl, PortView, QueueView, Request};
+use thalweg_node::control::{
+    ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, LiveControl, PortView, QueueView,
+    Request,
+};
 use thalweg_node::forwarding::{FibForwarding, routes_of};
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
@@ -88,6 +92,14 @@ impl LiveSide {
         Ok(reloaded.changes)
     }
 
+    /// Takes over what the kernel says of stations on ports; `None` if the host thread does not answer.
+    pub(super) fn set_kernel_stations(
+        &self,
+        stations: impl IntoIterator<Item = (u16, IpAddr, [u8; 6])>,
+    ) -> Option<KernelStationCounts> {
+        self.lock().set_kernel_stations(stations)
+    }
+
     /// How many sessions NAT's table holds.
     fn nat_sessions_max(&self) -> u64 {
         self.lock().config().nat.as_ref().map_or(0, |nat| nat.sessions_max.into())
@@ -159,13 +171,17 @@ impl LiveSide {
     }
 
     fn neighbours(&self) -> Result<Vec<ArpView>, String> {
-        let views = self.lock().ask(|host| host.neighbours().collect::<Vec<_>>());
+        let views = self.lock().ask(|host| {
+            let source = |each: &NeighbourView| host.station_source(each.port, each.address);
+            host.neighbours().map(|each| (each, source(&each))).collect::<Vec<_>>()
+        });
         let views = views.ok_or("the host thread does not answer")?;
-        let view = |neighbour: &thalweg_dataplane::neighbour::NeighbourView| ArpView {
+        let view = |(neighbour, source): &(NeighbourView, StationSource)| ArpView {
             port: self.name(neighbour.port),
             address: neighbour.address.to_string(),
             mac: neighbour.mac.map(mac_text),
             state: neighbour.state.name().to_owned(),
+            source: neighbour.mac.map(|_| source.name().to_owned()),
             waiting: neighbour.packets_waiting as u64,
         };
         Ok(views.iter().map(view).collect())
@@ -249,6 +265,19 @@ impl LiveControl for LiveSide {
             (Request::NatSessions(filter), Some(nat)) => nat::sessions(&nat, now_ns, filter, item),
             (Request::NatBlocks(filter), Some(nat)) => nat::blocks(&nat, filter, item),
             (other, Some(_)) => Ok(Err(format!("{other:?} is no question about NAT"))),
+        }
+    }
+
+    fn capture(
+        &self,
+        request: &CaptureRequest,
+        client: &mut dyn CaptureClient,
+    ) -> io::Result<Result<CaptureSummary, String>> {
+        // The lock is held for the beginning alone: a capture may last.
+        let begun = self.lock().capture(request);
+        match begun {
+            Ok(capture) => capture.run(client).map(Ok),
+            Err(why) => Ok(Err(why)),
         }
     }
 }

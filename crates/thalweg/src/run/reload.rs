@@ -3,7 +3,7 @@
 //! The file is read and checked as at the start. Then packets' half prepares all it needs and changes its routes, which
 //! can be put back; BGP's half takes its part over or refuses it; and only then the rest follows, which cannot fail.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_node::config::RouterConfig;
@@ -11,22 +11,30 @@ use thalweg_node::control::Reload;
 use thalweg_node::speaker::Speaker;
 
 use super::live::LiveSide;
+use crate::cli::RunArgs;
 
-/// Reads the file again; whatever is wrong with it, nothing changes.
+/// Reads the file again; whatever is wrong with it, nothing changes. `socket` is the control socket that the file named
+/// at the start.
 pub(super) fn reloader(
-    path: PathBuf,
+    args: &RunArgs,
+    socket: &Path,
     speaker: Option<Arc<Speaker>>,
     live: Option<Arc<LiveSide>>,
 ) -> Arc<Reload> {
+    let (path, socket) = (args.config.clone(), socket.to_owned());
     Arc::new(move || {
         let config = RouterConfig::load(&path).map_err(|errors| {
             tracing::error!("the configuration is not valid and was not taken over:\n{errors}");
             errors.to_string()
         })?;
+        let has_other_socket = config.control_socket != socket;
         let taken = take_over(&Arc::new(config), speaker.as_deref(), live.as_deref());
-        let changes = taken.inspect_err(|error| {
+        let mut changes = taken.inspect_err(|error| {
             tracing::error!("the configuration was not taken over: {error}");
         })?;
+        if has_other_socket {
+            changes.push("[control] socket changed: it takes effect with a restart".to_owned());
+        }
         for change in &changes {
             tracing::info!("reload: {change}");
         }

@@ -75,10 +75,11 @@ pub(super) fn arp(neighbours: &[ArpView]) -> String {
             each.address.clone(),
             each.mac.clone().unwrap_or_default(),
             each.state.clone(),
+            each.source.clone().unwrap_or_default(),
             count(each.waiting),
         ]
     });
-    table(&["Port", "Address", "MAC", "State", "Waiting"], &[4], rows)
+    table(&["Port", "Address", "MAC", "State", "Source", "Waiting"], &[5], rows)
 }
 
 pub(super) fn queues(queues: &[QueueView]) -> String {

@@ -184,3 +184,53 @@ fn a_ring_overflows_by_af_packet() {
 fn memory_for_frames_runs_out_by_af_xdp() {
     overflow("af_xdp");
 }
+
+/// As many frames as rings hold for 50 ms at 60,000 a second come while the router sleeps: none is lost.
+fn nothing_overflows(driver: &str) {
+    const FRAMES: usize = 3000;
+    /// A veth's own queue has places for 256.
+    const AT_ONCE: usize = 64;
+    let Some(site) = Site::new() else { return };
+    started(&site);
+    let router = site.run(&config(driver), &[]);
+    let near = site.mac_of(&site.router(), "lan");
+    let packet = build::line("0 eth ip 10.1.0.9 > 198.51.100.2 udp 4000 > 9 data 100").frame;
+    let frame = [&near[..], &[2, 0, 0, 0, 0, 9], &packet[12..]].concat();
+    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", [2, 0, 0, 0, 0, 9]);
+    let numbers = || {
+        let ports = router.show(&["ports"]).expect("the router answers");
+        let lan = ports.iter().find(|port| port["name"] == "lan").expect("the port is there");
+        ["received", "missed"].map(|field| lan[field].as_u64().expect("a number"))
+    };
+    let lost_in_veth = || -> u64 {
+        let office = site.namespace(OFFICE);
+        let said = site.said(&office, "cat", &["/sys/class/net/eth0/statistics/tx_dropped"]);
+        said.trim().parse().expect("a number")
+    };
+    let (before, lost_before) = (numbers(), lost_in_veth());
+    router.process.signal("STOP");
+    let mut sent = 0;
+    for _ in 0..FRAMES.div_ceil(AT_ONCE) {
+        sent += wire.send((0..AT_ONCE).map(|_| &frame[..]));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    router.process.signal("CONT");
+    router.counters_add_up();
+    let (after, lost) = (numbers(), lost_in_veth() - lost_before);
+    assert!(sent >= FRAMES, "{sent}");
+    assert_eq!(after[1] - before[1], 0, "frames were missed");
+    assert!(
+        after[0] - before[0] + lost >= sent as u64,
+        "{sent} sent, {before:?}, {after:?}, {lost} in the veth"
+    );
+}
+
+#[test]
+fn rings_hold_what_comes_for_a_while_by_af_packet() {
+    nothing_overflows("af_packet");
+}
+
+#[test]
+fn rings_hold_what_comes_for_a_while_by_af_xdp() {
+    nothing_overflows("af_xdp");
+}

@@ -1,5 +1,7 @@
 //! The forwarding table and the kernel's, kept in step: routes that programs put into the kernel, and the router's own.
 
+mod neighbours;
+
 use std::fs;
 
 use serde_json::Value;
@@ -189,5 +191,38 @@ fn a_routing_daemon_on_a_mirror_fills_the_table() {
     // The neighbour is gone, and its routes with it.
     far_process.kill();
     eventually("the route is gone", || (fib(&router, BEHIND)["action"] == "no route").then_some(()));
+    router.counters_add_up();
+}
+
+/// The router sleeps while more routes come and go than the kernel keeps news of: it says that news were lost, reads
+/// everything again, and has what the kernel has.
+#[test]
+fn lost_news_are_made_up_for() {
+    const ROUTES: u32 = 48 << 10;
+    let Some(site) = site() else { return };
+    let router = site.run(CONFIG, &[]);
+    has_routes_of_ours(&site);
+    let numbers = || ["overruns", "import_drift", "imported"].map(|what| in_step(&router, what));
+    let [overruns, drift, imported] = numbers();
+    let prefix = |number: u32| format!("10.{}.{}.0/24", 64 + (number >> 8), number & 0xff);
+    let batch = |name: &str, command: &str, numbers: std::ops::Range<u32>, rest: &str| {
+        let lines: String = numbers.map(|n| format!("route {command} {}{rest}\n", prefix(n))).collect();
+        fs::write(site.file(name), lines).expect("the folder is writable");
+        site.said(&site.router(), "ip", &["-batch", &site.file(name).display().to_string()]);
+    };
+    router.process.signal("STOP");
+    // Some of them are replaced, and the first are gone again.
+    batch("add", "add", 0..ROUTES, " via 198.51.100.2 dev outside0");
+    batch("replace", "replace", 1000..20_000, " via 198.51.100.2 dev outside0");
+    batch("del", "del", 0..1000, "");
+    router.process.signal("CONT");
+    let (last, gone) = (prefix(ROUTES - 1), prefix(7));
+    eventually("what came last is there", || (fib(&router, &last)["source"] == "kernel").then_some(()));
+    eventually("what went is not", || (fib(&router, &gone)["action"] == "no route").then_some(()));
+    let expected = imported + u64::from(ROUTES) - 1000;
+    eventually("the tables are equal", || (in_step(&router, "imported") == expected).then_some(()));
+    assert!(numbers()[0] > overruns, "{}", router.one("forwarding"));
+    assert_eq!(numbers()[1], drift, "what was lost is no drift");
+    assert!(site.pings(OFFICE, OUTSIDE.v4));
     router.counters_add_up();
 }

@@ -4,7 +4,10 @@
 #![cfg(target_os = "linux")]
 
 mod calls;
+mod capture;
 mod check;
+mod clock;
+mod dpdk;
 mod drivers;
 mod faults;
 mod hostile;
@@ -16,5 +19,6 @@ mod packets;
 mod programs;
 mod reload;
 mod site;
+mod tap;
 mod vlan;
 mod wire;

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 
-fn config(more: &str) -> String {
+/// All ports have flows in the kernel.
+pub(crate) fn config(more: &str) -> String {
     let port = |host: Host| {
         format!(
             "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\n{more}\n\
@@ -19,12 +20,12 @@ fn config(more: &str) -> String {
     text + "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
 }
 
-fn offloaded(router: &Router<'_>) -> u64 {
+pub(crate) fn offloaded(router: &Router<'_>) -> u64 {
     router.one("counters")["offloaded"].as_u64().expect("a number")
 }
 
 /// Datagrams to an echo server and back, one after the other, each another.
-fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
+pub(crate) fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
     let mut buffer = [0; 2048];
     for number in 0..datagrams {
         let sent = vec![number as u8; 1 + number as usize % 1400];
@@ -37,7 +38,7 @@ fn converse(client: &UdpSocket, server: &UdpSocket, to: &str, datagrams: u32) {
     }
 }
 
-fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
+pub(crate) fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
     let socket = site.within(namespace, || UdpSocket::bind(address).expect("a port"));
     socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     socket
@@ -139,6 +140,112 @@ fn flows_in_drivers() {
     converse(&client, &server, "10.1.0.2:7", 100);
     let way_back = offloaded(&router) - before;
     assert!(way_back <= 100, "{way_back} packets: those to the office went up");
+    router.counters_add_up();
+    assert!(router.process.end(), "it ends when asked to");
+}
+
+/// Another configuration: flows in the kernel follow it at once, by another way, under a list, to another public address.
+#[test]
+fn flows_in_the_kernel_follow_a_reload() {
+    let Some(site) = Site::new() else { return };
+    let (office, guest, outside) = (site.namespace(OFFICE), site.namespace(GUEST), site.namespace(OUTSIDE));
+    site.ip(&outside, "addr add 198.51.100.3/24 dev eth0");
+    site.ip(&outside, "addr add 203.0.113.1/32 dev lo");
+    let route = |via: &str| format!("\n[[routes]]\nprefix = \"203.0.113.0/24\"\nvia = \"{via}\"\n");
+    let first = config("") + &route(OUTSIDE.v4);
+    let mut router = site.run(&first, &[]);
+    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    eventually("the server is there", || site.pings(GUEST, "203.0.113.1").then_some(()));
+    for namespace in [&office, &guest, &outside] {
+        if has("ethtool") {
+            // Checksums that a local sender leaves unfinished keep translated packets out of the kernel.
+            site.said(namespace, "ethtool", &["-K", "eth0", "tx", "off"]);
+        }
+    }
+    let inside = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &office, "10.1.0.2:7"));
+    let beyond = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &outside, "203.0.113.1:7"));
+    let is_in_the_kernel = |(client, server): &(UdpSocket, UdpSocket), to: &str| {
+        eventually("the flow is in the kernel", || {
+            let before = offloaded(&router);
+            converse(client, server, to, 20);
+            (offloaded(&router) >= before + 30).then_some(())
+        });
+    };
+    let translated = has("ethtool");
+    let all_pass = || {
+        is_in_the_kernel(&inside, "10.1.0.2:7");
+        match translated {
+            true => is_in_the_kernel(&beyond, "203.0.113.1:7"),
+            false => converse(&beyond.0, &beyond.1, "203.0.113.1:7", 20),
+        }
+    };
+    all_pass();
+
+    // A list that denies what the kernel forwards: not one packet more of it passes.
+    let list = "\n[[acl]]\nname = \"closed\"\ndefault = \"permit\"\n\n[[acl.rules]]\naction = \"deny\"\n\
+                destination = \"10.1.0.2/32\"\nprotocol = \"udp\"\n";
+    let port = "interface = \"guest\"\n";
+    let closed = first.replace(port, &format!("{port}acl_in = \"closed\"\n")) + list;
+    router.reload(&closed).expect("it is taken over");
+    for _ in 0..50 {
+        inside.0.send_to(b"no", "10.1.0.2:7").expect("it goes");
+    }
+    eventually("they are denied", || {
+        let counters = router.one("counters");
+        let denied =
+            counters["dropped"].as_array()?.iter().find(|row| row[0] == "acl-denied")?[1].as_u64()?;
+        (denied >= 50).then_some(())
+    });
+    inside.1.set_nonblocking(true).expect("it is a socket");
+    assert!(inside.1.recv_from(&mut [0; 16]).is_err(), "one has come through");
+    inside.1.set_nonblocking(false).expect("it is a socket");
+    // Others' go on, and a port with a list has no flows in the kernel.
+    let before = offloaded(&router);
+    converse(&beyond.0, &beyond.1, "203.0.113.1:7", 50);
+    let from_guest = offloaded(&router) - before;
+    assert!(from_guest <= 50, "only answers may be forwarded by the kernel: {from_guest}");
+    router.reload(&first).expect("it is taken over");
+    all_pass();
+
+    // Another gateway: the other address of the same host, seen by the MAC address it is given.
+    site.ip(&outside, "link add other link eth0 type macvlan mode bridge");
+    site.ip(&outside, "link set other up");
+    site.ip(&outside, "addr del 198.51.100.3/24 dev eth0");
+    site.ip(&outside, "addr add 198.51.100.3/24 dev other");
+    let came = || -> u64 {
+        let text = site.said(&outside, "cat", &["/sys/class/net/other/statistics/rx_packets"]);
+        text.trim().parse().expect("a number")
+    };
+    for sysctl in ["all", "eth0", "other"] {
+        site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.arp_ignore=1")]);
+        site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.rp_filter=0")]);
+    }
+    let moved = config("") + &route("198.51.100.3");
+    router.reload(&moved).expect("it is taken over");
+    eventually("the other gateway is resolved", || {
+        let neighbours = router.show(&["arp"])?;
+        let found = neighbours.iter().find(|one| one["address"] == "198.51.100.3")?;
+        found["mac"].is_string().then_some(())
+    });
+    let before = came();
+    converse(&beyond.0, &beyond.1, "203.0.113.1:7", 100);
+    assert!(came() >= before + 100, "packets go by the other gateway: {} of 100", came() - before);
+    all_pass();
+
+    // Another public address: what the server sees is that, from the first packet on.
+    site.ip(&outside, "route add 192.0.2.9/32 via 198.51.100.1");
+    let nat = "addresses = [\"198.51.100.1\"]";
+    let other = moved.replace(nat, "addresses = [\"192.0.2.9\"]");
+    assert_ne!(other, moved);
+    router.reload(&other).expect("it is taken over");
+    for number in 0..20u8 {
+        beyond.0.send_to(&[number], "203.0.113.1:7").expect("it goes");
+        let (_, sender) = beyond.1.recv_from(&mut [0; 16]).expect("it comes");
+        assert_eq!(sender.ip().to_string(), "192.0.2.9");
+        beyond.1.send_to(&[number], sender).expect("it goes back");
+        beyond.0.recv_from(&mut [0; 16]).expect("it comes back");
+    }
+    all_pass();
     router.counters_add_up();
     assert!(router.process.end(), "it ends when asked to");
 }

@@ -11,8 +11,13 @@ use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 /// A router with NAT for two inside networks, and a port to the outside that is shaped.
 pub(crate) fn config(driver: &str) -> String {
     let port = |host: Host| {
+        let interface = match driver {
+            // The kernel puts fragments together for `net_af_packet`, which is then too long.
+            "dpdk" => format!("device = \"net_pcap{},iface={},phy_mac=1\"", host.number(), host.port),
+            _ => format!("interface = \"{}\"", host.port),
+        };
         format!(
-            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\", \"{2}/64\"]\n\n",
+            "[ports.{0}]\n{interface}\ndriver = \"{driver}\"\naddresses = [\"{1}/24\", \"{2}/64\"]\n\n",
             host.port, host.gateway_v4, host.gateway_v6
         )
     };
@@ -25,8 +30,11 @@ pub(crate) fn config(driver: &str) -> String {
     text
 }
 
-fn everything_works(driver: &str, arguments: &[&str]) {
+pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     let Some(site) = Site::new() else { return };
+    if driver == "dpdk" && !site.finishes_checksums() {
+        return;
+    }
     let mut router = site.run(&config(driver), arguments);
     let (office, guest) = (site.namespace(OFFICE), site.namespace(GUEST));
 

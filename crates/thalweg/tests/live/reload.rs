@@ -5,6 +5,7 @@
 //! ring and no socket buffer can overflow, however slow the machine: what does not come back was lost by the router.
 
 mod steady;
+mod with_bgp;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};

@@ -124,6 +124,15 @@ impl Site {
         ip(&format!("-n {router} link set {} up", host.port))
     }
 
+    /// Has the hosts finish the checksums of what they send, as on a wire; whether that can be done.
+    pub(crate) fn finishes_checksums(&self) -> bool {
+        let can = has("ethtool");
+        for host in HOSTS.into_iter().filter(|_| can) {
+            self.said(&self.namespace(host), "ethtool", &["-K", "eth0", "tx", "off"]);
+        }
+        can
+    }
+
     /// A new cable for a host whose cable is gone.
     pub(crate) fn cable(&self, host: Host) {
         self.join(host).expect("ip does it");
@@ -201,12 +210,18 @@ impl Site {
 
     /// Starts the router and waits until it answers.
     pub(crate) fn run_alone(&self, config: &str, arguments: &[&str]) -> Router<'_> {
+        self.run_within(config, arguments, &[])
+    }
+
+    /// The same with variables, each `NAME=VALUE`, in the environment of the router alone.
+    pub(crate) fn run_within(&self, config: &str, arguments: &[&str], environment: &[String]) -> Router<'_> {
         let (file, socket) = (self.file("router.toml"), self.file("router.sock"));
         fs::write(&file, config).expect("the folder is writable");
         let (file, socket) = (file.display().to_string(), socket.display().to_string());
-        let mut all = vec!["run", &file, "--socket", &socket];
+        let mut all: Vec<&str> = environment.iter().map(String::as_str).collect();
+        all.extend([env!("CARGO_BIN_EXE_thalweg"), "run", &file, "--socket", &socket]);
         all.extend(arguments);
-        let process = self.start(&self.router(), env!("CARGO_BIN_EXE_thalweg"), &all);
+        let process = self.start(&self.router(), "env", &all);
         let mut router = Router { site: self, process, socket };
         eventually("the router answers", || {
             assert!(!router.process.has_ended(), "the router ended: {}", self.log());

@@ -19,7 +19,9 @@ use thalweg_dataplane::vlan::EgressTag;
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, PortTx, SourceOptions};
 
+use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
+use crate::wire::{Wire, is_traffic};
 
 const HOSTS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 1];
 const ROUTERS_MAC: [u8; 6] = [2, 0, 0, 0, 0x56, 2];
@@ -251,4 +253,52 @@ fn vlans_by_af_xdp() {
 #[test]
 fn vlans_by_whatever_sees_tags() {
     on_a_stick("auto", "af_packet");
+}
+
+/// A cable whose port has no VLANs: frames of one are others', a priority alone is none, and what has no tag passes.
+fn without_vlans(driver: &str) {
+    const STRANGER: [u8; 6] = [2, 0, 0, 0, 0x56, 9];
+    const FRAMES: u64 = 20;
+    let Some(site) = Site::new() else { return };
+    site.ip(&site.namespace(OUTSIDE), "route add default via 198.51.100.1");
+    let config = format!(
+        "[ports.lan]\ninterface = \"lan\"\ndriver = \"{driver}\"\naddresses = [\"10.1.0.1/24\"]\n\n\
+         [ports.wan]\ninterface = \"wan\"\ndriver = \"{driver}\"\naddresses = [\"198.51.100.1/24\"]\n"
+    );
+    let router = site.run(&config, &[]);
+    let near = site.mac_of(&site.router(), "lan");
+    let packet = build::line("0 eth ip 10.1.0.9 > 198.51.100.2 udp 4000 > 9 data 100").frame;
+    let plain = [&near[..], &STRANGER, &packet[12..]].concat();
+    let mut wire = Wire::beside(&site, &site.namespace(OFFICE), "eth0", STRANGER);
+    let mut end =
+        Wire::beside(&site, &site.namespace(OUTSIDE), "eth0", site.mac_of(&site.namespace(OUTSIDE), "eth0"));
+    let mut frames = Vec::new();
+    for tags in [&[][..], &[0xe000], &[10], &[0xe00a], &[10, 20], &[0, 10]] {
+        let mut frame = plain.clone();
+        for tci in tags.iter().rev() {
+            let mut tagged = vec![0; frame.len() + 4];
+            EgressTag { parent: 0, tci: *tci }.write(&frame, &mut tagged).expect("there is room");
+            frame = tagged;
+        }
+        frames.extend((0..FRAMES).map(|_| frame.clone()));
+    }
+    let before = dropped(&router.one("counters"), "unknown-vlan");
+    assert_eq!(wire.send(frames.iter().map(Vec::as_slice)), frames.len());
+    eventually("the VLANs' frames are dropped", || {
+        (dropped(&router.one("counters"), "unknown-vlan") == before + 4 * FRAMES).then_some(())
+    });
+    let is_ours = |frame: &[u8]| is_traffic(frame) && frame.get(26..30) == Some(&[10, 1, 0, 9]);
+    let passed = end.receive(2 * FRAMES as usize, is_ours);
+    assert_eq!(passed.len(), 2 * FRAMES as usize, "those without a VLAN");
+    router.counters_add_up();
+}
+
+#[test]
+fn a_port_without_vlans_by_af_packet() {
+    without_vlans("af_packet");
+}
+
+#[test]
+fn a_port_without_vlans_by_af_xdp() {
+    without_vlans("af_xdp");
 }

@@ -130,6 +130,32 @@ fn all_kinds_of_blocks_in_both_orders_and_two_sections() {
     assert_eq!(reader.interfaces()[1].link, LinkType::RawIp);
 }
 
+/// The options of a packet, which the reader passes over.
+#[test]
+fn packets_are_written_with_what_is_known() {
+    let mut out = Vec::new();
+    let packet = write::PacketBlock {
+        interface: 3,
+        time_ns: 1 << 32 | 9,
+        wire_len: 70,
+        frame: b"frame",
+        direction: write::Direction::Outbound,
+        lost_before: 258,
+        comment: "out wan",
+    };
+    write::packet(&mut out, &packet);
+    let mut expected: Vec<u8> = Vec::new();
+    for number in [ENHANCED_PACKET, 76, 3, 1, 9, 5, 70] {
+        expected.extend(number.to_le_bytes());
+    }
+    expected.extend(b"frame\0\0\0");
+    expected.extend([2, 0, 4, 0, 2, 0, 0, 0]);
+    expected.extend([4, 0, 8, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+    expected.extend(b"\x01\0\x07\0out wan\0");
+    expected.extend([0, 0, 0, 0, 76, 0, 0, 0]);
+    assert_eq!(out, expected);
+}
+
 #[test]
 fn resolutions() {
     for (option, units, expected) in [
@@ -202,6 +228,30 @@ proptest! {
             (frame.clone(), (frame.len() as u32).saturating_add(*more), Some(u64::from(*units) * 1000), 0)
         }).collect();
         prop_assert_eq!(read_all(&w.out), (expected, None));
+    }
+
+    #[test]
+    fn what_is_written_is_read(
+        frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..90), any::<u64>(), 0u64..2, "[a-zä]{0,9}"), 0..20),
+    ) {
+        let mut file = Vec::new();
+        write::section_header(&mut file, "thalweg");
+        write::interface(&mut file, write::LINK_ETHERNET, 96, "lan", "eth1, af_xdp");
+        write::interface(&mut file, write::LINK_RAW_IP, 0, "router", "");
+        for (frame, time_ns, number, comment) in &frames {
+            write::packet(&mut file, &write::PacketBlock {
+                interface: *number as u32,
+                time_ns: *time_ns,
+                wire_len: 100,
+                frame,
+                direction: if *number == 0 { write::Direction::Inbound } else { write::Direction::Outbound },
+                lost_before: *number * 7,
+                comment,
+            });
+        }
+        let expected: Vec<_> =
+            frames.iter().map(|(frame, time_ns, number, _)| (frame.clone(), 100, Some(*time_ns), *number as usize)).collect();
+        prop_assert_eq!(read_all(&file), (expected, None));
     }
 
     #[test]

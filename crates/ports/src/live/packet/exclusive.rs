@@ -11,13 +11,13 @@ use crate::live::system;
 
 /// While it lives, nothing that arrives gets past the packet sockets.
 #[derive(Debug)]
-pub(super) struct Exclusive {
+pub(in crate::live) struct Exclusive {
     _link: OwnedFd,
 }
 
 impl Exclusive {
     /// On the interface of a number. Needs `CAP_NET_ADMIN` and `CAP_BPF`, and a kernel with tcx.
-    pub(super) fn attach(index: u32) -> io::Result<Self> {
+    pub(in crate::live) fn attach(index: u32) -> io::Result<Self> {
         Ok(Self { _link: system::drop_at_ingress(index)? })
     }
 }

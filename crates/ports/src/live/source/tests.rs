@@ -12,6 +12,8 @@ struct Scripted {
     frames: Arc<Mutex<VecDeque<Vec<u8>>>>,
     broken: Arc<AtomicBool>,
     always_ready: Arc<File>,
+    /// It has no descriptor.
+    polled: bool,
 }
 
 impl Scripted {
@@ -22,6 +24,7 @@ impl Scripted {
             frames: Arc::new(Mutex::new((0..frames).map(|number| vec![tag, number as u8]).collect())),
             broken: Arc::default(),
             always_ready: Arc::new(always_ready),
+            polled: false,
         }
     }
 
@@ -54,7 +57,11 @@ impl PortRx for Scripted {
     }
 
     fn fd(&self) -> std::os::fd::RawFd {
-        self.always_ready.as_raw_fd()
+        if self.polled { -1 } else { self.always_ready.as_raw_fd() }
+    }
+
+    fn is_polled(&self) -> bool {
+        self.polled
     }
 
     fn counters(&mut self) -> RxCounters {
@@ -135,6 +142,43 @@ fn a_failure_is_said_once_and_tried_again() {
     let chunk = source.next_chunk(Duration::from_secs(20)).unwrap().unwrap();
     assert_eq!(per_port(&chunk, 2), [0, 5]);
     assert!(source.poll_change().unwrap().failed.is_none());
+}
+
+#[test]
+fn who_is_quiet_is_asked_though_another_fills_every_chunk() {
+    let (busy, quiet) = (Scripted::new(1, 1000), Scripted::new(2, 0));
+    let mut source = source(&[&busy, &quiet], 4);
+    // Both are asked; the quiet one has nothing.
+    assert_eq!(per_port(&source.next_chunk(NOW).unwrap().unwrap(), 2), [4, 0]);
+    assert_eq!(per_port(&source.next_chunk(NOW).unwrap().unwrap(), 2), [4, 0]);
+    quiet.frames.lock().unwrap().push_back(vec![2, 0]);
+    let waited = (0..).take_while(|_| per_port(&source.next_chunk(NOW).unwrap().unwrap(), 2)[1] == 0);
+    assert!(waited.count() <= ASK_ALL_EVERY as usize);
+}
+
+#[test]
+fn what_has_to_be_polled_is_asked_without_being_ready() {
+    let polled = Scripted { polled: true, ..Scripted::new(1, 0) };
+    let broken = Scripted { polled: true, ..Scripted::new(2, 5) };
+    broken.broken.store(true, Ordering::Relaxed);
+    let mut source = source(&[&polled, &broken], 16);
+    assert!(source.next_chunk(Duration::from_millis(1)).unwrap().is_none(), "it has nothing");
+    assert_eq!(source.poll_change().unwrap().port, 1);
+    // While it naps a frame comes, which nothing announces.
+    let frames = polled.frames.clone();
+    let sender = std::thread::spawn(move || {
+        std::thread::sleep(2 * SPIN_FOR);
+        frames.lock().unwrap().push_back(vec![1, 0]);
+    });
+    assert_eq!(source.next_chunk(Duration::from_secs(20)).unwrap().unwrap().frame(0), [1, 0]);
+    sender.join().unwrap();
+    // One that failed is tried again as any other, and a wake ends the wait.
+    broken.broken.store(false, Ordering::Relaxed);
+    assert_eq!(per_port(&source.next_chunk(Duration::from_secs(20)).unwrap().unwrap(), 2), [0, 5]);
+    source.waker().wake();
+    let began = Instant::now();
+    assert!(source.next_chunk(Duration::from_secs(3600)).unwrap().is_none());
+    assert!(began.elapsed() < Duration::from_secs(1800));
 }
 
 #[test]

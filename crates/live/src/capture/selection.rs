@@ -1,0 +1,133 @@
+//! What a capture wants: a request with its names found.
+
+use thalweg_base::DropReason;
+use thalweg_dataplane::rate_limit::Rate;
+use thalweg_exec::{Plan, StageSpec};
+use thalweg_node::capture::PacketFilter;
+use thalweg_node::config::RouterConfig;
+use thalweg_node::control::CaptureRequest;
+use thalweg_node::plan::RouterPlan;
+
+use super::Fate;
+
+/// Octets of a packet that are kept unless less is asked for: all of any.
+const SNAPLEN_DEFAULT: u32 = 65_535;
+
+/// Where packets are captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// Before the first stage.
+    Arrived,
+    /// When this stage has let them pass.
+    Stage(String),
+    /// When the router itself has taken them.
+    ToHost,
+    /// When their port's driver has taken them.
+    Sent,
+    /// Where they are dropped.
+    Dropped,
+}
+
+impl Point {
+    const NAMED: [(&'static str, Self); 4] = [
+        ("arrived", Self::Arrived),
+        ("to-host", Self::ToHost),
+        ("sent", Self::Sent),
+        ("dropped", Self::Dropped),
+    ];
+
+    fn find(name: &str, stages: &[StageSpec]) -> Result<Self, String> {
+        if let Some((_, point)) = Self::NAMED.iter().find(|(known, _)| *known == name) {
+            return Ok(point.clone());
+        }
+        if stages.iter().any(|stage| stage.name == name) {
+            return Ok(Self::Stage(name.to_owned()));
+        }
+        let stages: Vec<_> = stages.iter().map(|stage| stage.name.as_str()).collect();
+        Err(format!(
+            "nothing is called `{name}`: expected `arrived`, a stage of this router ({}), `to-host`, `sent` or `dropped`",
+            stages.join(", ")
+        ))
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Stage(name) => name,
+            other => Self::NAMED.iter().find(|(_, point)| point == other).map_or("", |(name, _)| name),
+        }
+    }
+
+    /// Whether packets that the kernel forwards by itself would be missed here.
+    pub(crate) fn misses_offloaded(&self) -> bool {
+        matches!(self, Self::Arrived | Self::Stage(_) | Self::Sent)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Selection {
+    pub(crate) point: Point,
+    /// It comes in or leaves by this one.
+    pub(crate) port: Option<u16>,
+    pub(crate) reason: Option<DropReason>,
+    pub(crate) filter: PacketFilter,
+    /// Octets of a frame that are kept.
+    pub(crate) snaplen: usize,
+    pub(crate) rate: Option<Rate>,
+}
+
+impl Selection {
+    /// What a request means to a router, or what is wrong with it.
+    pub(crate) fn of(
+        request: &CaptureRequest,
+        config: &RouterConfig,
+        plan: &RouterPlan,
+    ) -> Result<Self, String> {
+        let default = if request.reason.is_some() { "dropped" } else { "arrived" };
+        let point = Point::find(request.point.as_deref().unwrap_or(default), plan.stages())?;
+        let reason = request.reason.as_deref().map(reason).transpose()?;
+        if reason.is_some() && point == Point::Sent {
+            return Err("what is sent has no reason for not being sent".to_owned());
+        }
+        let filter = request.filter.as_deref().unwrap_or_default();
+        Ok(Self {
+            point,
+            port: request.port.as_deref().map(|name| port(name, config)).transpose()?,
+            reason,
+            filter: PacketFilter::parse(filter).map_err(|error| error.to_string())?,
+            snaplen: request.snaplen.unwrap_or(SNAPLEN_DEFAULT) as usize,
+            // A tenth of a second's worth at once.
+            rate: request.rate.map(|rate| Rate::per_second(rate, rate / 10)),
+        })
+    }
+
+    /// Whether a packet is wanted whose frame is, by the ports that it has to do with.
+    pub(crate) fn wants(&self, ports: &[u16], fate: Fate) -> bool {
+        let reason = match fate {
+            Fate::ToHost(reason) | Fate::Dropped(reason) => Some(reason),
+            Fate::Leaves { .. } | Fate::Sent => None,
+        };
+        self.port.is_none_or(|port| ports.contains(&port))
+            && self.reason.is_none_or(|wanted| reason == Some(wanted))
+    }
+}
+
+fn port(name: &str, config: &RouterConfig) -> Result<u16, String> {
+    let by_name = config.ports.iter().position(|port| port.name == name);
+    let is_interface = |port: &thalweg_node::config::PortConfig| {
+        port.interface.as_ref().is_some_and(|interface| interface.name == name)
+    };
+    let place = by_name.or_else(|| config.ports.iter().position(is_interface));
+    place.and_then(|place| u16::try_from(place).ok()).ok_or_else(|| {
+        let names: Vec<_> = config.ports.iter().map(|port| port.name.as_str()).collect();
+        format!("no port is called `{name}`: expected one of {}", names.join(", "))
+    })
+}
+
+fn reason(name: &str) -> Result<DropReason, String> {
+    DropReason::ALL.iter().copied().find(|reason| reason.name() == name).ok_or_else(|| {
+        let names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        format!("no reason is called `{name}`: expected one of {}", names.join(", "))
+    })
+}

@@ -1,0 +1,332 @@
+//! A capture as its reader has it: packets come, blocks of a pcapng file go.
+
+use std::fmt::Write;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{RecvTimeoutError, TryRecvError};
+use thalweg_base::{NO_CLASS, PacketFlags};
+use thalweg_node::control::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
+use thalweg_wire::pcapng::write::{
+    Direction, LINK_ETHERNET, LINK_RAW_IP, PacketBlock, interface, packet, section_header,
+};
+
+use super::taps::Begun;
+use super::{CAPTURES_MAX, Captured, Fate, Selection};
+use crate::counters::Counters;
+use crate::host::Tables;
+use crate::offload::OffloadPause;
+use crate::router::LiveRouter;
+
+/// How often it is looked whether the client has enough, and the time is over.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long the last packets of a capture that has ended may take to come.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// The interface of what the router itself puts in.
+const ROUTER: &str = "router";
+
+/// A capture that runs. It ends when it is dropped.
+pub struct CaptureStream {
+    point: String,
+    begun: Begun,
+    counters: Arc<Counters>,
+    tables: Arc<dyn Tables>,
+    /// Name and description, by port.
+    ports: Vec<(String, String)>,
+    snaplen: u32,
+    pause: Option<OffloadPause>,
+    count: u64,
+    until: Option<Instant>,
+    captured: u64,
+    block: Vec<u8>,
+}
+
+impl LiveRouter {
+    /// Begins a capture, or says what is wrong with the request.
+    pub fn capture(&self, request: &CaptureRequest) -> Result<CaptureStream, String> {
+        let selection = Selection::of(request, &self.config(), &self.plan())?;
+        let pause = self.offload.as_ref().filter(|_| selection.point.misses_offloaded());
+        let pause = pause.map(|offload| offload.pause(selection.port));
+        let (point, snaplen) = (selection.point.name().to_owned(), selection.snaplen as u32);
+        let ports = self.ports().into_iter();
+        let ports: Vec<_> =
+            ports.map(|port| (port.name, format!("{}, {}", port.facts.interface, port.facts.mode))).collect();
+        let counters = self.counters.clone();
+        let begun = counters.taps.begin(selection, ports.len(), self.clock());
+        let begun = begun.ok_or_else(|| format!("{CAPTURES_MAX} captures run: end one first"))?;
+        tracing::info!(point, "a capture begins");
+        Ok(CaptureStream {
+            point,
+            begun,
+            counters,
+            tables: self.tables.clone(),
+            ports,
+            snaplen,
+            pause,
+            count: request.count.unwrap_or(u64::MAX),
+            until: request.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into())),
+            captured: 0,
+            block: Vec::new(),
+        })
+    }
+}
+
+impl CaptureStream {
+    /// Gives a client packets until it has enough, the time is over, or the router stops. Fails where the client does.
+    pub fn run(mut self, client: &mut dyn CaptureClient) -> io::Result<CaptureSummary> {
+        let names = self.pause.iter().flat_map(OffloadPause::ports);
+        let names = names.filter_map(|port| self.ports.get(usize::from(port)).map(|(name, _)| name.clone()));
+        let offload_paused = names.collect();
+        client.begin(&CaptureBegun { point: self.point.clone(), offload_paused })?;
+        client.write(&self.header())?;
+        let ended = self.pass_on(client)?;
+        if ended != Ended::Count {
+            self.pass_on_last(client)?;
+        }
+        let numbers = &self.begun.numbers;
+        let summary = CaptureSummary {
+            wanted: numbers.wanted.load(Ordering::Relaxed),
+            captured: self.captured,
+            queue_full: numbers.queue_full.load(Ordering::Relaxed),
+            over_rate: numbers.over_rate.load(Ordering::Relaxed),
+            ended: ended.in_words().to_owned(),
+        };
+        Ok(summary)
+    }
+
+    /// The file's beginning: who is who.
+    fn header(&self) -> Vec<u8> {
+        let mut blocks = Vec::new();
+        section_header(&mut blocks, concat!("thalweg ", env!("CARGO_PKG_VERSION")));
+        for (name, description) in &self.ports {
+            interface(&mut blocks, LINK_ETHERNET, self.snaplen, name, description);
+        }
+        let description = "packets that the router itself puts in";
+        interface(&mut blocks, LINK_RAW_IP, self.snaplen, ROUTER, description);
+        blocks
+    }
+
+    fn pass_on(&mut self, client: &mut dyn CaptureClient) -> io::Result<Ended> {
+        let mut looked = Instant::now();
+        while self.captured < self.count {
+            if looked.elapsed() >= LOOK_EVERY {
+                client.flush()?;
+                looked = Instant::now();
+                if client.has_enough() {
+                    return Ok(Ended::Client);
+                }
+                if self.until.is_some_and(|until| Instant::now() >= until) {
+                    return Ok(Ended::Time);
+                }
+            }
+            let captured = match self.begun.packets.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    client.flush()?;
+                    match self.begun.packets.recv_timeout(LOOK_EVERY) {
+                        Err(RecvTimeoutError::Timeout) => continue,
+                        other => other.ok(),
+                    }
+                }
+                other => other.ok(),
+            };
+            let Some(captured) = captured else { return Ok(Ended::Router) };
+            self.write(captured, client)?;
+        }
+        Ok(Ended::Count)
+    }
+
+    /// Ends the capture and passes on what it has still caught.
+    fn pass_on_last(&mut self, client: &mut dyn CaptureClient) -> io::Result<()> {
+        self.counters.taps.end(self.begun.number);
+        while self.captured < self.count
+            && let Ok(captured) = self.begun.packets.recv_timeout(LAST_WAIT)
+        {
+            self.write(captured, client)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, captured: Captured, client: &mut dyn CaptureClient) -> io::Result<()> {
+        let comment = self.comment(&captured);
+        self.block.clear();
+        packet(
+            &mut self.block,
+            &PacketBlock {
+                interface: captured.interface.into(),
+                time_ns: captured.time_ns,
+                wire_len: captured.wire_len,
+                frame: &captured.frame,
+                direction: if captured.is_leaving { Direction::Outbound } else { Direction::Inbound },
+                lost_before: captured.lost_before,
+                comment: &comment,
+            },
+        );
+        self.captured += 1;
+        client.write(&self.block)
+    }
+
+    /// What is known of a packet besides its octets, in words.
+    fn comment(&self, captured: &Captured) -> String {
+        let mut text = self.point.clone();
+        let mut add = |what: &str, name: &str| {
+            // Writing to a string does not fail.
+            let _ = write!(text, ", {what}{}{name}", if name.is_empty() { "" } else { " " });
+        };
+        let name = |port: u16| self.ports.get(usize::from(port)).map(|(name, _)| name.as_str());
+        if let Some(port) = name(captured.port_in) {
+            add("in", port);
+        }
+        if captured.class != NO_CLASS
+            && let Some(class) = self.counters.taps.classes().get(usize::from(captured.class))
+        {
+            add("class", class);
+        }
+        if captured.flags.has(PacketFlags::TRANSLATED) {
+            add("translated", "");
+        }
+        if let Some(port) = name(captured.port_out) {
+            add("out", port);
+        }
+        match captured.fate {
+            Fate::Leaves { next_hop, flow_hash, destination, .. } => {
+                let mut next = None;
+                self.tables.with(&mut |tables| {
+                    next = destination.and_then(|to| tables.next_of(next_hop, flow_hash, to));
+                });
+                if let Some((_, address)) = next {
+                    add("next hop", &address.to_string());
+                }
+            }
+            Fate::ToHost(reason) => add("left to the router itself:", reason.name()),
+            Fate::Dropped(reason) => {
+                add("dropped:", reason.name());
+                let _ = write!(text, " ({})", reason.meaning());
+            }
+            Fate::Sent => {}
+        }
+        text
+    }
+}
+
+impl Drop for CaptureStream {
+    fn drop(&mut self) {
+        self.counters.taps.end(self.begun.number);
+        self.counters.taps.settle();
+        tracing::info!(point = self.point, packets = self.captured, "a capture has ended");
+    }
+}
+
+/// Why a capture ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Count,
+    Time,
+    Client,
+    Router,
+}
+
+impl Ended {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Count => "as many packets as were asked for",
+            Self::Time => "the time is over",
+            Self::Client => "whoever asked has enough",
+            Self::Router => "the router stops",
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    use thalweg_node::live::LiveTables;
+    use thalweg_wire::pcapng::{Block, SectionReader};
+
+    /// Takes everything, and has enough as soon as it is asked.
+    #[derive(Default)]
+    pub(crate) struct Client {
+        pub(crate) file: Vec<u8>,
+    }
+
+    impl CaptureClient for Client {
+        fn begin(&mut self, begun: &CaptureBegun) -> io::Result<()> {
+            assert!(begun.offload_paused.is_empty() && self.file.is_empty());
+            Ok(())
+        }
+
+        fn write(&mut self, blocks: &[u8]) -> io::Result<()> {
+            self.file.extend(blocks);
+            Ok(())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn has_enough(&mut self) -> bool {
+            true
+        }
+    }
+
+    impl crate::capture::Taps {
+        /// Begins a capture of a router that is not live.
+        pub(crate) fn begin_for_test(&self, selection: Selection, ports: usize) -> Begun {
+            self.begin(selection, ports, thalweg_ports::live::LiveClock::start()).expect("there is room")
+        }
+    }
+
+    /// Tables that are not there.
+    struct NoTables;
+
+    impl Tables for NoTables {
+        fn with(&self, _: &mut dyn FnMut(&mut LiveTables)) {}
+    }
+
+    /// A capture of a router that is not live.
+    pub(crate) fn stream_of(counters: &Arc<Counters>, begun: Begun, count: u64) -> CaptureStream {
+        CaptureStream {
+            point: "arrived".to_owned(),
+            begun,
+            counters: counters.clone(),
+            tables: Arc::new(NoTables),
+            ports: ["lan", "wan"].map(|name| (name.to_owned(), String::new())).into(),
+            snaplen: 65_535,
+            pause: None,
+            count,
+            until: None,
+            captured: 0,
+            block: Vec::new(),
+        }
+    }
+
+    /// What a file holds.
+    pub(crate) struct CaptureFile {
+        pub(crate) interfaces: Vec<String>,
+        /// Interface, time and frame.
+        pub(crate) packets: Vec<(usize, u64, Vec<u8>)>,
+    }
+
+    /// Reads a whole file.
+    pub(crate) fn read_file(bytes: &[u8]) -> CaptureFile {
+        let (mut reader, mut at, mut packets) = (SectionReader::new(), 0, Vec::new());
+        while at < bytes.len() {
+            at += match reader.next_block(&bytes[at..]).expect("a block") {
+                Block::Skip { len } | Block::Interface { len } => len,
+                Block::Frame { len, frame } => {
+                    let octets = &bytes[at + frame.at..at + frame.at + frame.captured_len];
+                    packets.push((frame.interface, frame.arrival_ns.expect("a time"), octets.to_vec()));
+                    len
+                }
+                Block::Need(_) => panic!("the file is cut"),
+            };
+        }
+        let name =
+            |name: &Option<Box<[u8]>>| String::from_utf8_lossy(name.as_deref().unwrap_or_default()).into();
+        CaptureFile { interfaces: reader.interfaces().iter().map(|each| name(&each.name)).collect(), packets }
+    }
+}

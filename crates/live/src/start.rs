@@ -1,0 +1,378 @@
+//! Putting a live router together, and starting its threads.
+//!
+//! In this order: ports are opened and the tables told what was found; what threads have in common and the ways between
+//! them are made; then each side takes what is its own, and the threads start, that of the packets last. If anything
+//! fails on the way, what was started stops again with the router.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use arc_swap::ArcSwap;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use thalweg_base::NO_PORT;
+use thalweg_dataplane::egress::EgressQueue;
+use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
+use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
+use thalweg_dataplane::vlan::VlanTable;
+use thalweg_node::config::{PortConfig, RouterConfig};
+use thalweg_node::egress::{egress_config, has_queues};
+use thalweg_node::plan::RouterPlan;
+use thalweg_node::sub_interfaces;
+use thalweg_ports::live::link::ReadLink;
+use thalweg_ports::live::tap::TapControl;
+use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, PortRx, SourceOptions};
+
+use crate::claim::Claim;
+use crate::counters::Counters;
+use crate::feed::{Feed, Received};
+use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
+use crate::inject::{InjectedRx, Injector, injection};
+use crate::links::{LinkWatcher, Watched};
+use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
+use crate::offload::{FlowOffload, Sampler, flows_of};
+use crate::open::{OpenError, OpenedPort, open_port, start_dpdk};
+use crate::outbox::Outbox;
+use crate::packets::{Exchange, Packets};
+use crate::port_mac::PortMac;
+use crate::router::{LiveOptions, LiveRouter, refusal};
+use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
+use crate::vlan;
+
+/// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
+const PUNTS_MAX: usize = 4096;
+
+/// Questions and news of ports that may wait.
+const NEWS_MAX: usize = 64;
+
+/// Receiving halves, each with the number of its port.
+type Halves = Vec<(u16, Box<dyn PortRx>)>;
+
+/// Ports that were opened.
+struct Opened {
+    halves: Halves,
+    outboxes: Arc<[Outbox]>,
+    facts: Vec<PortFacts>,
+    offload: Option<Arc<FlowOffload>>,
+    /// Of each port what tells of its link, where the system does not.
+    links: Vec<Option<Box<dyn ReadLink>>>,
+    _taps: Vec<TapControl>,
+    claims: Vec<Claim>,
+}
+
+/// Both ends of the ways between threads.
+struct Ways {
+    to_host: ToHost,
+    intake: Intake,
+    questions: Sender<Question>,
+    changes: Sender<LinkChange>,
+    injector: Injector,
+    injected: InjectedRx,
+}
+
+impl Ways {
+    fn new(counters: &Arc<Counters>) -> Result<Self, OpenError> {
+        let (heard, hearing): (Sender<Punt>, Receiver<Punt>) = bounded(PUNTS_MAX);
+        let (owed, owing) = bounded(PUNTS_MAX);
+        let (questions, asked) = bounded(NEWS_MAX);
+        let (changes, links) = bounded(NEWS_MAX);
+        let (injector, injected) = injection(counters.clone()).map_err(OpenError::System)?;
+        let intake = Intake { heard: hearing, owed: owing, questions: asked, links };
+        Ok(Self { to_host: ToHost { heard, owed }, intake, questions, changes, injector, injected })
+    }
+}
+
+impl LiveRouter {
+    /// Opens the ports and starts. `tables` are those of the configuration; their ports are told what was found.
+    pub fn start(
+        config: &RouterConfig,
+        tables: Arc<dyn Tables>,
+        options: &LiveOptions,
+    ) -> Result<Self, OpenError> {
+        let counters = Arc::new(Counters::new(config.ports.len()));
+        counters.taps.set_classes(class_names(config));
+        let mut opened = open_all(config, &counters)?;
+        let own_links = std::mem::take(&mut opened.links);
+        let ports = live_ports(config, &opened.facts);
+        tell_tables(&*tables, &ports);
+        let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
+        let (mirrors, mirror_halves) = open_mirrors(&ports)?;
+        let plan = plan(config, &*tables, options)?;
+        let (mut router, halves) =
+            Self::assemble(config, tables, options, (opened, counters), plan, questions);
+        let host = router.host(config, options, &ports, injector, mirrors);
+        let source = live_source(halves, injected, &router.facts, options, router.clock)?;
+        router.wakers.push(source.waker());
+        let (feed, sink) = (router.feed(source), router.sink(to_host));
+        let watched = ports.iter().zip(&router.mtus).zip(own_links);
+        let watched = watched.map(|(((port, config, _), mtu), link)| watched_port(*port, config, mtu, link));
+        let links = LinkWatcher::new(watched.collect(), changes).map_err(OpenError::Kernel)?;
+        router.spawn("links", move |stop| links.run(stop))?;
+        router.spawn("host", move |stop| host.run(&intake, stop))?;
+        router.spawn_offload()?;
+        router.spawn_mirrors(mirror_halves)?;
+        router.spawn_egress()?;
+        router.spawn_packets(feed, sink, options)?;
+        Ok(router)
+    }
+
+    /// The router without threads, and the receiving halves of its ports.
+    fn assemble(
+        config: &RouterConfig,
+        tables: Arc<dyn Tables>,
+        options: &LiveOptions,
+        (opened, counters): (Opened, Arc<Counters>),
+        plan: RouterPlan,
+        questions: Sender<Question>,
+    ) -> (Self, Halves) {
+        let mtu = |port: &PortConfig| Arc::new(AtomicU32::new(port.mtu.into()));
+        let router = Self {
+            stop: Arc::default(),
+            wakers: Vec::new(),
+            server: Arc::default(),
+            threads: Vec::new(),
+            packets: None,
+            counters,
+            received: Arc::<Received>::default(),
+            outboxes: opened.outboxes,
+            names: config.ports.iter().map(|port| port.name.clone()).collect(),
+            facts: opened.facts,
+            offload: opened.offload,
+            questions,
+            ended: Arc::default(),
+            config: Mutex::new(Arc::new(config.clone())),
+            plan: Arc::new(ArcSwap::from_pointee(plan)),
+            tables,
+            exchange: Arc::<Exchange>::default(),
+            clock: LiveClock::start(),
+            workers: options.model.workers,
+            mtus: config.ports.iter().map(mtu).collect(),
+            class: Arc::new(AtomicU8::new(config.qos.default_class)),
+            tells_refusals: Arc::new(AtomicBool::new(refusal(config).is_some())),
+            _claims: opened.claims,
+        };
+        (router, opened.halves)
+    }
+
+    fn host(
+        &self,
+        config: &RouterConfig,
+        options: &LiveOptions,
+        ports: &[(u16, &PortConfig, LinkChange)],
+        injector: Injector,
+        mirrors: Mirrors,
+    ) -> Host {
+        let mut host = Host::new(Parts {
+            neighbours: NeighbourConfig { seed: options.seed, ..NeighbourConfig::default() },
+            identities: ports.iter().map(|(_, config, change)| identity(config, change)).collect(),
+            icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
+            tables: self.tables.clone(),
+            outboxes: self.outboxes.clone(),
+            server: self.server.clone(),
+            injector,
+            mirrors,
+            outside: config.nat.as_ref().map(|nat| nat.outside),
+            nat: self.nat(),
+            refusal: refusal(config),
+            counters: self.counters.clone(),
+            clock: self.clock,
+            class: config.qos.default_class,
+        });
+        let stations = config.neighbours.iter();
+        host.configure_stations(stations.map(|station| (station.port, station.address, station.mac)));
+        host
+    }
+
+    fn feed(&self, source: LiveSource) -> Feed {
+        let sampler = self.offload.clone().map(Sampler::new);
+        Feed::new(source, self.stop.clone(), self.received.clone(), self.exchange.clone(), sampler)
+    }
+
+    fn sink(&self, host: ToHost) -> LiveSink {
+        LiveSink::new(SinkParts {
+            outboxes: self.outboxes.clone(),
+            server: self.server.clone(),
+            host,
+            counters: self.counters.clone(),
+            exchange: self.exchange.clone(),
+            clock: self.clock,
+            tells_refusals: self.tells_refusals.clone(),
+            offload: self.offload.clone(),
+        })
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&AtomicBool) + Send + 'static,
+    ) -> Result<(), OpenError> {
+        let stop = self.stop.clone();
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || work(&stop));
+        self.threads.push(thread.map_err(OpenError::System)?);
+        Ok(())
+    }
+
+    fn spawn_offload(&mut self) -> Result<(), OpenError> {
+        let Some(offload) = self.offload.clone() else { return Ok(()) };
+        let tables = self.tables.clone();
+        self.spawn("offload", move |stop| offload.run(&*tables, || stop.load(Ordering::Acquire)))
+    }
+
+    fn spawn_mirrors(&mut self, halves: MirrorHalves) -> Result<(), OpenError> {
+        if halves.is_empty() {
+            return Ok(());
+        }
+        let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
+        let (class, counters) = (self.class.clone(), self.counters.clone());
+        let forwarder = Forwarder::new(halves, self.clock, outboxes, server, counters, class);
+        let forwarder = forwarder.map_err(OpenError::System)?;
+        self.wakers.push(forwarder.waker());
+        self.spawn("mirror", move |stop| forwarder.run(stop))
+    }
+
+    fn spawn_egress(&mut self) -> Result<(), OpenError> {
+        let (outboxes, server, clock) = (self.outboxes.clone(), self.server.clone(), self.clock);
+        self.spawn("egress", move |stop| {
+            server.run(&outboxes, || clock.now_ns(), || stop.load(Ordering::Acquire));
+        })
+    }
+
+    fn spawn_packets(&mut self, feed: Feed, sink: LiveSink, options: &LiveOptions) -> Result<(), OpenError> {
+        let (plan, exchange) = (self.plan.clone(), self.exchange.clone());
+        let (counters, stop) = (self.counters.clone(), self.stop.clone());
+        let model = options.model.clone();
+        let packets = Packets { plan, feed, sink, model, exchange, counters, stop };
+        let ended = self.ended.clone();
+        let work = move || {
+            if let Err(error) = packets.run() {
+                tracing::error!("packets: {error}");
+            }
+            ended.store(true, Ordering::Release);
+        };
+        let thread = thread::Builder::new().name("packets".to_owned()).spawn(work);
+        self.packets = Some(thread.map_err(OpenError::System)?);
+        Ok(())
+    }
+}
+
+/// What classes are called, by their numbers.
+pub(crate) fn class_names(config: &RouterConfig) -> Vec<String> {
+    config.qos.classes.iter().map(|class| class.name.clone()).collect()
+}
+
+fn open_mirrors(ports: &[(u16, &PortConfig, LinkChange)]) -> Result<(Mirrors, MirrorHalves), OpenError> {
+    let mirrored: Vec<_> =
+        ports.iter().map(|(port, config, change)| (*port, *config, change.mac, change.mtu)).collect();
+    Mirrors::open(&mirrored).map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })
+}
+
+fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
+    let mut offloads = vec![None; config.ports.len()];
+    let (mut halves, mut own, mut taps, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
+    start_dpdk(config)?;
+    for (index, port_config) in (0u16..).zip(&config.ports) {
+        if port_config.sub_interface.is_some() {
+            own.push(None);
+            links.push(None);
+            continue;
+        }
+        let carries_vlans = vlan::carries_vlans(config, index);
+        let flows = flows_of(config, port_config, carries_vlans);
+        let OpenedPort { mut port, tap, link } =
+            open_port(config, port_config, carries_vlans, flows.clone())?;
+        port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
+        tracing::info!(
+            port = port_config.name,
+            interface = port.facts.interface,
+            mode = port.facts.mode,
+            why_not_better = port.facts.why_not_better,
+            "open"
+        );
+        offloads[usize::from(index)] = flows;
+        halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
+        let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
+        let vlans = VlanTable::new(sub_interfaces(config));
+        own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
+        taps.extend(tap);
+        links.push(link);
+    }
+    let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
+    let offload = FlowOffload::new(config, offloads, &facts);
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, links, _taps: taps, claims })
+}
+
+/// Makes the port's interface this router's, if it has one of its own.
+fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
+    if config.sub_interface.is_some() {
+        return None;
+    }
+    let taken = Claim::take(config.interface.as_ref()?.exclusive()?);
+    Some(taken.map_err(|holder| OpenError::Claimed { port: config.name.clone(), holder }))
+}
+
+/// Ports with what was found of them.
+fn live_ports<'c>(config: &'c RouterConfig, facts: &[PortFacts]) -> Vec<(u16, &'c PortConfig, LinkChange)> {
+    let port = |(index, (config, facts)): (u16, (&'c PortConfig, &PortFacts))| {
+        let change =
+            LinkChange { port: index, is_up: true, mac: facts.mac, mtu: facts.mtu.min(config.mtu.into()) };
+        (index, config, change)
+    };
+    (0u16..).zip(config.ports.iter().zip(facts)).map(port).collect()
+}
+
+fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
+    tables.with(&mut |tables| {
+        for (index, _, change) in ports {
+            if let Some(before) = tables.port(*index) {
+                let link = thalweg_node::live::PortLink { mac: change.mac, mtu: change.mtu, ..before };
+                tables.set_port(*index, link);
+            }
+        }
+    });
+}
+
+fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
+    let addresses = config.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
+    let advertise = config.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
+    PortIdentity { router_advertisements: advertise, ..PortIdentity::new(change.mac, addresses, change.mtu) }
+}
+
+fn watched_port(
+    port: u16,
+    config: &PortConfig,
+    mtu: &Arc<AtomicU32>,
+    link: Option<Box<dyn ReadLink>>,
+) -> Watched {
+    let interface = config.interface.as_ref();
+    let name = interface.map(|interface| interface.in_system().unwrap_or(&interface.name).to_owned());
+    Watched { port, interface: name.unwrap_or_default(), link, mac: PortMac::of(config), mtu: mtu.clone() }
+}
+
+fn live_source(
+    mut halves: Halves,
+    injected: InjectedRx,
+    facts: &[PortFacts],
+    options: &LiveOptions,
+    clock: LiveClock,
+) -> Result<LiveSource, OpenError> {
+    halves.push((NO_PORT, Box::new(injected)));
+    let longest = facts.iter().map(|facts| facts.mtu).max().unwrap_or(1500) as usize;
+    let source = SourceOptions {
+        chunk_packets: options.chunk_packets,
+        frame_bytes_max: longest + FRAME_OVERHEAD,
+        ..SourceOptions::default()
+    };
+    LiveSource::new(halves, source, clock).map_err(OpenError::System)
+}
+
+/// An Ethernet header and two tags.
+const FRAME_OVERHEAD: usize = 14 + 8;
+
+fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Result<RouterPlan, OpenError> {
+    let mut router = None;
+    tables.with(&mut |tables| router = Some(tables.router()));
+    let Some(router) = router else { return Err(OpenError::System(std::io::Error::other("no tables"))) };
+    let plan = RouterPlan::with_hash_seed(config, router, options.seed).map_err(OpenError::Build)?;
+    Ok(plan.for_workers(options.model.workers))
+}

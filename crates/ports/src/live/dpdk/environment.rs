@@ -1,0 +1,204 @@
+//! DPDK's environment (EAL): memory, buses, and that it is started once.
+
+use std::ffi::CString;
+use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::DpdkOptions;
+use super::shim::{self, Runs};
+use crate::live::LiveError;
+
+/// Said of what is no device's fault.
+const ENVIRONMENT: &str = "DPDK";
+
+/// What a frame's memory takes beside the frame's room: DPDK's headers and head room.
+const MBUF_OVERHEAD: u64 = 512;
+
+/// What DPDK takes for itself and for rings, in MiB.
+const MEMORY_BASE_MIB: u64 = 64;
+
+/// A frame's room where packets are no longer than Ethernet's.
+const ROOM_MIN: u32 = 2048;
+
+/// A header, two tags, check sequence.
+const FRAME_OVERHEAD: u32 = 14 + 8 + 4;
+
+/// The most that one piece of a frame may be; the length of a piece and its head room are 16 bits.
+const ROOM_MAX: u32 = u16::MAX as u32 - 128;
+
+/// Whether DPDK runs here; it can be started once.
+enum State {
+    NotYet,
+    Runs { arguments: Vec<String>, runs: Runs },
+    Failed { why: String },
+}
+
+static STATE: Mutex<State> = Mutex::new(State::NotYet);
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts DPDK in this process for these devices, with `arguments` for its environment; empty, they are made up. Does
+/// nothing if it runs with the same arguments.
+///
+/// # Errors
+///
+/// DPDK does not start, runs with other arguments, or has failed to start before.
+pub fn start(arguments: &[String], devices: &[DpdkOptions]) -> Result<(), LiveError> {
+    let Some(first) = devices.first() else { return Ok(()) };
+    let arguments = if arguments.is_empty() { arguments_for(devices) } else { arguments.to_vec() };
+    let failed = |said: String| LiveError::Dpdk { interface: first.name().to_owned(), what: "start", said };
+    let mut state = state();
+    match &*state {
+        State::Runs { arguments: before, .. } if *before == arguments => return Ok(()),
+        State::Runs { arguments: before, .. } => {
+            return Err(failed(format!(
+                "it runs in this process with other arguments ({}, wanted are {}), and can be started only once",
+                before.join(" "),
+                arguments.join(" ")
+            )));
+        }
+        State::Failed { why } => return Err(failed(why.clone())),
+        State::NotYet => {}
+    }
+    match started(&arguments) {
+        Ok(runs) => {
+            *state = State::Runs { arguments, runs };
+            Ok(())
+        }
+        Err(why) => {
+            let why = format!(
+                "{why} (arguments: {}); it cannot be tried again in this process",
+                arguments.join(" ")
+            );
+            *state = State::Failed { why: why.clone() };
+            Err(failed(why))
+        }
+    }
+}
+
+/// What DPDK said since the last call, as far as it was kept.
+pub fn said() -> String {
+    shim::said()
+}
+
+/// What says that DPDK runs.
+pub(super) fn running(options: &DpdkOptions) -> Result<Runs, LiveError> {
+    let said = match &*state() {
+        State::Runs { runs, .. } => return Ok(*runs),
+        State::Failed { why } => why.clone(),
+        State::NotYet => "it was not started".to_owned(),
+    };
+    Err(LiveError::Dpdk { interface: options.name().to_owned(), what: "start", said })
+}
+
+/// Starts it by a thread of its own, since it binds its first thread to a core.
+fn started(arguments: &[String]) -> Result<Runs, String> {
+    let program = std::iter::once("thalweg");
+    let all = program.chain(arguments.iter().map(String::as_str)).map(CString::new);
+    let all = all.collect::<Result<Vec<_>, _>>().map_err(|_| "an argument contains a zero".to_owned())?;
+    let thread = thread::Builder::new().name(ENVIRONMENT.to_owned()).spawn(|| shim::start(all));
+    let result = thread.map_err(|error| error.to_string())?.join();
+    let result = result.map_err(|_| "its thread panicked".to_owned())?;
+    result.map_err(|error| with_what_was_said(&error.to_string()))
+}
+
+/// An error, and the last thing that DPDK itself said about it.
+pub(super) fn with_what_was_said(error: &str) -> String {
+    let said = shim::said();
+    // What it found is said, too, and is no explanation.
+    let lines: Vec<&str> = said
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.contains("Detected") && !line.contains("Selected IOVA"))
+        .collect();
+    match lines.len() {
+        0 => error.to_owned(),
+        count => format!("{error}; DPDK says: {}", lines[count.saturating_sub(LINES_SHOWN)..].join(" / ")),
+    }
+}
+
+const LINES_SHOWN: usize = 3;
+
+/// The largest packet, and how many octets of a frame lie in one piece, so that it fits.
+pub(super) fn frame_sizes(options: &DpdkOptions) -> (u16, u16) {
+    let mtu = u32::from(options.mtu).min(ROOM_MAX - FRAME_OVERHEAD);
+    let room = (mtu + FRAME_OVERHEAD).next_multiple_of(64).clamp(ROOM_MIN, ROOM_MAX);
+    (mtu as u16, room as u16)
+}
+
+/// Arguments that suit the devices.
+fn arguments_for(devices: &[DpdkOptions]) -> Vec<String> {
+    let mut arguments = vec!["--no-telemetry".to_owned(), "-l".to_owned(), first_core().to_string()];
+    let cards: Vec<_> = devices.iter().filter(|device| is_pci(device.name())).collect();
+    if cards.is_empty() {
+        let memory = memory_mib(devices).to_string();
+        arguments.extend(["--no-pci", "--no-huge", "--no-shconf", "-m", &memory].map(str::to_owned));
+    } else {
+        arguments.push("--in-memory".to_owned());
+        for card in cards {
+            arguments.extend(["-a".to_owned(), card.device.clone()]);
+        }
+    }
+    arguments
+}
+
+/// Whether a device is named by its place on the PCI bus: `0000:03:00.0`.
+fn is_pci(name: &str) -> bool {
+    name.contains(':')
+}
+
+/// Memory for all frames of all devices.
+fn memory_mib(devices: &[DpdkOptions]) -> u64 {
+    let octets = |device: &DpdkOptions| {
+        2 * u64::from(device.mbufs) * (u64::from(frame_sizes(device).1) + MBUF_OVERHEAD)
+    };
+    // A quarter more, for what is lost between pieces.
+    let all: u64 = devices.iter().map(octets).sum();
+    MEMORY_BASE_MIB + (all + all / 4).div_ceil(1 << 20)
+}
+
+/// A core that this process may use. Nothing of ours runs there by this; DPDK wants to know one.
+fn first_core() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let digits = |text: &str| text.trim().chars().take_while(char::is_ascii_digit).collect::<String>();
+    list.and_then(|list| digits(list).parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_devices_want_neither_hugepages_nor_buses() {
+        let devices =
+            [DpdkOptions::new("net_null0"), DpdkOptions { mtu: 9000, ..DpdkOptions::new("net_null1") }];
+        let arguments = arguments_for(&devices);
+        for wanted in ["--no-pci", "--no-huge", "--no-shconf", "--no-telemetry"] {
+            assert!(arguments.iter().any(|argument| argument == wanted), "{arguments:?}");
+        }
+        // 8192 frames of 2,560 octets and as many of 9,536, a quarter more, and what DPDK takes.
+        assert_eq!(memory_mib(&devices), 64 + (8192 * (2560 + 9536) * 5 / 4_u64).div_ceil(1 << 20));
+        assert_eq!(arguments.last(), Some(&memory_mib(&devices).to_string()));
+    }
+
+    #[test]
+    fn of_the_pci_bus_only_what_is_named_is_touched() {
+        let devices = [DpdkOptions::new("0000:03:00.0,queues=2"), DpdkOptions::new("net_null0")];
+        let arguments = arguments_for(&devices);
+        assert!(arguments.windows(2).any(|pair| pair == ["-a", "0000:03:00.0,queues=2"]), "{arguments:?}");
+        assert!(
+            !arguments.iter().any(|argument| argument.starts_with("--no-") && argument != "--no-telemetry")
+        );
+    }
+
+    #[test]
+    fn a_frame_has_room_for_the_longest_packet_and_not_more_than_a_piece_may_have() {
+        let of = |mtu| frame_sizes(&DpdkOptions { mtu, ..DpdkOptions::new("net_null0") });
+        assert_eq!((of(68), of(1500), of(9000)), ((68, 2048), (1500, 2048), (9000, 9088)));
+        assert_eq!(of(u16::MAX), (u16::MAX - 128 - 26, u16::MAX - 128));
+    }
+}

@@ -1,0 +1,117 @@
+//! The sending half.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::device::Shared;
+use super::shim::{BURST, Sender};
+use crate::live::{NotTaken, PortTx, TxCounters, segment};
+
+/// Frames pushed and not yet taken by the device. More would only wait where no queue of ours can put it in order.
+const PENDING_FRAMES_MAX: usize = 8 * BURST;
+
+/// How often a device that takes nothing is asked whether it has a link.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What sends.
+pub(super) struct DpdkTx {
+    shared: Arc<Shared>,
+    sender: Sender,
+    /// Of each pending frame.
+    lengths: VecDeque<u32>,
+    is_down: bool,
+    looked: Option<Instant>,
+    /// Frames that the device took; what became of them it counts itself.
+    taken: TxCounters,
+}
+
+impl DpdkTx {
+    pub(super) fn new(shared: Arc<Shared>, sender: Sender) -> Self {
+        let lengths = VecDeque::with_capacity(PENDING_FRAMES_MAX);
+        Self { shared, sender, lengths, is_down: false, looked: None, taken: TxCounters::default() }
+    }
+
+    /// Offers what is pending, until the device takes no more.
+    fn send(&mut self) {
+        while self.sender.len() > 0 {
+            let taken = self.sender.transmit();
+            self.taken.frames += taken as u64;
+            self.taken.octets += self.lengths.drain(..taken).map(u64::from).sum::<u64>();
+            if taken == 0 {
+                return;
+            }
+            self.looked = None;
+        }
+    }
+
+    /// Whether it is time to look whether the device has a link.
+    fn is_to_look(&mut self) -> bool {
+        let now = Instant::now();
+        let is_to = self.looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_EVERY);
+        if is_to {
+            self.looked = Some(now);
+        }
+        is_to
+    }
+
+    fn lose_pending(&mut self) {
+        self.taken.failed += self.sender.len() as u64;
+        self.sender.forget();
+        self.lengths.clear();
+    }
+}
+
+impl PortTx for DpdkTx {
+    fn push(&mut self, frame: &[u8]) -> Result<(), NotTaken> {
+        if self.is_down {
+            return Err(NotTaken::Down);
+        }
+        if frame.len() > self.shared.mtu() + segment::link_header_bytes(frame) {
+            return Err(NotTaken::TooLong);
+        }
+        if self.sender.len() >= BURST {
+            // While the frames are in the cache still.
+            self.send();
+        }
+        if self.sender.len() >= PENDING_FRAMES_MAX || !self.sender.push(frame) {
+            return Err(NotTaken::Full);
+        }
+        self.lengths.push_back(frame.len() as u32);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.is_down {
+            if !self.is_to_look() {
+                return Err(io::Error::from_raw_os_error(libc::ENETDOWN));
+            }
+            self.shared.passes()?;
+            self.is_down = false;
+        }
+        self.send();
+        if self.sender.len() > 0
+            && self.is_to_look()
+            && let Err(error) = self.shared.passes()
+        {
+            self.lose_pending();
+            self.is_down = true;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn pending(&self) -> usize {
+        self.sender.len()
+    }
+
+    fn counters(&mut self) -> TxCounters {
+        let unsent = self.shared.device.counters().unsent.min(self.taken.frames);
+        TxCounters {
+            frames: self.taken.frames - unsent,
+            octets: self.taken.octets,
+            failed: self.taken.failed + unsent,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! `thalweg capture`: packets of a router that runs, into a pcapng file.
+//!
+//! The router sends the blocks of the file, which are written as they come, and a summary behind them. To end a capture
+//! the client closes its half of the connection; what the router had caught until then still comes.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use thalweg_node::capture::PacketFilter;
+use thalweg_node::control::{CaptureBegun, CaptureRequest, CaptureSummary, Line, Request};
+use thalweg_wire::pcapng::BLOCK_BYTES_MAX;
+
+use crate::cli::{CaptureArgs, Format};
+use crate::show::{connect, lost, parse};
+use crate::tables::count;
+use crate::{Failure, print};
+
+const BUFFER_BYTES: usize = 64 << 10;
+
+pub(crate) fn run(args: &CaptureArgs, format: Format) -> Result<(), Failure> {
+    if let Some(filter) = &args.filter {
+        // What is wrong with it needs no router to be said.
+        PacketFilter::parse(filter).map_err(|error| Failure::Usage(error.to_string()))?;
+    }
+    let to_stdout = args.output == Path::new("-");
+    if to_stdout && io::stdout().is_terminal() {
+        let what = "a capture is not for a terminal: give -o a file, or `-o - | tshark -r -`";
+        return Err(Failure::Usage(what.to_owned()));
+    }
+    let failed = |error| lost(&args.socket, error);
+    let stream = connect(&args.socket, &Request::Capture(request(args)))?;
+    let mut capture = Incoming { reader: BufReader::with_capacity(BUFFER_BYTES, &stream) };
+    let begun: CaptureBegun = parse(capture.item().map_err(failed)?.map_err(Failure::Control)?)?;
+    let mut output = Output::create(&args.output)?;
+    end_on_signals(&stream).map_err(|error| Failure::Run(format!("cannot handle signals: {error}")))?;
+    tell(&format!("capturing {}; Ctrl-C ends it", begun.point));
+    if !begun.offload_paused.is_empty() {
+        let ports = begun.offload_paused.join(", ");
+        tell(&format!("offload is paused meanwhile (ports {ports}): the router sees every packet"));
+    }
+    while let Some(block) = capture.block().map_err(failed)? {
+        if let Err(error) = output.write(&block, capture.has_more()) {
+            // Whoever reads has enough, or the disk is full: the router is told, and the rest read for the summary.
+            let _ = stream.shutdown(Shutdown::Write);
+            if error.kind() != ErrorKind::BrokenPipe {
+                return Err(Failure::Run(format!("cannot write {}: {error}", args.output.display())));
+            }
+        }
+    }
+    let summary = capture.item().map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => {
+            Failure::Control("the router has ended the capture; what was written is whole".to_owned())
+        }
+        _ => lost(&args.socket, error),
+    })?;
+    let summary: CaptureSummary = parse(summary.map_err(Failure::Control)?)?;
+    let text = match format {
+        Format::Human => render(&summary),
+        Format::Json => {
+            serde_json::to_string(&summary).map_err(|error| Failure::Control(error.to_string()))?
+        }
+    };
+    match to_stdout {
+        true => {
+            tell(&text);
+            Ok(())
+        }
+        false => print(&format!("{text}\n")),
+    }
+}
+
+fn request(args: &CaptureArgs) -> CaptureRequest {
+    CaptureRequest {
+        point: args.point.clone(),
+        port: args.port.clone(),
+        reason: args.reason.clone(),
+        filter: args.filter.clone(),
+        count: args.count,
+        seconds: args.seconds,
+        snaplen: args.snaplen,
+        rate: args.rate,
+    }
+}
+
+fn render(summary: &CaptureSummary) -> String {
+    let mut text = format!("{} packets captured", count(summary.captured));
+    for (number, why) in
+        [(summary.queue_full, "too many waited to be written"), (summary.over_rate, "of the limit --rate")]
+    {
+        if number > 0 {
+            text += &format!(", {} not, because {why}", count(number));
+        }
+    }
+    text + &format!(" ({})", summary.ended)
+}
+
+/// Standard output may be the capture.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// The first signal ends the capture, a second the program.
+fn end_on_signals(stream: &UnixStream) -> io::Result<()> {
+    let stream = stream.try_clone()?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for (number, _) in signals.forever().enumerate() {
+            if number > 0 || stream.shutdown(Shutdown::Write).is_err() {
+                std::process::exit(1);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// What the router sends: lines, then blocks, then lines.
+struct Incoming<'s> {
+    reader: BufReader<&'s UnixStream>,
+}
+
+impl Incoming<'_> {
+    /// The object of the next line, or why there is none.
+    fn item(&mut self) -> io::Result<Result<serde_json::Value, String>> {
+        let mut text = String::new();
+        if self.reader.read_line(&mut text)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        match serde_json::from_str(&text)? {
+            Line::Item(value) => Ok(Ok(value)),
+            Line::Error(error) => Ok(Err(error)),
+            Line::Done { .. } => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// The next block of the file; `None` where a line begins, or the router has gone.
+    fn block(&mut self) -> io::Result<Option<Vec<u8>>> {
+        match self.reader.fill_buf()? {
+            [] | [b'{', ..] => return Ok(None),
+            _ => {}
+        }
+        let mut block = vec![0; 8];
+        self.reader.read_exact(&mut block)?;
+        let length = u32::from_le_bytes([block[4], block[5], block[6], block[7]]) as usize;
+        if !(12..=BLOCK_BYTES_MAX).contains(&length) {
+            return Err(io::Error::new(ErrorKind::InvalidData, format!("a block of {length} octets")));
+        }
+        block.resize(length, 0);
+        self.reader.read_exact(&mut block[8..])?;
+        Ok(Some(block))
+    }
+
+    /// Whether something is at hand without waiting.
+    fn has_more(&self) -> bool {
+        !self.reader.buffer().is_empty()
+    }
+}
+
+/// The file, until it cannot be written any more.
+struct Output(Option<Box<dyn Write>>);
+
+impl Output {
+    fn create(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self(Some(Box::new(io::BufWriter::with_capacity(BUFFER_BYTES, io::stdout())))));
+        }
+        let file = File::create(path)
+            .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))?;
+        Ok(Self(Some(Box::new(io::BufWriter::with_capacity(BUFFER_BYTES, file)))))
+    }
+
+    /// Writes a block, at once if nothing comes behind it. After an error nothing is written any more.
+    fn write(&mut self, block: &[u8], has_more: bool) -> io::Result<()> {
+        let Some(writer) = &mut self.0 else { return Ok(()) };
+        let result = writer.write_all(block).and_then(|()| if has_more { Ok(()) } else { writer.flush() });
+        if result.is_err() {
+            self.0 = None;
+        }
+        result
+    }
+}

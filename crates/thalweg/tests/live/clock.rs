@@ -1,0 +1,159 @@
+//! The wall clock jumps, as when somebody sets it or a time server is reached at last: nothing that the router remembers
+//! ends by that, and nothing lives longer.
+//!
+//! Only the router's process sees the clock jump: `libfaketime` stands between it and the C library, and reads from a file
+//! what to add. The monotonic clock is left as it is, as the kernel leaves it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::site::{Host, OFFICE, OUTSIDE, Router, Site, eventually};
+
+const CONFIG: &str = r#"
+[ports.lan]
+interface = "lan"
+addresses = ["10.1.0.1/24", "2001:db8:1::1/64"]
+
+[ports.wan]
+interface = "wan"
+addresses = ["198.51.100.1/24", "2001:db8:9::1/64"]
+
+[nat]
+outside = "wan"
+inside = ["lan"]
+"#;
+
+/// Of a session without packets, by the configuration's default.
+const UDP_SESSION_S: u64 = 300;
+/// Further apart than anything that could be taken for the true time.
+const JUMPS_HOURS: [i64; 5] = [5, -7, 26, -1, 0];
+
+/// Where Debian has the library for programs with threads.
+fn library() -> Option<PathBuf> {
+    let folders = fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
+    let found = folders.map(|folder| folder.join("faketime/libfaketimeMT.so.1")).find(|path| path.exists());
+    if found.is_none() {
+        thalweg_testdata::skipped(
+            "libfaketime (package faketime) is not installed: no clock was made to jump",
+        );
+    }
+    found
+}
+
+/// Seconds from the epoch of a time as a log has it.
+fn seconds(stamp: &str) -> Option<i64> {
+    let number = |range: std::ops::Range<usize>| stamp.get(range)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    // Days from civil: years begin in March, so that the leap day comes last.
+    let year = if month <= 2 { year - 1 } else { year };
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + of_year - 719_468;
+    Some(((days * 24 + hour) * 60 + minute) * 60 + second)
+}
+
+/// How far the router's wall clock is from the true one, in whole hours, by what it writes into its log.
+fn hours_off(site: &Site, router: &Router<'_>) -> Option<i64> {
+    let before = site.log().lines().count();
+    router.reload("[ports.lan\n").expect_err("no TOML");
+    let log = site.log();
+    let line = log.lines().skip(before).find(|line| line.contains("not valid"))?;
+    let now: i64 = site.said(&site.router(), "date", &["+%s"]).trim().parse().ok()?;
+    let off = seconds(line)? - now;
+    Some((off + off.signum() * 1800) / 3600)
+}
+
+fn socket(site: &Site, host: Host, at: &str) -> UdpSocket {
+    let socket = site.within(&site.namespace(host), || UdpSocket::bind(at)).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    socket
+}
+
+/// Sends by a session and waits for the answer; where the far end saw it come from.
+fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
+    from.send_to(b"there", "198.51.100.2:7000").expect("sent");
+    let mut buffer = [0; 16];
+    let (_, seen) = server.recv_from(&mut buffer).expect("it arrives");
+    server.send_to(b"back", seen).expect("sent");
+    from.recv(&mut buffer).expect("the answer arrives");
+    seen.to_string()
+}
+
+fn sessions(router: &Router<'_>) -> Vec<Value> {
+    router.show(&["nat", "--protocol", "udp"]).expect("the router answers")
+}
+
+#[test]
+fn the_wall_clock_jumps() {
+    let Some(library) = library() else { return };
+    let Some(site) = Site::new() else { return };
+    let file = site.file("clock");
+    let jump = |hours: i64| fs::write(&file, format!("{hours:+}h\n")).expect("the folder is writable");
+    jump(0);
+    let environment = [
+        format!("LD_PRELOAD={}", library.display()),
+        format!("FAKETIME_TIMESTAMP_FILE={}", file.display()),
+        "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+        "FAKETIME_NO_CACHE=1".to_owned(),
+        "TZ=UTC".to_owned(),
+    ];
+    let mut router = site.run_within(CONFIG, &[], &environment);
+    eventually("the router forwards", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+    assert!(site.pings(OFFICE, OUTSIDE.v6));
+    assert_eq!(hours_off(&site, &router), Some(0));
+
+    let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
+    let (busy, silent) = (socket(&site, OFFICE, "10.1.0.2:0"), socket(&site, OFFICE, "10.1.0.2:0"));
+    let (seen_of_busy, seen_of_silent) = (there_and_back(&busy, &server), there_and_back(&silent, &server));
+    let listener =
+        site.within(&site.namespace(OUTSIDE), || TcpListener::bind("198.51.100.2:7001").expect("a port"));
+    let mut client = site
+        .within(&site.namespace(OFFICE), || TcpStream::connect("198.51.100.2:7001").expect("it connects"));
+    let (mut stream, _) = listener.accept().expect("somebody comes");
+    for socket in [&client, &stream] {
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    }
+    // How long the silent one has been so, and how long everything has taken by a clock that nobody sets.
+    let begun = std::time::Instant::now();
+
+    for hours in JUMPS_HOURS {
+        jump(hours);
+        eventually("the router's clock has jumped", || {
+            (hours_off(&site, &router) == Some(hours)).then_some(())
+        });
+        // Old sessions go on, translated as before, and new ones are made.
+        assert_eq!(there_and_back(&busy, &server), seen_of_busy, "{hours} hours");
+        client.write_all(b"there").expect("it goes");
+        stream.read_exact(&mut [0; 5]).expect("it comes");
+        stream.write_all(b"back").expect("it goes");
+        client.read_exact(&mut [0; 4]).expect("it comes back");
+        let new = socket(&site, OFFICE, "10.1.0.2:0");
+        there_and_back(&new, &server);
+        assert!(site.pings(OFFICE, OUTSIDE.v6), "{hours} hours");
+
+        // The silent session has aged by what passed in truth, and so have all others.
+        let all = sessions(&router);
+        let most_s = begun.elapsed().as_secs() + 1;
+        for session in &all {
+            let number = |key: &str| session[key].as_u64().expect("a number");
+            assert!(number("idle_s") <= most_s, "{hours} hours: {session}");
+            assert_eq!(number("idle_s") + number("remaining_s"), UDP_SESSION_S, "{hours} hours: {session}");
+        }
+        let public = |seen: &String| all.iter().any(|session| session["public"] == **seen);
+        assert!(public(&seen_of_silent) && public(&seen_of_busy), "{hours} hours: {all:?}");
+        // Neighbours stay known.
+        let neighbours = router.show(&["arp"]).expect("the router answers");
+        for address in [OFFICE.v4, OUTSIDE.v4, OFFICE.v6, OUTSIDE.v6] {
+            let known = neighbours.iter().any(|one| one["address"] == address && one["mac"].is_string());
+            assert!(known, "{hours} hours: {address}: {neighbours:?}");
+        }
+    }
+    assert_eq!(there_and_back(&silent, &server), seen_of_silent);
+    router.counters_add_up();
+    assert!(router.process.end(), "it ends when asked to");
+}

@@ -1,0 +1,216 @@
+//! A reload of everything at once: routes, NAT, an access list, and with them what BGP takes and announces. BIRD is the
+//! neighbour, by a mirror; its session stays, and no datagram is lost.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{BEYOND, PER_CONFIGURATION, Traffic};
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
+
+const OTHER_GATEWAY: &str = "198.51.100.3";
+
+/// What differs.
+#[derive(Clone, Copy)]
+struct Settings {
+    /// A prefix that BIRD announces and that is not taken.
+    unwanted: &'static str,
+    /// The next hop that the way to the server beyond gets.
+    next_hop: &'static str,
+    /// Networks that BIRD is told of.
+    networks: &'static str,
+    routes: &'static str,
+    nat: &'static str,
+    list: &'static str,
+}
+
+const FIRST: Settings = Settings {
+    unwanted: "198.18.1.0/24",
+    next_hop: OUTSIDE.v4,
+    networks: "\"10.1.0.0/24\"",
+    routes: "",
+    nat: "",
+    list: "",
+};
+
+const SECOND: Settings = Settings {
+    unwanted: "198.18.2.0/24",
+    next_hop: OTHER_GATEWAY,
+    networks: "\"10.1.0.0/24\", \"10.2.0.0/24\"",
+    routes: "[[routes]]\nprefix = \"198.18.3.0/24\"\nvia = \"198.51.100.3\"\n",
+    nat: "inbound_refresh = true\n[nat.timeouts]\nudp_s = 200\n",
+    list: "acl_in = \"out\"\n",
+};
+
+fn config(driver: &str, settings: &Settings) -> String {
+    let port = |host: Host, more: &str| {
+        format!(
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\"]\n{more}\n",
+            host.port, host.gateway_v4
+        )
+    };
+    let Settings { unwanted, next_hop, networks, routes, nat, list } = settings;
+    let ports = [port(OFFICE, list), port(GUEST, ""), port(OUTSIDE, "mirror = \"outside0\"\n")].concat();
+    format!(
+        r#"{ports}
+[nat]
+outside = "wan"
+inside = ["lan", "guest"]
+addresses = ["198.51.100.1"]
+{nat}
+{routes}
+[[acl]]
+name = "out"
+default = "permit"
+
+[[acl.rules]]
+action = "deny"
+destination = "192.0.2.0/24"
+
+[bgp]
+as = 65001
+router_id = "198.51.100.1"
+install = "fib"
+networks = [{networks}]
+
+[[bgp.neighbor]]
+address = "198.51.100.2"
+as = 65002
+import = "from-outside"
+export = "accept"
+
+[policy.prefix_sets]
+unwanted = ["{unwanted}"]
+beyond = ["203.0.113.0/24"]
+
+[[policy.rules.from-outside]]
+match = {{ prefix = "unwanted" }}
+action = "reject"
+
+[[policy.rules.from-outside]]
+match = {{ prefix = "beyond" }}
+set = {{ next_hop = "{next_hop}" }}
+action = "accept"
+
+[[policy.rules.from-outside]]
+default = "accept"
+"#
+    )
+}
+
+/// BIRD outside: its arguments.
+fn bird(site: &Site) -> [String; 2] {
+    let networks = ["203.0.113.0/24", "198.18.1.0/24", "198.18.2.0/24", "198.18.3.0/24"];
+    let networks: String = networks.map(|network| format!("route {network} blackhole; ")).concat();
+    let text = format!(
+        "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; {networks}}}\n\
+         protocol bgp peer {{ local {0} as 65002; neighbor {1} as 65001; connect delay time 1;\n\
+         ipv4 {{ import all; export all; }}; }}\n",
+        OUTSIDE.v4, OUTSIDE.gateway_v4
+    );
+    let file = site.file("bird.conf");
+    fs::write(&file, text).expect("the folder is writable");
+    [file, site.file("bird.ctl")].map(|path| path.display().to_string())
+}
+
+fn fib(router: &Router<'_>, destination: &str) -> Value {
+    router.show(&["fib", destination]).expect("the router answers").pop().expect("an answer")
+}
+
+/// Waits until both sides have what the configuration asks for.
+fn tables_are(site: &Site, router: &Router<'_>, control: &str, settings: &Settings) {
+    let is_second = settings.unwanted == SECOND.unwanted;
+    let leads = |destination: &str| {
+        let view = fib(router, destination);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&view["source"]), text(&view["neighbor"]), text(&view["action"]))
+    };
+    let is_from_bgp = |gateway: &str| ("bgp".to_owned(), gateway.to_owned(), "forward".to_owned());
+    let [refused, taken] = match is_second {
+        true => ["198.18.2.1", "198.18.1.1"],
+        false => ["198.18.1.1", "198.18.2.1"],
+    };
+    let own = match is_second {
+        true => ("configured".to_owned(), OTHER_GATEWAY.to_owned(), "forward".to_owned()),
+        false => is_from_bgp(OUTSIDE.v4),
+    };
+    eventually("the forwarding table is as configured", || {
+        let now = (leads(refused).2, leads(taken), leads(BEYOND), leads("198.18.3.1"));
+        let wanted =
+            ("no route".to_owned(), is_from_bgp(OUTSIDE.v4), is_from_bgp(settings.next_hop), own.clone());
+        (now == wanted).then_some(())
+    });
+    eventually("the neighbour has what is announced", || {
+        let said =
+            site.output(&site.router(), "birdc", &["-s", control, "show", "route", "protocol", "peer"]);
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        (said.contains("10.1.0.0/24") && said.contains("10.2.0.0/24") == is_second).then_some(())
+    });
+}
+
+fn at_once(driver: &str) {
+    let Some(site) = Site::new() else { return };
+    if !has("bird") {
+        return;
+    }
+    let outside = site.namespace(OUTSIDE);
+    site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
+    site.ip(&outside, &format!("addr add {OTHER_GATEWAY}/24 dev eth0"));
+    let mut router = site.run(&config(driver, &FIRST), &[]);
+    let [file, control] = bird(&site);
+    let mut neighbour = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
+    tables_are(&site, &router, &control, &FIRST);
+    eventually("the server beyond answers", || site.pings(OFFICE, BEYOND).then_some(()));
+    eventually("guests are there", || site.pings(GUEST, OFFICE.v4).then_some(()));
+    let session = || {
+        let one = router.show(&["neighbors"]).expect("the router answers").pop().expect("a neighbour");
+        let number = |key: &str| one[key].as_u64().unwrap_or_else(|| panic!("{key}: {one}"));
+        (one["state"].as_str().map(str::to_owned), number("flaps"), number("uptime_s"))
+    };
+    let (state, flaps, mut uptime_s) = session();
+    assert_eq!((state.as_deref(), flaps), (Some("Established"), 0));
+    let lost_at_first = super::lost(&router.one("counters"));
+    let traffic = Traffic::start(&site);
+    traffic.passes(PER_CONFIGURATION);
+    for settings in [SECOND, FIRST, SECOND, FIRST] {
+        let said = router.reload(&config(driver, &settings)).expect("it is taken over");
+        assert!(said.contains("nothing was received for") && said.contains("networks"), "{said}");
+        traffic.passes(PER_CONFIGURATION);
+        tables_are(&site, &router, &control, &settings);
+        traffic.passes(PER_CONFIGURATION);
+        let (state, flaps, now_s) = session();
+        assert_eq!((state.as_deref(), flaps), (Some("Established"), 0), "the session goes on");
+        assert!(now_s >= uptime_s, "{now_s} s, before {uptime_s} s");
+        uptime_s = now_s;
+    }
+
+    // What BGP refuses, nothing else takes either: the neighbour's AS and a route at once, then one that is wrong.
+    let before = router.one("counters")["dropped"].clone();
+    let wrong = config(driver, &SECOND).replace("import = \"from-outside\"", "import = \"nobody\"");
+    assert!(router.reload(&wrong).expect_err("there are no such rules").contains("nobody"));
+    let without = config(driver, &SECOND);
+    let without = without.split("[bgp]").next().expect("a first part");
+    assert!(router.reload(without).expect_err("BGP needs a restart").contains("[bgp]"));
+    tables_are(&site, &router, &control, &FIRST);
+    traffic.passes(PER_CONFIGURATION);
+    assert_eq!(router.one("counters")["dropped"], before);
+
+    let (sent, seen) = traffic.end();
+    assert!(sent > 5 * 9 * PER_CONFIGURATION, "{sent}");
+    for (client, addresses) in &seen {
+        assert_eq!(addresses.len(), 1, "client {client} kept its public endpoint over all: {addresses:?}");
+    }
+    let counters = router.counters_add_up();
+    assert_eq!(super::lost(&counters), lost_at_first, "{counters}");
+    assert!(neighbour.end() && router.process.end(), "they end when asked to");
+}
+
+#[test]
+fn with_bgp_by_af_packet() {
+    at_once("af_packet");
+}
+
+#[test]
+fn with_bgp_by_af_xdp() {
+    at_once("af_xdp");
+}
