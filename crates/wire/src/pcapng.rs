@@ -16,7 +16,7 @@
 //! counts as none). The length at a block's end must equal that at its start, except in skipped blocks, of
 //! which the end is not looked at.
 //!
-//! [`write`] makes files of our own.
+//! [`mod@write`] makes files of our own.
 //!
 //! Format: draft-ietf-opsawg-pcapng. Missing: name resolution, statistics, secrets, custom blocks: none
 //! of them holds a frame.
