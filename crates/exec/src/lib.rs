@@ -14,11 +14,14 @@
 //! | `tokens` | any takes the next stage of any job | filters that park jobs until their turn | parallel pipelines of TBB |
 //! | `farm` | readers split jobs, workers own shards | rings merged by sequence | ffProbe |
 //!
+//! Where the input itself comes in several streams, as network cards have several receive queues, [`run_lanes`] gives each
+//! worker a stream of its own: run to completion without tickets, and with no order between streams.
+//!
 //! Map of the crate:
 //! - `plan`: the contract. `options`, `report`: what goes into a run besides it and what comes out.
 //! - `worker`, `crew`: a thread of any model, its counters, and how a panic ends a run instead of hanging it.
 //! - `turn`, `ring`: the two things to wait on; `patience`: how long before sleeping. `intake`, `completion`: the ways in and out.
-//! - `serial`, `run_to_completion`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
+//! - `serial`, `run_to_completion`, `lanes`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
 //!   it cannot deadlock and how many jobs it has in flight at most.
 //! - `os`: pinning and processor time; the only unsafe code.
 //!
@@ -39,6 +42,7 @@ pub mod control;
 mod crew;
 mod farm;
 mod intake;
+mod lanes;
 mod options;
 mod os;
 mod patience;
@@ -52,6 +56,7 @@ mod tokens;
 mod turn;
 mod worker;
 
+pub use lanes::Lane;
 pub use options::{ModelKind, ModelOptions, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX, UnknownModel};
 pub use plan::{Plan, Scope, Sink, Source, StageSpec};
 pub use report::{ExecError, RunReport, ThreadReport};
@@ -110,6 +115,44 @@ pub fn run<P: Plan>(
     }
     let (scratches, threads) = done.into_iter().map(|done| (done.scratch, done.report)).unzip();
     Ok(RunReport { kind: options.kind, elapsed, jobs, scratches, threads, grouping, reorder_high_water })
+}
+
+/// Runs to completion the jobs of several lanes at once, each with a worker of its own, until all sources have ended.
+///
+/// Order is kept within each lane (see the module `lanes`). `give_up` is called when a worker is lost, maybe more than
+/// once and from any thread: it must make every source that waits say that it has ended, then or soon. `pin_cores` is
+/// as in [`ModelOptions`].
+///
+/// # Errors
+///
+/// As [`run`]. What a lane's sink has seen then is a beginning of the lane's jobs.
+pub fn run_lanes<P: Plan>(
+    plan: &P,
+    lanes: Vec<Lane<'_, P::Job>>,
+    pin_cores: Option<&[usize]>,
+    give_up: &(dyn Fn() + Sync),
+) -> Result<RunReport<P::Scratch>, ExecError> {
+    if !(1..=THREADS_MAX).contains(&lanes.len()) {
+        return Err(ExecError::Workers(lanes.len()));
+    }
+    if pin_cores.is_some_and(<[usize]>::is_empty) {
+        return Err(ExecError::NoCores);
+    }
+    let shared = Shared::new(plan, pin_cores);
+    if shared.groups == 0 {
+        return Err(ExecError::NoShardGroups);
+    }
+    let (intakes, sinks): (Vec<_>, Vec<_>) =
+        lanes.into_iter().map(|Lane { source, sink }| (Intake::new(source), sink)).unzip();
+    let done = lanes::run(&shared, &intakes, sinks, give_up);
+    let elapsed = shared.elapsed();
+    let jobs = intakes.iter().map(Intake::taken).sum();
+    if let Some(error) = shared.control.into_error() {
+        return Err(error);
+    }
+    let (scratches, threads) = done.into_iter().map(|done| (done.scratch, done.report)).unzip();
+    let kind = ModelKind::RunToCompletion;
+    Ok(RunReport { kind, elapsed, jobs, scratches, threads, grouping: Vec::new(), reorder_high_water: 0 })
 }
 
 fn check(options: &ModelOptions) -> Result<(), ExecError> {

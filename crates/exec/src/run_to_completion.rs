@@ -24,14 +24,18 @@ use crate::plan::Plan;
 use crate::turn::Turn;
 use crate::worker::{Done, Shared, Step, Stopped, Worker};
 
-/// The turns of one step: none, one, or one per group.
-pub(crate) fn turns_for(step: &Step, groups: usize) -> Vec<Turn> {
-    let count = match step {
+/// How many pieces the state of a step has: none, one, or one per group.
+pub(crate) fn pieces_of(step: &Step, groups: usize) -> usize {
+    match step {
         Step::Batches(_) | Step::Whole(_) => 0,
         Step::Ordered(_) => 1,
         Step::PerShard(_) => groups,
-    };
-    (0..count).map(|_| Turn::default()).collect()
+    }
+}
+
+/// The turns of one step: one for each piece of its state.
+pub(crate) fn turns_for(step: &Step, groups: usize) -> Vec<Turn> {
+    (0..pieces_of(step, groups)).map(|_| Turn::default()).collect()
 }
 
 /// Runs a step in turn.

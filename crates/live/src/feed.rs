@@ -8,40 +8,64 @@ use thalweg_base::Chunk;
 use thalweg_exec::Source;
 use thalweg_ports::live::{LiveSource, RxCounters};
 
+use crate::lanes::LaneNumber;
 use crate::offload::Sampler;
 use crate::packets::Exchange;
 
 /// How long the source waits before it looks whether it is still wanted.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// What drivers have counted, by port: brought up to date whenever nothing comes, and every so many chunks.
-#[derive(Debug, Default)]
-pub(crate) struct Received(Mutex<Vec<(u16, RxCounters)>>);
+/// What drivers have counted, by lane and queue: brought up to date whenever nothing comes, and every so many chunks.
+#[derive(Debug)]
+pub(crate) struct Received(Mutex<Vec<Vec<QueueCounters>>>);
+
+/// What the driver has counted at a queue of a port.
+#[derive(Clone, Copy, Debug)]
+struct QueueCounters {
+    port: u16,
+    queue: u16,
+    counters: RxCounters,
+}
 
 /// Chunks between two looks at the drivers' counters.
 const CHUNKS_BETWEEN: u32 = 256;
 
 impl Received {
-    /// The sum over a port's halves.
-    pub(crate) fn of(&self, port: u16) -> RxCounters {
-        let all = self.lock();
-        all.iter().filter(|(of, _)| *of == port).fold(RxCounters::default(), |sum, (_, half)| RxCounters {
-            frames: sum.frames + half.frames,
-            octets: sum.octets + half.octets,
-            missed: sum.missed + half.missed,
-            refused: sum.refused + half.refused,
-            foreign: sum.foreign + half.foreign,
-        })
+    /// For so many lanes.
+    pub(crate) fn new(lanes: usize) -> Self {
+        Self(Mutex::new(vec![Vec::new(); lanes]))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(u16, RxCounters)>> {
+    /// Of each of a port's queues, in order.
+    pub(crate) fn of(&self, port: u16) -> Vec<RxCounters> {
+        let all = self.lock();
+        let mut queues: Vec<_> = all.iter().flatten().filter(|queue| queue.port == port).collect();
+        queues.sort_unstable_by_key(|queue| queue.queue);
+        queues.into_iter().map(|queue| queue.counters).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<QueueCounters>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// What was received by several queues together.
+pub(crate) fn sum_of(queues: &[RxCounters]) -> RxCounters {
+    queues.iter().fold(RxCounters::default(), |sum, queue| RxCounters {
+        frames: sum.frames + queue.frames,
+        octets: sum.octets + queue.octets,
+        missed: sum.missed + queue.missed,
+        refused: sum.refused + queue.refused,
+        foreign: sum.foreign + queue.foreign,
+    })
+}
+
 /// See the module.
 pub(crate) struct Feed {
+    lane: LaneNumber,
     source: LiveSource,
+    /// The numbers of the source's queues, each within its port.
+    queues: Vec<u16>,
     stop: Arc<AtomicBool>,
     received: Arc<Received>,
     exchange: Arc<Exchange>,
@@ -55,13 +79,25 @@ pub(crate) struct Feed {
 impl Feed {
     /// A feed that ends when `stop` is set, and for a while when plans are exchanged.
     pub(crate) fn new(
-        source: LiveSource,
+        lane: LaneNumber,
+        (source, queues): (LiveSource, Vec<u16>),
         stop: Arc<AtomicBool>,
         received: Arc<Received>,
         exchange: Arc<Exchange>,
         sampler: Option<Sampler>,
     ) -> Self {
-        Self { source, stop, received, exchange, chunks: 0, sequence: 0, has_ended: false, sampler }
+        Self {
+            lane,
+            source,
+            queues,
+            stop,
+            received,
+            exchange,
+            chunks: 0,
+            sampler,
+            sequence: 0,
+            has_ended: false,
+        }
     }
 
     /// Says that this is all, until it is asked again.
@@ -73,8 +109,12 @@ impl Feed {
 
     fn publish(&mut self) {
         self.chunks = 0;
-        let counters = self.source.counters().collect();
-        *self.received.lock() = counters;
+        let halves = self.source.counters().zip(&self.queues);
+        let counters = halves.map(|((port, counters), &queue)| QueueCounters { port, queue, counters });
+        let counters = counters.collect();
+        if let Some(own) = self.received.lock().get_mut(self.lane.index) {
+            *own = counters;
+        }
     }
 
     fn tell_changes(&mut self) {
@@ -101,10 +141,11 @@ impl Source<Chunk> for Feed {
             match next {
                 Ok(Some(mut chunk)) => {
                     chunk.sequence = self.sequence;
+                    chunk.first_packet_number = self.lane.of_packet(chunk.first_packet_number);
                     self.sequence += 1;
                     self.exchange.gives(chunk.packets().len());
                     if let Some(sampler) = &mut self.sampler {
-                        sampler.look_at(&chunk);
+                        sampler.look_at(&chunk, self.lane.of_chunk(chunk.sequence));
                     }
                     self.chunks += 1;
                     if self.chunks >= CHUNKS_BETWEEN {

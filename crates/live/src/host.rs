@@ -43,7 +43,7 @@ use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Outbox, Server};
 use crate::sink::{Punt, is_refusal};
 use frames::{Kind, kind_of};
-pub(crate) use reload::HostChange;
+pub(crate) use reload::{HostChange, PortChange};
 use stations::Stations;
 pub use stations::{KernelStationCounts, StationSource};
 

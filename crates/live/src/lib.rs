@@ -13,7 +13,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `packets` and the model's workers | receive, all stages, sink |
+//! | `packets` and the model's workers | receive, all stages, sink; with several receive queues, each worker for its own |
 //! | `egress` | serves queues by the clock |
 //! | `host` | neighbours, ICMP, what is for the router; writes the forwarding tables |
 //! | `mirror` | what the system sends by mirrors |
@@ -33,6 +33,7 @@ mod counters;
 mod feed;
 mod host;
 mod inject;
+mod lanes;
 mod links;
 mod mirror;
 mod offload;
@@ -46,6 +47,7 @@ mod router;
 mod sink;
 mod start;
 mod vlan;
+mod workers;
 
 pub use capture::CaptureStream;
 pub use counters::{Counters, PortCounters, Traffic};
@@ -56,3 +58,4 @@ pub use outlook::{PortOutlook, outlook};
 pub use packets::Swapped;
 pub use reload::{Prepared, ReloadError, Reloaded};
 pub use router::{LiveOptions, LiveRouter, PortStatus};
+pub use workers::WorkerStatus;

@@ -131,10 +131,10 @@ impl FlowOffload {
         self.invalidate();
     }
 
-    /// Installs what has become of the chunk's candidates.
-    pub(crate) fn install(&self, chunk: &Chunk) {
-        let mut waiting = self.waiting(chunk.sequence);
-        if waiting.chunk != chunk.sequence {
+    /// Installs what has become of the candidates of the chunk, whose number among all lanes' this is.
+    pub(crate) fn install(&self, chunk: &Chunk, number: u64) {
+        let mut waiting = self.waiting(number);
+        if waiting.chunk != number {
             return;
         }
         for candidate in waiting.flows.drain(..) {
@@ -404,14 +404,14 @@ impl Sampler {
         Self { offload, seen: vec![0; SEEN], turn: 0, generations: Vec::new() }
     }
 
-    /// Looks at some packets of a chunk that no stage has seen yet.
-    pub(crate) fn look_at(&mut self, chunk: &Chunk) {
+    /// Looks at some packets of a chunk that no stage has seen yet, and whose number among all lanes' this is.
+    pub(crate) fn look_at(&mut self, chunk: &Chunk, number: u64) {
         let packets = chunk.packets().len();
         let generations = self.offload.ports.iter().map(|port| port.as_ref().map(|port| port.generation()));
         self.generations.clear();
         self.generations.extend(generations);
-        let mut waiting = self.offload.waiting(chunk.sequence);
-        waiting.chunk = chunk.sequence;
+        let mut waiting = self.offload.waiting(number);
+        waiting.chunk = number;
         waiting.flows.clear();
         self.turn = self.turn.wrapping_add(LOOKS);
         for look in 0..packets.min(LOOKS) {

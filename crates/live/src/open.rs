@@ -111,11 +111,12 @@ pub(crate) fn dpdk_options(config: &PortConfig, mbufs: u32) -> Option<DpdkOption
     Some(DpdkOptions { device: interface.device.clone()?, mac, mtu: config.mtu, mbufs })
 }
 
-/// Opens a port of a router as its configuration says; `offload` is for flows that the kernel may forward. `carries_vlans`
-/// says that other ports are its sub-interfaces.
+/// Opens a port of a router as its configuration says, with `queues` receiving halves where that says nothing of them;
+/// `offload` is for flows that the kernel may forward. `carries_vlans` says that other ports are its sub-interfaces.
 pub fn open_port(
     router: &RouterConfig,
     config: &PortConfig,
+    queues: usize,
     carries_vlans: bool,
     offload: Option<Arc<Offload>>,
 ) -> Result<OpenedPort, OpenError> {
@@ -124,17 +125,18 @@ pub fn open_port(
     };
     let failed = |source| OpenError::Port { port: config.name.clone(), source };
     let mac = (!interface.own_mac).then_some(config.mac);
+    let queues = interface.queues.map_or(queues, usize::from);
     match interface.driver {
         Driver::Tap => open_tap(interface, config),
-        Driver::AfPacket => open_packet(interface, mac),
-        Driver::AfXdp => open_xdp(interface, mac, offload),
+        Driver::AfPacket => open_packet(interface, queues, mac),
+        Driver::AfXdp => open_xdp(interface, queues, mac, offload),
         Driver::Dpdk => open_dpdk(config, router.dpdk.mbufs),
-        Driver::Auto if carries_vlans => open_packet(interface, mac).map(|mut opened| {
+        Driver::Auto if carries_vlans => open_packet(interface, queues, mac).map(|mut opened| {
             opened.port.facts.why_not_better.get_or_insert(TAGS_ARE_TAKEN_OFF.to_owned());
             opened
         }),
-        Driver::Auto => open_xdp(interface, mac, offload).or_else(|why| {
-            let mut opened = open_packet(interface, mac)?;
+        Driver::Auto => open_xdp(interface, queues, mac, offload).or_else(|why| {
+            let mut opened = open_packet(interface, queues, mac)?;
             opened.port.facts.why_not_better.get_or_insert(format!("AF_XDP does not work: {why}"));
             Ok(opened)
         }),
@@ -148,6 +150,7 @@ const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that hardware, o
 
 fn open_xdp(
     interface: &InterfaceConfig,
+    queues: usize,
     mac: Option<[u8; 6]>,
     offload: Option<Arc<Offload>>,
 ) -> Result<OpenedPort, LiveError> {
@@ -155,7 +158,7 @@ fn open_xdp(
         return Err(no_own_mac(&interface.name));
     }
     let modes = modes(interface);
-    let options = XdpOptions { offload, modes, ..XdpOptions::new(&interface.name) };
+    let options = XdpOptions { offload, modes, halves: queues, ..XdpOptions::new(&interface.name) };
     Ok(OpenedPort::of(reopen::open_again(Box::new(move || xdp::open(&options)))?))
 }
 
@@ -174,8 +177,12 @@ pub(crate) fn no_own_mac(interface: &str) -> LiveError {
     LiveError::BadOption { interface: interface.to_owned(), why }
 }
 
-fn open_packet(interface: &InterfaceConfig, mac: Option<[u8; 6]>) -> Result<OpenedPort, LiveError> {
-    let options = PacketOptions { mac, ..PacketOptions::new(&interface.name) };
+fn open_packet(
+    interface: &InterfaceConfig,
+    queues: usize,
+    mac: Option<[u8; 6]>,
+) -> Result<OpenedPort, LiveError> {
+    let options = PacketOptions { mac, queues, ..PacketOptions::new(&interface.name) };
     Ok(OpenedPort::of(packet::open(&options)?))
 }
 

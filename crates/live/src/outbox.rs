@@ -1,8 +1,11 @@
 //! The way out: a queue where the port is shaped or has classes, and the driver's sending half.
 //!
-//! Three threads send by a port: the one that finishes chunks, the one that serves queues by the clock, and the host
+//! Several threads send by a port: those that finish chunks, the one that serves queues by the clock, and the host
 //! thread. They take the port's lock for as long as handing over frames takes. A port without a queue hands every frame
 //! to its driver at once; a port with one puts it in, and takes out what may go.
+//!
+//! Where workers have lanes, and the driver has a sending half for each of them, a lane sends by its own half, whose lock nobody
+//! else wants, as long as the port has no queue. Frames of a lane stay in order; those of different lanes have none.
 //!
 //! A driver that is full is asked to send what it has and then tried again, [`TRIES`] times. A frame that still finds
 //! no room is dropped as `transmit-failed` where there is no queue; where there is one, it is kept and the rest of the
@@ -12,6 +15,7 @@
 
 mod reload;
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,7 +51,19 @@ pub(crate) struct Outbox {
     /// Whose frames are whose, by their tags.
     vlans: Arc<VlanTable>,
     counters: Arc<Counters>,
-    state: Arc<Mutex<State>>,
+    ways: Arc<Ways>,
+}
+
+/// The driver's sending halves.
+struct Ways {
+    /// The first one's, which has the queue if there is one.
+    main: Mutex<State>,
+    /// Those of further lanes.
+    others: Box<[Mutex<State>]>,
+    /// Lanes send by the first: there is a queue, or the driver has not sent all that it held yet.
+    has_queue: AtomicBool,
+    /// How many halves cannot send.
+    down: AtomicUsize,
 }
 
 struct State {
@@ -63,6 +79,13 @@ struct State {
     is_watched: bool,
 }
 
+impl State {
+    fn new(tx: Box<dyn PortTx>, queue: Option<EgressQueue<Frame>>) -> Self {
+        let (is_leaving, is_down, is_watched) = (false, false, false);
+        Self { tx, queue, is_leaving, held: None, spare: Vec::new(), is_down, is_watched }
+    }
+}
+
 /// What a look at a queue showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
@@ -75,24 +98,25 @@ pub(crate) enum Rest {
 }
 
 impl Outbox {
-    /// A port's way out, with a queue or without.
+    /// A port's way out, with a queue or without: the driver's sending half, and those for lanes from the second on.
     pub(crate) fn new(
         port: u16,
-        tx: Box<dyn PortTx>,
+        (tx, others): (Box<dyn PortTx>, Vec<Box<dyn PortTx>>),
         queue: Option<EgressQueue<Vec<u8>>>,
         vlans: VlanTable,
         counters: Arc<Counters>,
     ) -> Self {
-        let (is_leaving, is_down, is_watched) = (false, false, false);
-        let state = State { tx, queue, is_leaving, held: None, spare: Vec::new(), is_down, is_watched };
-        let (state, vlans) = (Arc::new(Mutex::new(state)), Arc::new(vlans));
-        Self { port, tag: None, vlans, counters, state }
+        let has_queue = AtomicBool::new(queue.is_some());
+        let main = Mutex::new(State::new(tx, queue));
+        let others = others.into_iter().map(|tx| Mutex::new(State::new(tx, None))).collect();
+        let ways = Arc::new(Ways { main, others, has_queue, down: AtomicUsize::new(0) });
+        Self { port, tag: None, vlans: Arc::new(vlans), counters, ways }
     }
 
     /// The way out of a sub-interface of this port: the same, with a tag.
     pub(crate) fn sub_interface(&self, tag: EgressTag) -> Self {
         let (vlans, counters) = (self.vlans.clone(), self.counters.clone());
-        Self { port: self.port, tag: Some(tag), vlans, counters, state: self.state.clone() }
+        Self { port: self.port, tag: Some(tag), vlans, counters, ways: self.ways.clone() }
     }
 
     /// Whether it is another port's way out. It has neither queue nor driver to show then.
@@ -105,6 +129,20 @@ impl Outbox {
         Opened { outbox: self, state: self.lock(), wakes: false }
     }
 
+    /// Takes a lane's way out for a while.
+    pub(crate) fn open_lane(&self, lane: usize) -> Opened<'_> {
+        let own = lane.checked_sub(1).and_then(|other| self.ways.others.get(other));
+        let Some(own) = own else { return self.open() };
+        if self.ways.has_queue.load(Ordering::Acquire) {
+            let main = self.open();
+            // That it has none any more is said by who has the lock.
+            if self.ways.has_queue.load(Ordering::Acquire) {
+                return main;
+            }
+        }
+        Opened { outbox: self, state: self.watch(lock(own)), wakes: false }
+    }
+
     /// Hands the driver what may go; what is left.
     pub(crate) fn serve(&self, now_ns: u64) -> Rest {
         if self.is_sub_interface() {
@@ -114,6 +152,18 @@ impl Outbox {
         let rest = self.take_out(&mut state, now_ns);
         state.leave_if_empty();
         self.flush(&mut state);
+        if state.queue.is_none() && state.tx.pending() == 0 {
+            self.ways.has_queue.store(false, Ordering::Release);
+        }
+        drop(state);
+        for other in &self.ways.others {
+            // Nobody waits here for a lane that is sending: it makes the driver send itself.
+            if let Ok(mut state) = other.try_lock()
+                && (state.is_down || state.tx.pending() > 0)
+            {
+                self.flush(&mut state);
+            }
+        }
         rest
     }
 
@@ -133,11 +183,20 @@ impl Outbox {
 
     /// What the driver has counted.
     pub(crate) fn driver(&self) -> TxCounters {
-        self.lock().tx.counters()
+        let halves = std::iter::once(&self.ways.main).chain(&self.ways.others);
+        halves.map(|half| lock(half).tx.counters()).fold(TxCounters::default(), |sum, half| TxCounters {
+            frames: sum.frames + half.frames,
+            octets: sum.octets + half.octets,
+            failed: sum.failed + half.failed,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.watch(lock(&self.ways.main))
+    }
+
+    /// Looks whether somebody may want to capture what leaves by a half that was just taken.
+    fn watch<'s>(&self, mut state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         state.is_watched = self.counters.taps.watch_ends();
         state
     }
@@ -234,14 +293,25 @@ impl Outbox {
 
     fn flush(&self, state: &mut State) {
         let result = state.tx.flush();
-        if result.is_err() != state.is_down {
-            state.is_down = result.is_err();
-            match result {
-                Ok(()) => tracing::info!(port = self.port, "sends again"),
-                Err(error) => tracing::warn!(port = self.port, "cannot send: {error}"),
+        if result.is_err() == state.is_down {
+            return;
+        }
+        state.is_down = result.is_err();
+        // Of several halves the first that fails says so, and the last that is back.
+        match result {
+            Ok(()) if self.ways.down.fetch_sub(1, Ordering::AcqRel) == 1 => {
+                tracing::info!(port = self.port, "sends again");
             }
+            Err(error) if self.ways.down.fetch_add(1, Ordering::AcqRel) == 0 => {
+                tracing::warn!(port = self.port, "cannot send: {error}");
+            }
+            _ => {}
         }
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What became of a frame that a driver was offered.

@@ -123,11 +123,23 @@ fn link(config: &PortConfig, name: &str, outlook: &mut PortOutlook) {
 
 fn packet(interface: &InterfaceConfig, outlook: &mut PortOutlook) {
     // Not exclusive: the system would be deaf for a moment.
-    let options = PacketOptions { exclusive: false, ring_frames: 16, ..PacketOptions::new(&interface.name) };
+    let queues = interface.queues.map_or(1, usize::from);
+    let usual = PacketOptions::new(&interface.name);
+    let options = PacketOptions { exclusive: false, ring_frames: 16, queues, ..usual };
     match packet::open(&options) {
         Ok(port) => outlook.mode = Some(port.facts.mode),
         Err(error) => outlook.findings.push(error.to_string()),
     }
+}
+
+/// AF_XDP has the queues that the interface has, whatever is wanted.
+fn fewer_queues(interface: &InterfaceConfig) -> Option<String> {
+    let (name, wanted) = (&interface.name, u32::from(interface.queues?));
+    let has = xdp::receive_queues(name).ok().filter(|has| *has < wanted)?;
+    Some(format!(
+        "{name} has {has} receive queues, not {wanted}: `ethtool -L {name} combined {wanted}` (or `rx {wanted}`) where it \
+         can have more, or driver af_packet"
+    ))
 }
 
 /// The best mode of AF_XDP, or why there is none.
@@ -142,6 +154,7 @@ fn af_xdp(interface: &InterfaceConfig, outlook: &mut PortOutlook) -> Result<(), 
             Ok(()) => {
                 outlook.mode = Some(format!("af_xdp {mode}"));
                 outlook.why_not_better = (!worse.is_empty()).then(|| worse.join("; "));
+                outlook.findings.extend(fewer_queues(interface));
                 return Ok(());
             }
             Err(error) => {

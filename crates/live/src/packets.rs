@@ -1,4 +1,4 @@
-//! The packet thread: the model runs the plan until it is asked for another plan, and goes on with that.
+//! The packet threads: the model runs the plan until it is asked for another plan, and goes on with that.
 //!
 //! ```text
 //!  reload ── Exchange::swap ──> feed: "that was all" ──> the model finishes what it has ──> swap ──> the model, again
@@ -10,6 +10,9 @@
 //! sink, and the threads of the model end. Nothing is received meanwhile, and nothing is lost as long as the NICs' rings
 //! hold what comes. The model begins anew at once, with the same feed and the same sink.
 //!
+//! Where workers have lanes, each with a feed, the first feed that hears of it ends its input, and then all have to, even if
+//! the request is withdrawn meanwhile: else those that ended would be without a worker until the others do.
+//!
 //! The threads of a model are started for every plan, which takes some tens of microseconds; that is the price for models
 //! that need not know of exchanges.
 
@@ -19,11 +22,12 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use thalweg_base::Chunk;
-use thalweg_exec::{ExecError, ModelOptions, Sink, Source};
-use thalweg_node::plan::RouterPlan;
+use thalweg_exec::{ExecError, Lane, ModelOptions, RunReport, Sink, Source};
+use thalweg_node::plan::{RouterPlan, Scratch};
 
 use crate::capture::Tapped;
 use crate::counters::Counters;
+use crate::workers::Workers;
 
 /// What makes the next plan out of the one that ran, while no packet is on its way.
 pub(crate) type Turn = Box<dyn FnOnce(&RouterPlan) -> RouterPlan + Send>;
@@ -31,19 +35,22 @@ pub(crate) type Turn = Box<dyn FnOnce(&RouterPlan) -> RouterPlan + Send>;
 /// How an exchange went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swapped {
-    /// Packets on their way when the feed stopped.
+    /// Packets on their way when the first feed stopped.
     pub in_flight: u64,
-    /// Until they were all sent.
+    /// Until all on their way were sent.
     pub drained: Duration,
-    /// From the last look at the ports to the next one.
+    /// From the last look at the ports, of the feed that stopped first, to the next one of the feed that resumed last.
     pub pause: Duration,
 }
 
 /// Where another thread asks for an exchange.
-#[derive(Default)]
 pub(crate) struct Exchange {
-    /// Somebody has asked: the feed ends its input.
+    /// How many feeds there are.
+    feeds: usize,
+    /// Somebody has asked: feeds end their input.
     wanted: AtomicBool,
+    /// A feed has ended its input, so all have to.
+    ends: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
     /// Packets that the feed gave, and that the sink took.
@@ -57,6 +64,8 @@ struct State {
     stopped: Option<(Instant, u64)>,
     drained: Duration,
     swapped: Option<Swapped>,
+    /// Feeds that look at the ports again.
+    resumed: usize,
     has_ended: bool,
 }
 
@@ -70,6 +79,19 @@ pub(crate) enum NotSwapped {
 }
 
 impl Exchange {
+    /// For so many feeds.
+    pub(crate) fn new(feeds: usize) -> Self {
+        Self {
+            feeds,
+            wanted: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            given: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+        }
+    }
+
     /// Has the plan exchanged, and waits until packets pass through the next one. `wake` ends the feed's wait for
     /// packets.
     pub(crate) fn swap(&self, turn: Turn, wake: impl Fn(), timeout: Duration) -> Result<Swapped, NotSwapped> {
@@ -99,8 +121,11 @@ impl Exchange {
         }
     }
 
-    /// For the feed: whether its input is to end here. It is asked before each look at the ports.
+    /// For a feed: whether its input is to end here. It is asked before each look at the ports.
     pub(crate) fn is_wanted(&self) -> bool {
+        if self.ends.load(Ordering::Acquire) {
+            return true;
+        }
         if !self.wanted.load(Ordering::Acquire) {
             return false;
         }
@@ -109,12 +134,24 @@ impl Exchange {
             let in_flight = self.given.load(Ordering::Acquire) - self.taken.load(Ordering::Acquire);
             state.stopped = Some((Instant::now(), in_flight));
         }
+        if state.turn.is_some() {
+            self.ends.store(true, Ordering::Release);
+        }
         state.turn.is_some()
     }
 
-    /// For the feed: the first look at the ports after an exchange.
+    /// A worker is lost, and packets will not be worked on any more: all feeds end their input.
+    fn give_up(&self) {
+        self.ends.store(true, Ordering::Release);
+    }
+
+    /// For a feed: the first look at the ports after an exchange.
     pub(crate) fn resumes(&self) {
         let mut state = self.lock();
+        state.resumed += 1;
+        if state.resumed < self.feeds {
+            return;
+        }
         if let Some((since, in_flight)) = state.stopped.take() {
             let drained = state.drained;
             state.swapped = Some(Swapped { in_flight, drained, pause: since.elapsed() });
@@ -122,12 +159,12 @@ impl Exchange {
         }
     }
 
-    /// For the feed: a chunk is on its way.
+    /// For a feed: a chunk is on its way.
     pub(crate) fn gives(&self, packets: usize) {
         self.given.fetch_add(packets as u64, Ordering::AcqRel);
     }
 
-    /// For the sink: packets have come through.
+    /// For a sink: packets have come through.
     pub(crate) fn takes(&self, packets: usize) {
         self.taken.fetch_add(packets as u64, Ordering::AcqRel);
     }
@@ -143,7 +180,9 @@ impl Exchange {
             // The request was withdrawn.
             state.stopped = None;
         }
+        state.resumed = 0;
         self.wanted.store(false, Ordering::Release);
+        self.ends.store(false, Ordering::Release);
         turn
     }
 
@@ -157,17 +196,18 @@ impl Exchange {
     }
 }
 
-/// What the packet thread works with.
+/// What the packet threads work with.
 pub(crate) struct Packets<F, S> {
     /// The plan in force, for whoever looks at it.
     pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
-    pub(crate) feed: F,
-    pub(crate) sink: S,
+    /// Ways in and out: one, or one for each worker.
+    pub(crate) lanes: Vec<(F, S)>,
     pub(crate) model: ModelOptions,
     pub(crate) exchange: Arc<Exchange>,
+    pub(crate) workers: Arc<Workers>,
     /// Where captures are.
     pub(crate) counters: Arc<Counters>,
-    /// The feed's input has ended for good.
+    /// The feeds' input has ended for good.
     pub(crate) stop: Arc<AtomicBool>,
 }
 
@@ -182,8 +222,8 @@ impl<F: Source<Chunk>, S: Sink<Chunk>> Packets<F, S> {
     fn run_plans(&mut self) -> Result<(), ExecError> {
         loop {
             let plan = self.plan.load_full();
-            let tapped = Tapped::new(&plan, &self.counters.taps);
-            thalweg_exec::run(&tapped, &mut self.feed, &mut self.sink, &self.model)?;
+            let report = self.run_plan(&plan)?;
+            self.workers.add_ended(&report.threads);
             if self.stop.load(Ordering::Acquire) {
                 return Ok(());
             }
@@ -191,6 +231,15 @@ impl<F: Source<Chunk>, S: Sink<Chunk>> Packets<F, S> {
                 self.plan.store(Arc::new(turn(&plan)));
             }
         }
+    }
+
+    fn run_plan(&mut self, plan: &RouterPlan) -> Result<RunReport<Scratch>, ExecError> {
+        let tapped = Tapped::new(plan, &self.counters.taps);
+        if let [(feed, sink)] = self.lanes.as_mut_slice() {
+            return thalweg_exec::run(&tapped, feed, sink, &self.model);
+        }
+        let lanes = self.lanes.iter_mut().map(|(source, sink)| Lane { source, sink }).collect();
+        thalweg_exec::run_lanes(&tapped, lanes, self.model.pin_cores.as_deref(), &|| self.exchange.give_up())
     }
 }
 

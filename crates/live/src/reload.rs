@@ -29,11 +29,11 @@ use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::live::{LiveTables, PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Successor, TakenOver};
 
-use crate::host::HostChange;
+use crate::host::{HostChange, PortChange};
 use crate::offload::Rules;
 use crate::packets::{NotSwapped, Swapped};
 use crate::router::{LiveRouter, refusal};
-use crate::start::class_names;
+use crate::start::{class_names, translated};
 
 /// Prefixes changed before others may have the tables: below a millisecond.
 const SLICE: usize = 512;
@@ -303,6 +303,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
     let device = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.device.clone());
     let own_mac = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.own_mac);
     let offload = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.offload);
+    let queues = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.queues);
     let xdp_mode = |port: &PortConfig| port.interface.as_ref().map(|interface| interface.xdp_mode);
     let mirror = |port: &PortConfig| port.interface.as_ref().and_then(|interface| interface.mirror.clone());
     [
@@ -311,6 +312,7 @@ fn key_of_restart(old: &PortConfig, new: &PortConfig) -> Option<&'static str> {
         ("device", device(old) != device(new)),
         ("mac", own_mac(old) != own_mac(new) || old.mac != new.mac),
         ("mirror", mirror(old) != mirror(new)),
+        ("queues", queues(old) != queues(new)),
         ("offload", offload(old) != offload(new)),
         ("xdp_mode", xdp_mode(old) != xdp_mode(new)),
         ("vlan", old.sub_interface != new.sub_interface),
@@ -351,16 +353,19 @@ fn differences(before: &RouterConfig, after: &RouterConfig) -> Vec<String> {
 fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
     let advertises =
         |port: &PortConfig| port.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
-    let ports = (0..).zip(before.ports.iter().zip(&after.ports));
-    let changed =
-        ports.filter(|(_, (old, new))| old.addresses != new.addresses || advertises(old) != advertises(new));
+    let port_of = |config: &RouterConfig, index: u16| {
+        let port = &config.ports[usize::from(index)];
+        let (addresses, advertises) = (port.addresses.clone(), advertises(port));
+        PortChange { port: index, addresses, translated: translated(config, index), advertises }
+    };
+    let ports = (0..).zip(&after.ports).map(|(index, _)| (port_of(before, index), port_of(after, index)));
     let stations = |config: &RouterConfig| {
         config.neighbours.iter().map(|each| (each.port, each.address, each.mac)).collect::<Vec<_>>()
     };
     let (old, new) = (stations(before), stations(after));
     let is_kept = |port: u16, address: IpAddr| new.iter().any(|each| (each.0, each.1) == (port, address));
     HostChange {
-        ports: changed.map(|(index, (_, new))| (index, new.addresses.clone(), advertises(new))).collect(),
+        ports: ports.filter(|(old, new)| old != new).map(|(_, new)| new).collect(),
         forgotten: old.iter().map(|each| (each.0, each.1)).filter(|each| !is_kept(each.0, each.1)).collect(),
         stations: new.iter().filter(|each| !old.contains(each)).copied().collect(),
         outside: after.nat.as_ref().map(|nat| nat.outside),

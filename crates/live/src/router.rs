@@ -16,12 +16,13 @@ use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCount
 
 use crate::claim::Claim;
 use crate::counters::Counters;
-use crate::feed::Received;
+use crate::feed::{Received, sum_of};
 use crate::host::{Host, Question, Tables};
 use crate::offload::{FlowOffload, Offloaded};
 use crate::outbox::{Outbox, Server};
 use crate::packets::Exchange;
 use crate::vlan;
+use crate::workers::{WorkerStatus, Workers};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct PortStatus {
     pub facts: PortFacts,
     /// What its driver received.
     pub received: RxCounters,
+    /// Of that, what came by each receive queue that is worked on apart; of a sub-interface nothing is known.
+    pub queues: Vec<RxCounters>,
     /// What its driver sent.
     pub sent: TxCounters,
     /// Frames that wait in its queues.
@@ -60,6 +63,7 @@ pub struct LiveRouter {
     pub(crate) packets: Option<JoinHandle<()>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) received: Arc<Received>,
+    pub(crate) worker_books: Arc<Workers>,
     pub(crate) outboxes: Arc<[Outbox]>,
     pub(crate) names: Vec<String>,
     pub(crate) facts: Vec<PortFacts>,
@@ -108,15 +112,21 @@ impl LiveRouter {
         let offloaded = self.offload.as_ref().map(|offload| offload.forwarded()).unwrap_or_default();
         let status = |(port, (name, facts)): (u16, (&String, &PortFacts))| {
             let outbox = &self.outboxes[usize::from(port)];
+            let queues = self.received.of(port);
             let (received, sent) = match outbox.is_sub_interface() {
                 true => vlan::numbers_of(self.counters.port(port)),
-                false => (self.received.of(port), outbox.driver()),
+                false => (sum_of(&queues), outbox.driver()),
             };
             let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
             let (name, facts, queued) = (name.clone(), facts.clone(), outbox.queued());
-            PortStatus { name, facts, received, sent, queued, offloaded }
+            PortStatus { name, facts, received, queues, sent, queued, offloaded }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
+    }
+
+    /// What the threads of the model have done.
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        self.worker_books.status()
     }
 
     /// Does something with a port's queue, if it has one.

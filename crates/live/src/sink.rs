@@ -16,10 +16,12 @@ use thalweg_ports::live::LiveClock;
 
 use crate::capture::{Seen, seen_in};
 use crate::counters::Counters;
+use crate::lanes::LaneNumber;
 use crate::offload::FlowOffload;
 use crate::outbox::{Outbox, Server};
 use crate::packets::Exchange;
 use crate::vlan;
+use crate::workers::Workers;
 
 /// A packet that left the fast path and concerns the router itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +130,7 @@ pub(crate) fn is_refusal(reason: DropReason) -> bool {
 }
 
 /// What a sink works with.
+#[derive(Clone)]
 pub(crate) struct SinkParts {
     pub(crate) outboxes: Arc<[Outbox]>,
     pub(crate) server: Arc<Server>,
@@ -138,10 +141,12 @@ pub(crate) struct SinkParts {
     /// Whether hosts are told that they get no NAT session.
     pub(crate) tells_refusals: Arc<AtomicBool>,
     pub(crate) offload: Option<Arc<FlowOffload>>,
+    pub(crate) workers: Arc<Workers>,
 }
 
 /// Takes finished chunks.
 pub(crate) struct LiveSink {
+    lane: LaneNumber,
     parts: SinkParts,
     dropped: Vec<u64>,
     /// How many hosts may be told.
@@ -149,9 +154,9 @@ pub(crate) struct LiveSink {
 }
 
 impl LiveSink {
-    /// A sink for these ports.
-    pub(crate) fn new(parts: SinkParts) -> Self {
-        Self { parts, dropped: vec![0; DropReason::CODES], refusals: TokenBucket::default() }
+    /// A lane's sink for these ports.
+    pub(crate) fn new(lane: LaneNumber, parts: SinkParts) -> Self {
+        Self { lane, parts, dropped: vec![0; DropReason::CODES], refusals: TokenBucket::default() }
     }
 
     /// Sends what leaves by one port after the other: a chunk's packets of a port stay in order, and each port is
@@ -172,7 +177,7 @@ impl LiveSink {
                 }
                 continue;
             };
-            let mut open = outbox.open();
+            let mut open = outbox.open_lane(self.lane.index);
             for (i, packet) in packets.iter().enumerate().skip(first).filter(|(_, other)| leaves_there(other))
             {
                 open.send(packet.class, chunk.egress_frame(i), now_ns);
@@ -200,8 +205,9 @@ impl Sink<Chunk> for LiveSink {
         let watches_drops = taps.watch_ends();
         self.send(&chunk);
         if let Some(offload) = &self.parts.offload {
-            offload.install(&chunk);
+            offload.install(&chunk, self.lane.of_chunk(chunk.sequence));
         }
+        self.parts.workers.add_packets(self.lane.index, chunk.packets().len());
         self.parts.exchange.takes(chunk.packets().len());
         let mut any_dead = false;
         let now_ns = self.parts.clock.now_ns();

@@ -4,6 +4,7 @@
 //! them are made; then each side takes what is its own, and the threads start, that of the packets last. If anything
 //! fails on the way, what was started stops again with the router.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -21,13 +22,14 @@ use thalweg_node::plan::RouterPlan;
 use thalweg_node::sub_interfaces;
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::tap::TapControl;
-use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, PortRx, SourceOptions};
+use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
 
 use crate::claim::Claim;
 use crate::counters::Counters;
 use crate::feed::{Feed, Received};
 use crate::host::{Host, Intake, LinkChange, Parts, Question, Tables};
 use crate::inject::{InjectedRx, Injector, injection};
+use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Sampler, flows_of};
@@ -38,6 +40,7 @@ use crate::port_mac::PortMac;
 use crate::router::{LiveOptions, LiveRouter, refusal};
 use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
 use crate::vlan;
+use crate::workers::Workers;
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
@@ -45,12 +48,12 @@ const PUNTS_MAX: usize = 4096;
 /// Questions and news of ports that may wait.
 const NEWS_MAX: usize = 64;
 
-/// Receiving halves, each with the number of its port.
-type Halves = Vec<(u16, Box<dyn PortRx>)>;
+/// A lane's source, and the numbers of its queues.
+type LaneSource = (LiveSource, Vec<u16>);
 
 /// Ports that were opened.
 struct Opened {
-    halves: Halves,
+    halves: Vec<QueueRx>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
     offload: Option<Arc<FlowOffload>>,
@@ -91,19 +94,20 @@ impl LiveRouter {
     ) -> Result<Self, OpenError> {
         let counters = Arc::new(Counters::new(config.ports.len()));
         counters.taps.set_classes(class_names(config));
-        let mut opened = open_all(config, &counters)?;
+        let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
         let own_links = std::mem::take(&mut opened.links);
         let ports = live_ports(config, &opened.facts);
         tell_tables(&*tables, &ports);
         let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
         let (mirrors, mirror_halves) = open_mirrors(&ports)?;
         let plan = plan(config, &*tables, options)?;
-        let (mut router, halves) =
-            Self::assemble(config, tables, options, (opened, counters), plan, questions);
+        let lanes = deal(std::mem::take(&mut opened.halves), lanes_wanted(&options.model));
+        let mut router =
+            Self::assemble(config, tables, options, (opened, counters), plan, questions, lanes.len());
         let host = router.host(config, options, &ports, injector, mirrors);
-        let source = live_source(halves, injected, &router.facts, options, router.clock)?;
-        router.wakers.push(source.waker());
-        let (feed, sink) = (router.feed(source), router.sink(to_host));
+        let sources = live_sources(lanes, injected, &router.facts, options, router.clock)?;
+        router.wakers.extend(sources.iter().map(|(source, _)| source.waker()));
+        let lanes = router.lanes(sources, to_host);
         let watched = ports.iter().zip(&router.mtus).zip(own_links);
         let watched = watched.map(|(((port, config, _), mtu), link)| watched_port(*port, config, mtu, link));
         let links = LinkWatcher::new(watched.collect(), changes).map_err(OpenError::Kernel)?;
@@ -112,11 +116,11 @@ impl LiveRouter {
         router.spawn_offload()?;
         router.spawn_mirrors(mirror_halves)?;
         router.spawn_egress()?;
-        router.spawn_packets(feed, sink, options)?;
+        router.spawn_packets(lanes, options)?;
         Ok(router)
     }
 
-    /// The router without threads, and the receiving halves of its ports.
+    /// The router without threads, for so many lanes.
     fn assemble(
         config: &RouterConfig,
         tables: Arc<dyn Tables>,
@@ -124,16 +128,19 @@ impl LiveRouter {
         (opened, counters): (Opened, Arc<Counters>),
         plan: RouterPlan,
         questions: Sender<Question>,
-    ) -> (Self, Halves) {
+        lanes: usize,
+    ) -> Self {
         let mtu = |port: &PortConfig| Arc::new(AtomicU32::new(port.mtu.into()));
-        let router = Self {
+        let is_one_workers = lanes > 1 || options.model.workers == 1;
+        Self {
             stop: Arc::default(),
             wakers: Vec::new(),
             server: Arc::default(),
             threads: Vec::new(),
             packets: None,
             counters,
-            received: Arc::<Received>::default(),
+            received: Arc::new(Received::new(lanes)),
+            worker_books: Arc::new(Workers::new(is_one_workers.then_some(lanes))),
             outboxes: opened.outboxes,
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts,
@@ -143,15 +150,14 @@ impl LiveRouter {
             config: Mutex::new(Arc::new(config.clone())),
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             tables,
-            exchange: Arc::<Exchange>::default(),
+            exchange: Arc::new(Exchange::new(lanes)),
             clock: LiveClock::start(),
             workers: options.model.workers,
             mtus: config.ports.iter().map(mtu).collect(),
             class: Arc::new(AtomicU8::new(config.qos.default_class)),
             tells_refusals: Arc::new(AtomicBool::new(refusal(config).is_some())),
             _claims: opened.claims,
-        };
-        (router, opened.halves)
+        }
     }
 
     fn host(
@@ -164,7 +170,7 @@ impl LiveRouter {
     ) -> Host {
         let mut host = Host::new(Parts {
             neighbours: NeighbourConfig { seed: options.seed, ..NeighbourConfig::default() },
-            identities: ports.iter().map(|(_, config, change)| identity(config, change)).collect(),
+            identities: ports.iter().map(|(_, port, change)| identity(config, port, change)).collect(),
             icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
             tables: self.tables.clone(),
             outboxes: self.outboxes.clone(),
@@ -183,13 +189,22 @@ impl LiveRouter {
         host
     }
 
-    fn feed(&self, source: LiveSource) -> Feed {
-        let sampler = self.offload.clone().map(Sampler::new);
-        Feed::new(source, self.stop.clone(), self.received.clone(), self.exchange.clone(), sampler)
+    /// Ways in and out, for each lane.
+    fn lanes(&self, sources: Vec<LaneSource>, host: ToHost) -> Vec<(Feed, LiveSink)> {
+        let (of, parts) = (sources.len(), self.sink_parts(host));
+        let lane = |(index, source)| {
+            let lane = LaneNumber { index, of };
+            let (stop, received, exchange) =
+                (self.stop.clone(), self.received.clone(), self.exchange.clone());
+            let sampler = self.offload.clone().map(Sampler::new);
+            let feed = Feed::new(lane, source, stop, received, exchange, sampler);
+            (feed, LiveSink::new(lane, parts.clone()))
+        };
+        sources.into_iter().enumerate().map(lane).collect()
     }
 
-    fn sink(&self, host: ToHost) -> LiveSink {
-        LiveSink::new(SinkParts {
+    fn sink_parts(&self, host: ToHost) -> SinkParts {
+        SinkParts {
             outboxes: self.outboxes.clone(),
             server: self.server.clone(),
             host,
@@ -198,7 +213,8 @@ impl LiveRouter {
             clock: self.clock,
             tells_refusals: self.tells_refusals.clone(),
             offload: self.offload.clone(),
-        })
+            workers: self.worker_books.clone(),
+        }
     }
 
     fn spawn(
@@ -237,11 +253,15 @@ impl LiveRouter {
         })
     }
 
-    fn spawn_packets(&mut self, feed: Feed, sink: LiveSink, options: &LiveOptions) -> Result<(), OpenError> {
+    fn spawn_packets(
+        &mut self,
+        lanes: Vec<(Feed, LiveSink)>,
+        options: &LiveOptions,
+    ) -> Result<(), OpenError> {
         let (plan, exchange) = (self.plan.clone(), self.exchange.clone());
         let (counters, stop) = (self.counters.clone(), self.stop.clone());
-        let model = options.model.clone();
-        let packets = Packets { plan, feed, sink, model, exchange, counters, stop };
+        let (model, workers) = (options.model.clone(), self.worker_books.clone());
+        let packets = Packets { plan, lanes, model, exchange, workers, counters, stop };
         let ended = self.ended.clone();
         let work = move || {
             if let Err(error) = packets.run() {
@@ -266,7 +286,8 @@ fn open_mirrors(ports: &[(u16, &PortConfig, LinkChange)]) -> Result<(Mirrors, Mi
     Mirrors::open(&mirrored).map_err(|source| OpenError::Port { port: "mirrors".to_owned(), source })
 }
 
-fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
+/// Opens the ports, with as many sending halves for `lanes` lanes as their drivers have.
+fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let mut offloads = vec![None; config.ports.len()];
     let (mut halves, mut own, mut taps, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
@@ -280,7 +301,7 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
         let carries_vlans = vlan::carries_vlans(config, index);
         let flows = flows_of(config, port_config, carries_vlans);
         let OpenedPort { mut port, tap, link } =
-            open_port(config, port_config, carries_vlans, flows.clone())?;
+            open_port(config, port_config, lanes, carries_vlans, flows.clone())?;
         port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
         tracing::info!(
             port = port_config.name,
@@ -290,10 +311,13 @@ fn open_all(config: &RouterConfig, counters: &Arc<Counters>) -> Result<Opened, O
             "open"
         );
         offloads[usize::from(index)] = flows;
-        halves.extend(port.rx.into_iter().map(|rx| (index, rx)));
+        let of = port.rx.len() as u16;
+        let queues = (0..).zip(port.rx);
+        halves.extend(queues.map(|(queue, rx)| QueueRx { port: index, queue, of, rx }));
+        let others = (1..lanes).map_while(|_| port.tx.another()).collect();
         let queue = has_queues(config, index).then(|| EgressQueue::new(egress_config(config, index)));
         let vlans = VlanTable::new(sub_interfaces(config));
-        own.push(Some((Outbox::new(index, port.tx, queue, vlans, counters.clone()), port.facts)));
+        own.push(Some((Outbox::new(index, (port.tx, others), queue, vlans, counters.clone()), port.facts)));
         taps.extend(tap);
         links.push(link);
     }
@@ -332,10 +356,22 @@ fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
     });
 }
 
-fn identity(config: &PortConfig, change: &LinkChange) -> PortIdentity {
-    let addresses = config.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
-    let advertise = config.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
-    PortIdentity { router_advertisements: advertise, ..PortIdentity::new(change.mac, addresses, change.mtu) }
+/// Addresses that NAT gives out on a port, its own left out.
+pub(crate) fn translated(config: &RouterConfig, port: u16) -> Vec<Ipv4Addr> {
+    let Some(nat) = config.nat.as_ref().filter(|nat| nat.outside == port) else { return Vec::new() };
+    let own = &config.ports[usize::from(port)].addresses;
+    let is_other = |address: &Ipv4Addr| own.iter().all(|net| net.addr() != IpAddr::V4(*address));
+    nat.addresses.iter().copied().filter(is_other).collect()
+}
+
+fn identity(config: &RouterConfig, port: &PortConfig, change: &LinkChange) -> PortIdentity {
+    let addresses = port.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
+    let advertise = port.interface.as_ref().is_some_and(|interface| interface.router_advertisements);
+    PortIdentity {
+        router_advertisements: advertise,
+        translated: translated(config, change.port),
+        ..PortIdentity::new(change.mac, addresses, change.mtu)
+    }
 }
 
 fn watched_port(
@@ -349,21 +385,27 @@ fn watched_port(
     Watched { port, interface: name.unwrap_or_default(), link, mac: PortMac::of(config), mtu: mtu.clone() }
 }
 
-fn live_source(
-    mut halves: Halves,
+/// A source for each lane. What the router puts in comes by the first.
+fn live_sources(
+    mut lanes: Vec<Vec<QueueRx>>,
     injected: InjectedRx,
     facts: &[PortFacts],
     options: &LiveOptions,
     clock: LiveClock,
-) -> Result<LiveSource, OpenError> {
-    halves.push((NO_PORT, Box::new(injected)));
+) -> Result<Vec<LaneSource>, OpenError> {
+    lanes[0].push(QueueRx { port: NO_PORT, queue: 0, of: 1, rx: Box::new(injected) });
     let longest = facts.iter().map(|facts| facts.mtu).max().unwrap_or(1500) as usize;
     let source = SourceOptions {
         chunk_packets: options.chunk_packets,
         frame_bytes_max: longest + FRAME_OVERHEAD,
         ..SourceOptions::default()
     };
-    LiveSource::new(halves, source, clock).map_err(OpenError::System)
+    let lane = |queues: Vec<QueueRx>| {
+        let numbers = queues.iter().map(|queue| queue.queue).collect();
+        let halves = queues.into_iter().map(|queue| (queue.port, queue.rx)).collect();
+        Ok((LiveSource::new(halves, source, clock).map_err(OpenError::System)?, numbers))
+    };
+    lanes.into_iter().map(lane).collect()
 }
 
 /// An Ethernet header and two tags.

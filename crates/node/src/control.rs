@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
 pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
-pub use packets::{ArpView, CountersView, PortView, QueueView};
+pub use packets::{ArpView, CountersView, PortView, QueueView, ReceiveQueueView, WorkerView};
 pub use server::{LiveControl, Reload, Server, serve};
 
 pub use crate::forwarding::{FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView};

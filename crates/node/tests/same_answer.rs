@@ -298,7 +298,7 @@ enum Shape {
 impl Shape {
     /// The configuration, with the sections left out that this one does without.
     fn config(self) -> String {
-        let section = |from: &str| CONFIG.find(from).unwrap();
+        let section = |from: &str| CONFIG.find(from).expect("it is in there");
         let plain = |text: &str| -> String {
             let is_filter = |line: &&str| line.starts_with("acl_") || line.starts_with("urpf");
             text.lines().filter(|line| !is_filter(line)).flat_map(|line| [line, "\n"]).collect()

@@ -166,6 +166,12 @@ pub trait PortTx: Send {
         0
     }
 
+    /// Another half that sends by the same port, for another thread; `None` where a driver has none. What each of them
+    /// takes leaves in order; between two of them there is none. Each counts its own.
+    fn another(&mut self) -> Option<Box<dyn PortTx>> {
+        None
+    }
+
     /// Counters now.
     fn counters(&mut self) -> TxCounters;
 }

@@ -140,7 +140,7 @@ pub(crate) struct RunArgs {
     /// How packets are spread over cores, where ports have interfaces
     #[arg(long, value_enum, default_value = "run-to-completion")]
     pub(crate) model: ModelArg,
-    /// Threads that work on packets [default: 1]
+    /// Threads that work on packets; run-to-completion's have receive queues of their own [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Socket for show, reload and neighbor [default: the configuration's, or /run/thalweg.sock]
@@ -242,9 +242,9 @@ pub(crate) enum ShowThing {
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
-    /// Ports: interface, driver, what they received and sent
+    /// Ports: interface, driver, what they received (by queue, where they have several) and sent
     Ports,
-    /// Packets received, sent, for the router itself, and dropped by reason
+    /// Packets received, sent, for the router itself, and dropped by reason; what each worker did
     Counters,
     /// Neighbours on the ports' links (ARP, ND)
     Arp,

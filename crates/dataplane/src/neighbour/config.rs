@@ -84,6 +84,8 @@ pub struct PortIdentity {
     /// Its addresses and the length of their networks. With any IPv6 address comes a link-local one, made
     /// from the MAC address if none is given.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Addresses that NAT gives out here: they are answered for and defended as well, but nothing is asked from them.
+    pub translated: Vec<Ipv4Addr>,
     /// Longest IP packet the link takes; told to hosts in router advertisements.
     pub mtu_bytes: u32,
     /// The VLAN whose tag frames have here. The caller has sorted frames to ports; one with another tag
@@ -96,7 +98,7 @@ pub struct PortIdentity {
 impl PortIdentity {
     /// An untagged port that does not advertise itself.
     pub fn new(mac: Mac, addresses: Vec<(IpAddr, u8)>, mtu_bytes: u32) -> Self {
-        Self { mac, addresses, mtu_bytes, vlan: None, router_advertisements: false }
+        Self { mac, addresses, translated: Vec::new(), mtu_bytes, vlan: None, router_advertisements: false }
     }
 
     /// Adds the link-local address that IPv6 needs, if there is none.
@@ -129,10 +131,15 @@ impl PortIdentity {
         self.addresses.iter().any(|&(own, _)| own == address)
     }
 
+    /// An address that others are to find the router at.
+    pub(super) fn answers_for(&self, address: IpAddr) -> bool {
+        self.owns(address) || matches!(address, IpAddr::V4(v4) if self.translated.contains(&v4))
+    }
+
     /// An address that a neighbour on this link may have: one host's, of one of the port's networks.
     pub fn is_on_link(&self, address: IpAddr) -> bool {
         is_neighbour_address(address)
-            && !self.owns(address)
+            && !self.answers_for(address)
             && (self.addresses.iter().any(|&(own, length)| in_network(own, length, address))
                 || (is_link_local(address) && self.speaks_ipv6()))
     }

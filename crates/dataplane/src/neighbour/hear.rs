@@ -77,9 +77,9 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
         }
         let arp = Arp::parse(frame.payload).ok_or(Ignored::NotArp)?;
         check_mac(&identity, arp.sender_mac)?;
-        let for_us = identity.owns(arp.target.into());
+        let for_us = identity.answers_for(arp.target.into());
         let asks_us = for_us && arp.operation == Operation::Request;
-        if identity.owns(arp.sender.into()) {
+        if identity.answers_for(arp.sender.into()) {
             self.defend(port, &identity, arp.sender.into(), now_ns);
             return Err(Ignored::AddressConflict);
         }

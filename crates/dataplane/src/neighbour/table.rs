@@ -447,7 +447,7 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
 
     fn admit_unresolved(&self, (port, address): Key) -> Result<(), Unreachable> {
         let Some(identity) = self.port(port) else { return Err(Unreachable::PortDown) };
-        let can_be = is_neighbour_address(address) && !identity.owns(address);
+        let can_be = is_neighbour_address(address) && !identity.answers_for(address);
         if !can_be || identity.source_for(address).is_none() {
             return Err(Unreachable::NotANeighbour);
         }

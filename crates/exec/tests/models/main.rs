@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod ends;
+mod lanes;
 mod overlap;
 mod same_answer;
 mod toy;

@@ -56,7 +56,7 @@ fn every_stage_of_every_workload_has_a_result() {
         assert_eq!((cell.routes, cell.sessions > 0), (routes, cell.workload.starts_with("nat")));
     }
     let json = serde_json::to_value(&outcome).unwrap();
-    assert_eq!(json["cells"].as_array().unwrap().len(), 5 + 5 + 5 + 7);
+    assert_eq!(json["cells"].as_array().unwrap().len(), 4 + 4 + 4 + 6);
     for key in ["workload", "stage", "tsc_cycles_per_packet", "core_cycles_per_packet", "ns_per_packet"] {
         assert!(json["cells"][0].get(key).is_some(), "{key}");
     }

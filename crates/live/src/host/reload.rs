@@ -1,6 +1,6 @@
 //! Another configuration, as far as it concerns the router as a host.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -12,8 +12,8 @@ use super::Host;
 /// What the host does differently from now on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostChange {
-    /// Ports whose addresses, or what they advertise, are different: both as they are now.
-    pub(crate) ports: Vec<(u16, Vec<IpNet>, bool)>,
+    /// Ports whose addresses, or what they advertise, are different.
+    pub(crate) ports: Vec<PortChange>,
     /// Stations that are configured no longer.
     pub(crate) forgotten: Vec<(u16, IpAddr)>,
     /// Stations whose address is configured.
@@ -26,6 +26,17 @@ pub(crate) struct HostChange {
     pub(crate) class: u8,
 }
 
+/// A port as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortChange {
+    pub(crate) port: u16,
+    pub(crate) addresses: Vec<IpNet>,
+    /// Those that NAT gives out.
+    pub(crate) translated: Vec<Ipv4Addr>,
+    /// Whether hosts are told that a router is here.
+    pub(crate) advertises: bool,
+}
+
 impl Host {
     /// Changes what it does; `nat` are NAT's sessions of now. Neighbours that are neighbours still stay resolved.
     pub(crate) fn change(&mut self, change: HostChange, nat: Option<Arc<NatStage>>) {
@@ -33,7 +44,7 @@ impl Host {
         for (port, address) in change.forgotten {
             self.forget_configured(port, address);
         }
-        for (port, addresses, advertises) in change.ports {
+        for PortChange { port, addresses, translated, advertises } in change.ports {
             let Some(identity) = self.identities.get_mut(usize::from(port)) else { continue };
             let before: Vec<IpNet> = identity
                 .addresses
@@ -42,7 +53,7 @@ impl Host {
                 .collect();
             self.mirrors.change_addresses(port, &before, &addresses);
             identity.addresses = addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
-            identity.router_advertisements = advertises;
+            (identity.router_advertisements, identity.translated) = (advertises, translated);
             let identity = identity.clone();
             // A port that is down hears of it when it comes up.
             if self.neighbours.port(port).is_some() {

@@ -1,5 +1,7 @@
 //! Another queue for a port that sends.
 
+use std::sync::atomic::Ordering;
+
 use thalweg_dataplane::egress::{EgressClass, EgressConfig, EgressQueue};
 
 use super::{Outbox, State};
@@ -22,6 +24,9 @@ impl Outbox {
             (Some(queue), None) => queue.set_config(leaving(), now_ns),
             (queue @ None, Some(config)) => *queue = Some(EgressQueue::new(config)),
             (None, None) => {}
+        }
+        if state.queue.is_some() {
+            self.ways.has_queue.store(true, Ordering::Release);
         }
         state.leave_if_empty();
     }

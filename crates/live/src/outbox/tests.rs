@@ -76,7 +76,8 @@ const VLANS: [(u16, u16, u16); 2] = [(1, 0, 10), (2, 0, 20)];
 fn outbox(driver: &Driver, queue: Option<EgressConfig>) -> (Outbox, Arc<Counters>) {
     let counters = Arc::new(Counters::new(3));
     let queue = queue.map(EgressQueue::new);
-    let outbox = Outbox::new(0, Box::new(driver.clone()), queue, VlanTable::new(VLANS), counters.clone());
+    let halves = (Box::new(driver.clone()) as _, Vec::new());
+    let outbox = Outbox::new(0, halves, queue, VlanTable::new(VLANS), counters.clone());
     (outbox, counters)
 }
 

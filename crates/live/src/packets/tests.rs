@@ -27,8 +27,10 @@ fn plan(extra: &str) -> RouterPlan {
 }
 
 /// Chunks of numbered datagrams as fast as they are taken, as a live feed gives them: numbered anew for each model, and
-/// ended by the exchange.
+/// ended by the exchange. Of several lanes each gives its own hosts' datagrams.
 struct Endless {
+    lane: u32,
+    lanes: u32,
     exchange: Arc<Exchange>,
     stop: Arc<AtomicBool>,
     sequence: u64,
@@ -49,7 +51,7 @@ impl Source<Chunk> for Endless {
         }
         let mut builder = ChunkBuilder::with_capacity(CHUNK as usize * 128);
         for _ in 0..CHUNK {
-            let packet = datagram(self.given);
+            let packet = datagram(self.given * self.lanes + self.lane);
             self.given += 1;
             let at = builder.next_frame_offset();
             builder.buffer_mut()[at..at + packet.len()].copy_from_slice(&packet);
@@ -99,33 +101,40 @@ const NAT: &str = "[nat]\noutside = \"wan\"\ninside = [\"lan\"]\naddresses = [\"
 /// each as one of the plans has it.
 #[test]
 fn no_packet_is_lost_doubled_or_overtaken() {
-    for (kind, workers) in [
-        (ModelKind::Serial, 1),
-        (ModelKind::RunToCompletion, 2),
-        (ModelKind::Pipeline, 2),
-        (ModelKind::Tokens, 2),
-        (ModelKind::Farm, 2),
+    for (kind, workers, lanes) in [
+        (ModelKind::Serial, 1, 1),
+        (ModelKind::RunToCompletion, 2, 1),
+        (ModelKind::RunToCompletion, 2, 2),
+        (ModelKind::RunToCompletion, 4, 4),
+        (ModelKind::Pipeline, 2, 1),
+        (ModelKind::Tokens, 2, 1),
+        (ModelKind::Farm, 2, 1),
     ] {
-        let exchange = Arc::<Exchange>::default();
+        let exchange = Arc::new(Exchange::new(lanes as usize));
         let stop = Arc::<AtomicBool>::default();
         let (tell, told) = mpsc::channel();
-        let feed = Endless {
+        let feed = |lane| Endless {
+            lane,
+            lanes,
             exchange: exchange.clone(),
             stop: stop.clone(),
             sequence: 0,
             given: 0,
             has_ended: false,
         };
+        let book = || Book { exchange: exchange.clone(), tell: tell.clone() };
+        let books = Arc::new(Workers::new(None));
         let shared = Arc::new(ArcSwap::from_pointee(plan("").for_workers(workers)));
         let packets = Packets {
             plan: shared.clone(),
-            feed,
-            sink: Book { exchange: exchange.clone(), tell },
+            lanes: (0..lanes).map(|lane| (feed(lane), book())).collect(),
             model: ModelOptions::new(kind, workers),
             exchange: exchange.clone(),
+            workers: books.clone(),
             counters: Arc::new(Counters::new(2)),
             stop: stop.clone(),
         };
+        drop(tell);
         let thread = std::thread::spawn(move || packets.run());
         let mut seen = Vec::new();
         for round in 0..20 {
@@ -145,7 +154,11 @@ fn no_packet_is_lost_doubled_or_overtaken() {
             assert!(flow.is_sorted(), "{kind}: order within a flow");
         }
         numbers.sort_unstable();
-        assert!(numbers.iter().copied().eq(0..seen.len() as u32), "{kind}: each once");
+        for lane in 0..lanes {
+            let mut of_lane = numbers.iter().filter(|number| *number % lanes == lane).enumerate();
+            assert!(of_lane.all(|(i, n)| i as u32 * lanes + lane == *n), "{kind}: each once");
+        }
+        assert!(!books.status().is_empty(), "{kind}: who worked is in the books");
         assert!(seen.iter().all(|(_, dropped, _)| dropped.is_none()), "{kind}: none is dropped");
         let translated = seen.iter().filter(|(.., source)| *source == [198, 51, 100, 1]).count();
         assert!(translated > 0 && translated < seen.len(), "{kind}: plans were in force by turns");
@@ -160,8 +173,41 @@ fn no_packet_is_lost_doubled_or_overtaken() {
 /// A feed that does not come to it: the request is withdrawn, and nothing happens later.
 #[test]
 fn a_request_that_nobody_hears_is_withdrawn() {
-    let exchange = Exchange::default();
+    let exchange = Exchange::new(1);
     let refused = exchange.swap(Box::new(|_| unreachable!("nobody turns")), || (), Duration::ZERO);
     assert_eq!(refused, Err(NotSwapped::TimedOut));
     assert!(!exchange.is_wanted() && exchange.turn().is_none());
+}
+
+/// A feed that has ended its input does not wait for others to hear of a request that is not there any more.
+#[test]
+fn all_feeds_end_when_one_has() {
+    let exchange = Exchange::new(2);
+    exchange.lock().turn = Some(Box::new(|_| unreachable!("nobody turns")));
+    exchange.wanted.store(true, Ordering::Release);
+    assert!(exchange.is_wanted(), "the first feed ends");
+    // The request is withdrawn.
+    exchange.lock().turn = None;
+    exchange.wanted.store(false, Ordering::Release);
+    assert!(exchange.is_wanted(), "and the second has to");
+    assert!(exchange.turn().is_none());
+    assert!(!exchange.is_wanted(), "both begin anew");
+    exchange.give_up();
+    assert!(exchange.is_wanted(), "a worker is lost");
+}
+
+/// The pause lasts until the last feed receives again.
+#[test]
+fn an_exchange_is_over_when_all_feeds_are_back() {
+    let exchange = Exchange::new(2);
+    exchange.lock().turn = Some(Box::new(|_| plan("")));
+    exchange.wanted.store(true, Ordering::Release);
+    exchange.gives(5);
+    exchange.takes(3);
+    assert!(exchange.is_wanted() && exchange.is_wanted());
+    assert!(exchange.turn().is_some());
+    exchange.resumes();
+    assert!(exchange.lock().swapped.is_none());
+    exchange.resumes();
+    assert_eq!(exchange.lock().swapped.map(|swapped| swapped.in_flight), Some(2));
 }

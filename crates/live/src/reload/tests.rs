@@ -92,10 +92,17 @@ fn the_host_is_told_what_concerns_it() {
     let after = config(&ports, &format!("{}{}{nat}", station("10.1.0.7", 1), station("10.1.0.8", 5)));
     let change = host_change(&before, &after);
     let changed: Vec<_> =
-        change.ports.iter().map(|(port, addresses, _)| (*port, addresses[0].to_string())).collect();
+        change.ports.iter().map(|change| (change.port, change.addresses[0].to_string())).collect();
     assert_eq!(changed, [(0, "10.1.0.1/25".to_owned())]);
     let address = |last: u8| IpAddr::from([10, 1, 0, last]);
     assert_eq!(change.forgotten, [(0, address(9))]);
     assert_eq!(change.stations, [(0, address(8), [2, 0, 0, 0, 0, 5])]);
     assert_eq!(change.outside, Some(1));
+
+    // An address that NAT gives out from now on is answered for.
+    let pool = nat.replace("198.51.100.1", "198.51.100.77");
+    let change = host_change(&after, &config(&ports, &pool));
+    let translated: Vec<_> =
+        change.ports.into_iter().map(|change| (change.port, change.translated)).collect();
+    assert_eq!(translated, [(1, vec!["198.51.100.77".parse().unwrap()])]);
 }

@@ -16,6 +16,7 @@
 //! router_advertisements = false       # tell IPv6 hosts that a router is here
 //! xdp_mode = "generic"                # or "native"; the best that works if left out
 //! offload = false                     # let the kernel forward flows that have been decided on
+//! queues = 4                          # receive queues that are worked on apart, 1 to 64; default: as many as workers
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
 //! acl_out = "to-internet"             # the access list for what leaves; default: none
 //! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default", "off"
@@ -50,6 +51,8 @@ const MTU_DEFAULT: u16 = 1500;
 const MTU_MIN: u64 = 68;
 const MTU_MIN_IPV6: u64 = 1280;
 const NAME_MAX: usize = 64;
+/// As many as the drivers serve apart.
+const QUEUES_MAX: u64 = 64;
 
 /// The ports, with the places that later sections compare themselves with.
 #[derive(Default)]
@@ -433,8 +436,9 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let advertise = section.take("router_advertisements");
     let offload = section.take("offload");
     let xdp_mode = section.take("xdp_mode");
+    let queues = section.take("queues");
     if section.has("parent") {
-        for key in [&item, &driver, &device, &offload, &xdp_mode].into_iter().flatten() {
+        for key in [&item, &driver, &device, &offload, &xdp_mode, &queues].into_iter().flatten() {
             let message = format!("`{}` is the parent's affair", key.key);
             reader.error(ErrorKind::Conflict, &key.span, message, "no such key where there is a `parent`");
         }
@@ -446,6 +450,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             own_mac: true,
             mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
             offload: false,
+            queues: None,
             xdp_mode: None,
             router_advertisements: advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false),
         });
@@ -457,7 +462,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
     let item = item.filter(|_| !is_dpdk);
     if item.is_none() && !is_dpdk {
         let driver = driver.map(|(_, item)| item);
-        for key in [driver, mirror, advertise, offload, xdp_mode].into_iter().flatten() {
+        for key in [driver, mirror, advertise, offload, xdp_mode, queues].into_iter().flatten() {
             let message = format!("`{}` says something about an interface, and the port has none", key.key);
             reader.error(ErrorKind::MissingKey, &key.span, message, "a key `interface` beside it");
         }
@@ -488,6 +493,14 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         needs_xdp(reader, &item, "`xdp_mode` says where an XDP program runs");
         reader.word(&item, &XdpPlace::NAMES)
     });
+    let queues = queues.and_then(|item| {
+        let wanted = reader.integer(&item, 1..=QUEUES_MAX, "")?;
+        if wanted > 1 && matches!(driver, Driver::Tap | Driver::Dpdk) {
+            let message = format!("a port of driver {} has one queue", driver.name());
+            reader.error(ErrorKind::Conflict, &item.span, message, "no key `queues`, or another driver");
+        }
+        Some(wanted as u16)
+    });
     Some(InterfaceConfig {
         name,
         driver,
@@ -497,6 +510,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         router_advertisements,
         offload,
         xdp_mode,
+        queues,
     })
 }
 

@@ -159,6 +159,8 @@ pub struct InterfaceConfig {
     pub router_advertisements: bool,
     /// Let the kernel forward packets of flows that have been decided on.
     pub offload: bool,
+    /// Receive queues that are worked on apart, where the configuration says.
+    pub queues: Option<u16>,
     /// Where an XDP program is to run; the best place if nothing is said.
     pub xdp_mode: Option<XdpPlace>,
 }

@@ -25,6 +25,9 @@ pub struct PortView {
     pub missed: u64,
     /// Frames for other stations.
     pub foreign: u64,
+    /// What came by each receive queue that is worked on apart; together `received` less what was offloaded.
+    #[serde(default)]
+    pub queues: Vec<ReceiveQueueView>,
     /// Frames sent.
     pub sent: u64,
     /// Octets of them.
@@ -35,6 +38,28 @@ pub struct PortView {
     pub queued: u64,
     /// Of the frames received, those that the kernel forwarded by itself.
     pub offloaded: u64,
+}
+
+/// A receive queue of a port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReceiveQueueView {
+    /// Frames received.
+    pub received: u64,
+    /// Octets of them.
+    pub received_octets: u64,
+    /// Frames that were there and could not be taken.
+    pub missed: u64,
+}
+
+/// A thread that works on packets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerView {
+    /// Its role and number.
+    pub name: String,
+    /// Packets that it took through all stages, the router's own among them; `None` where workers share packets.
+    pub packets: Option<u64>,
+    /// Processor time that it has used, milliseconds, the kernel's part of receiving and sending included.
+    pub cpu_ms: u64,
 }
 
 /// The books of a router on live interfaces, as [`super::Request::Counters`] shows them. When nothing moves, `received` is
@@ -61,6 +86,9 @@ pub struct CountersView {
     pub icmp_errors: u64,
     /// ICMP errors that were not written, because of limits or because none is due.
     pub icmp_errors_withheld: u64,
+    /// One item for each thread of the model.
+    #[serde(default)]
+    pub workers: Vec<WorkerView>,
 }
 
 /// A neighbour on a port's link, as [`super::Request::Arp`] shows it.

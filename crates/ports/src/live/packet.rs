@@ -23,6 +23,12 @@
 //! - **The interface is the router's.** A program of two instructions at the interface's ingress drops what the
 //!   ring has seen ([`PacketOptions::exclusive`]), so that the host does not answer or forward the same packets again.
 //!   The kernel removes it when the port is closed, also by `kill -9`.
+//! - **Several queues are several sockets** in one group, among which the kernel deals flows out (PACKET_FANOUT_HASH): by
+//!   addresses and ports without regard to direction, tags looked through. All fragments of a packet, the first too, and
+//!   what is not IP, are dealt out by what addresses they have, so fragments stay together, and apart from the rest of
+//!   their flow. The kernel could put fragments together first (PACKET_FANOUT_FLAG_DEFRAG); a router would then send
+//!   packets that nobody sent. It could pass what finds a ring full to another ring (PACKET_FANOUT_FLAG_ROLLOVER); a flow
+//!   would then come by two queues, out of order, when it matters most. A full ring loses packets instead, and counts.
 //! - **No queueing in the kernel** (PACKET_QDISC_BYPASS): queues are the router's own business. What the interface may
 //!   hold is bounded by the socket's buffer, [`SEND_BUFFER_BYTES`]; then `push` says that there is no room.
 //!

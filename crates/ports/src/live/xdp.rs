@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A program of six instructions, written here and loaded by our own system calls (bpf.rs), runs where frames come in
-//! and hands them to the socket of their receive queue. There is one socket for each queue (socket.rs); the receiving
-//! half asks them in turn. The sending half has one more, at the first queue: a wait for a socket that receives would
+//! and hands them to the socket of their receive queue. There is one socket for each queue (socket.rs); a receiving
+//! half asks its own in turn, and there are as many halves as [`XdpOptions::halves`] says, so that several threads receive. The sending half has one more, at the first queue: a wait for a socket that receives would
 //! also send what that socket has to send, and nobody would hear what became of it. All use one region.
 //!
 //! # Modes
@@ -56,7 +56,7 @@
 //! that the kernel, which copies too in this mode, would pay a part again, for it would find the octets in no cache.
 //! A card with zero-copy may be worth it; there is none here to measure.
 //!
-//! Missing: receive queues of one port cannot be spread over several threads; one queue sends; SCTP and the inner
+//! Missing: one queue sends; SCTP and the inner
 //! packets of tunnels that end at a veth's other end keep unfinished checksums; frames whose VLAN tag the driver has
 //! taken off (`ethtool -K IF rxvlan off` where a card does so).
 
@@ -81,7 +81,7 @@ use std::time::Duration;
 
 use super::error::LiveError;
 use super::link::LinkFacts;
-use super::{Port, PortFacts, is_for, number_of};
+use super::{Port, PortFacts, PortRx, is_for, number_of};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
 use interface::Interface;
@@ -145,6 +145,8 @@ pub struct XdpOptions {
     pub modes: Vec<XdpMode>,
     /// What is not ours.
     pub leave_to_kernel: LeaveToKernel,
+    /// Receiving halves at most, at least 1: the interface's receive queues are dealt out to them in turn.
+    pub halves: usize,
     /// Frames to receive into for each queue, a power of two: how many may wait for us. A port with many queues, or one
     /// that may not lock so much memory, has fewer, but not fewer than 2,048 for that.
     pub rx_frames: u32,
@@ -163,6 +165,7 @@ impl XdpOptions {
             interface: interface.to_owned(),
             modes: XdpMode::ALL.to_vec(),
             leave_to_kernel: LeaveToKernel::None,
+            halves: 1,
             rx_frames: RX_FRAMES,
             tx_frames: 2048,
             take_over: false,
@@ -235,6 +238,15 @@ pub fn probe(interface: &str, modes: &[XdpMode]) -> Vec<(XdpMode, Result<(), Liv
         }
     }
     found
+}
+
+/// How many receive queues an interface has.
+///
+/// # Errors
+///
+/// [`LiveError::NoSuchInterface`] if there is none of the name.
+pub fn receive_queues(interface: &str) -> Result<u32, LiveError> {
+    Ok(Interface::find(interface)?.queues().0)
 }
 
 /// Whether no other mode would do better.
@@ -555,8 +567,17 @@ impl<'a> Setup<'a> {
         });
         let Bound { umem, queues, sender, transmit, completion, tx_frames } = bound;
         let tx = Sender::new(sender, transmit, completion, Arc::clone(&umem), tx_frames, Arc::clone(&shared));
-        let rx = Receiver::new(queues, umem, shared).map_err(|source| refused(name, "epoll", source))?;
-        Ok(Port { rx: vec![Box::new(rx)], tx: Box::new(tx), facts })
+        let count = self.options.halves.clamp(1, queues.len().max(1));
+        let mut halves: Vec<Vec<Queue>> = (0..count).map(|_| Vec::new()).collect();
+        for (number, queue) in queues.into_iter().enumerate() {
+            halves[number % count].push(queue);
+        }
+        let mut rx: Vec<Box<dyn PortRx>> = Vec::with_capacity(count);
+        for queues in halves {
+            let half = Receiver::new(queues, Arc::clone(&umem), Arc::clone(&shared));
+            rx.push(Box::new(half.map_err(|source| refused(name, "epoll", source))?));
+        }
+        Ok(Port { rx, tx: Box::new(tx), facts })
     }
 }
 

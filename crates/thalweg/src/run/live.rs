@@ -10,15 +10,16 @@ use serde::Serialize;
 use serde_json::Value;
 use thalweg_dataplane::neighbour::NeighbourView;
 use thalweg_exec::ModelOptions;
-use thalweg_live::{KernelStationCounts, LiveOptions, LiveRouter, StationSource, Tables};
+use thalweg_live::{KernelStationCounts, LiveOptions, LiveRouter, StationSource, Tables, WorkerStatus};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{
     ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, LiveControl, PortView, QueueView,
-    Request,
+    ReceiveQueueView, Request, WorkerView,
 };
 use thalweg_node::forwarding::{FibForwarding, routes_of};
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
+use thalweg_ports::live::RxCounters;
 
 use super::seed_number;
 use crate::Failure;
@@ -135,6 +136,7 @@ impl LiveSide {
             received_octets: port.received.octets + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
+            queues: port.queues.iter().map(receive_queue_view).collect(),
             sent: port.sent.frames + port.offloaded.sent.0,
             sent_octets: port.sent.octets + port.offloaded.sent.1,
             failed: port.sent.failed,
@@ -167,6 +169,7 @@ impl LiveSide {
             waiting_for_neighbour: numbers.waiting,
             icmp_errors: numbers.icmp.errors_written,
             icmp_errors_withheld: numbers.icmp.errors_not_written.iter().sum(),
+            workers: router.workers().into_iter().map(worker_view).collect(),
         })
     }
 
@@ -280,6 +283,19 @@ impl LiveControl for LiveSide {
             Err(why) => Ok(Err(why)),
         }
     }
+}
+
+fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
+    ReceiveQueueView {
+        received: queue.frames,
+        received_octets: queue.octets,
+        missed: queue.missed + queue.refused,
+    }
+}
+
+fn worker_view(worker: WorkerStatus) -> WorkerView {
+    let WorkerStatus { name, packets, cpu } = worker;
+    WorkerView { name, packets, cpu_ms: cpu.as_millis() as u64 }
 }
 
 fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {

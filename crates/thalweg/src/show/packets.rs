@@ -1,6 +1,6 @@
 //! What a router on live interfaces tells of itself, as tables.
 
-use thalweg_node::control::{ArpView, CountersView, PortView, QueueView};
+use thalweg_node::control::{ArpView, CountersView, PortView, QueueView, WorkerView};
 
 use crate::tables::{byte_size, count, table};
 
@@ -39,6 +39,10 @@ pub(super) fn ports(ports: &[PortView]) -> String {
     ];
     let mut text = table(&header, &[4, 5, 6, 7, 8, 9, 10, 11, 12], rows);
     for port in ports {
+        if port.queues.len() > 1 {
+            let queues: Vec<String> = port.queues.iter().map(|queue| count(queue.received)).collect();
+            text += &format!("{}: in by queue: {}\n", port.name, queues.join(", "));
+        }
         if let Some(why) = &port.why_not_better {
             text += &format!("{}: {}, because {why}\n", port.name, port.mode);
         }
@@ -65,7 +69,15 @@ pub(super) fn counters(view: &CountersView) -> String {
     rows.push(vec!["wait for a neighbour".to_owned(), count(view.waiting_for_neighbour)]);
     rows.push(vec!["ICMP errors written".to_owned(), count(view.icmp_errors)]);
     rows.push(vec!["ICMP errors withheld".to_owned(), count(view.icmp_errors_withheld)]);
-    table(&["", "Packets"], &[1], rows)
+    let mut text = table(&["", "Packets"], &[1], rows);
+    if !view.workers.is_empty() {
+        let row = |worker: &WorkerView| {
+            let packets = worker.packets.map_or("shared".to_owned(), count);
+            vec![worker.name.clone(), packets, format!("{:.2} s", worker.cpu_ms as f64 / 1000.0)]
+        };
+        text += &table(&["Thread", "Packets", "CPU"], &[1, 2], view.workers.iter().map(row));
+    }
+    text
 }
 
 pub(super) fn arp(neighbours: &[ArpView]) -> String {

@@ -25,10 +25,10 @@ fn passes_again(site: &Site) {
     eventually("packets pass again", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
 }
 
-fn faults(driver: &str) {
+fn faults(driver: &str, arguments: &[&str]) {
     let Some(site) = Site::new() else { return };
     started(&site);
-    let router: Router<'_> = site.run(&config(driver), &[]);
+    let router: Router<'_> = site.run(&config(driver), arguments);
     let (here, outside, office) = (site.router(), site.namespace(OUTSIDE), site.namespace(OFFICE));
 
     // The port's interface goes down and comes back.
@@ -124,12 +124,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
 fn faults_by_af_packet() {
-    faults("af_packet");
+    faults("af_packet", &[]);
+}
+
+#[test]
+fn by_sockets_of_af_packet_with_a_worker_each() {
+    faults("af_packet", &["--workers", "2"]);
 }
 
 #[test]
 fn faults_by_af_xdp() {
-    faults("af_xdp");
+    faults("af_xdp", &[]);
 }
 
 /// A router that was killed leaves nothing behind that its successor minds.

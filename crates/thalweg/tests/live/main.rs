@@ -17,6 +17,7 @@ mod nat;
 mod offload;
 mod packets;
 mod programs;
+mod queues;
 mod reload;
 mod site;
 mod tap;

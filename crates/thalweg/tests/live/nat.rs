@@ -41,6 +41,21 @@ fn there_and_back(from: &UdpSocket, server: &UdpSocket) -> String {
     seen.to_string()
 }
 
+/// Addresses of the outside network that are NAT's alone: the router answers for them, or nothing comes back.
+#[test]
+fn a_pool_on_the_outside_network_is_answered_for() {
+    let Some(site) = Site::new() else { return };
+    let pool = "refusal = \"prohibited\"\naddresses = [\"198.51.100.77\"]";
+    let mut router = site.run(&config().replace("refusal = \"prohibited\"", pool), &[]);
+    let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
+    let client = socket(&site, OFFICE, "10.1.0.2:0");
+    client.connect("198.51.100.2:7000").expect("connected");
+    let seen = there_and_back(&client, &server);
+    assert!(seen.starts_with("198.51.100.77:"), "{seen}");
+    router.counters_add_up();
+    assert!(router.process.end(), "it ends when asked to");
+}
+
 #[test]
 fn sessions_are_shown_and_a_host_at_its_limit_is_told() {
     let Some(site) = Site::new() else { return };

@@ -308,6 +308,11 @@ fn reloads_by_af_xdp() {
 }
 
 #[test]
+fn reloads_with_a_worker_for_each_queue() {
+    nothing_is_lost("af_packet", &["--workers", "2"]);
+}
+
+#[test]
 fn reloads_in_a_pipeline() {
     nothing_is_lost("auto", &["--model", "pipeline", "--workers", "2"]);
 }

@@ -70,6 +70,33 @@ fn who_asks_for_us_is_answered_and_known() {
 }
 
 #[test]
+fn addresses_that_nat_gives_out_are_answered_for_and_never_asked_from() {
+    let public = Ipv4Addr::new(OUR4.octets()[0], OUR4.octets()[1], OUR4.octets()[2], 200);
+    let mut table = table();
+    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START).expect_err("it is nobody's yet");
+    let identity = PortIdentity { translated: vec![public], ..identity() };
+    assert!(!identity.owns(public.into()), "it is not the router's own");
+    table.set_port(0, Some(identity), START);
+    outputs(&mut table);
+    table.handle_arp(0, &arp_request((HOST_MAC, HOST4), public), START).expect("it is for us");
+    let [Output::Send { frame, .. }, _] = &outputs(&mut table)[..] else { panic!("an answer") };
+    assert_eq!(read(frame), (2, OUR_MAC, public, HOST_MAC, HOST4));
+    // Somebody else says it is theirs.
+    let claim = arp_request((OTHER_MAC, public), public);
+    assert_eq!(table.handle_arp(0, &claim, START + SECOND), Err(Ignored::AddressConflict));
+    assert_eq!(read(&only_frame(&mut table)).2, public, "it is defended");
+    table.resolve(
+        0,
+        Ipv4Addr::new(OUR4.octets()[0], OUR4.octets()[1], OUR4.octets()[2], 99).into(),
+        vec![],
+        START,
+    );
+    assert_eq!(read(&only_frame(&mut table)).2, OUR4, "questions come from its own");
+    table.resolve(0, public.into(), b"packet".to_vec(), START);
+    assert_eq!(outputs(&mut table), [unreachable(public, b"packet", Unreachable::NotANeighbour)]);
+}
+
+#[test]
 fn a_question_for_us_releases_what_waits() {
     let mut table = table();
     table.resolve(0, HOST4.into(), b"packet".to_vec(), START);

@@ -171,6 +171,11 @@ impl PortTx for PacketTx {
         self.spans.len() - self.done
     }
 
+    fn another(&mut self) -> Option<Box<dyn PortTx>> {
+        let facts = self.links.read(&self.interface).ok()?;
+        Some(Box::new(Self::open(&self.interface, &facts, self.bypass).ok()?))
+    }
+
     fn counters(&mut self) -> TxCounters {
         self.counters
     }

@@ -1,4 +1,4 @@
-//! The half that receives: frames of all queues of an interface, copied into chunks.
+//! A half that receives: frames of some or all queues of an interface, copied into chunks.
 //!
 //! The kernel does not make a socket readable when its interface is gone, so whoever waits for the descriptor should
 //! call now and then all the same: a call that finds nothing looks, every ten milliseconds at most.
@@ -29,7 +29,7 @@ pub(super) struct Queue {
     pub(super) receive: ReceiveRing,
 }
 
-/// The receiving half of a port.
+/// A receiving half of a port.
 #[derive(Debug)]
 pub(super) struct Receiver {
     queues: Vec<Queue>,

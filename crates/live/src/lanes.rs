@@ -1,0 +1,135 @@
+//! Which worker receives from which queue.
+//!
+//! Under run-to-completion with several workers, where a port has several receive queues, each worker has a *lane*: a share
+//! of the queues, a source that cuts chunks from them, and a sink of its own. Queue `q` of a port with several belongs to
+//! lane `q` modulo the number of lanes: the kernel's hash of flows knows no direction, so on ports with as many queues both
+//! directions of a flow that nobody translates meet the same worker. Ports with one queue are dealt out in turn.
+//!
+//! There are as many lanes as the port with the most queues has, and no more than workers. Where no port has several
+//! queues, and under all other models, there is one lane, and the model spreads its chunks as it does those of a file.
+
+use thalweg_exec::{ModelKind, ModelOptions};
+use thalweg_ports::live::PortRx;
+
+/// A receiving half: a queue of a port.
+pub(crate) struct QueueRx {
+    /// The port.
+    pub(crate) port: u16,
+    /// Which of the port's queues, from 0.
+    pub(crate) queue: u16,
+    /// How many the port has.
+    pub(crate) of: u16,
+    /// What receives.
+    pub(crate) rx: Box<dyn PortRx>,
+}
+
+/// A lane counts packets up to 2^48, which at a hundred million a second takes a month; then captures may mix up chunks
+/// that are on their way at the same time.
+const LANE_SHIFT: u32 = 48;
+
+/// One of so many lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LaneNumber {
+    pub(crate) index: usize,
+    pub(crate) of: usize,
+}
+
+impl LaneNumber {
+    /// The number of a chunk of this lane among the chunks of all: no two lanes have the same.
+    pub(crate) fn of_chunk(self, sequence: u64) -> u64 {
+        sequence * self.of as u64 + self.index as u64
+    }
+
+    /// The number of a packet that its lane's source counted, such that no two lanes have the same: captures know chunks
+    /// by it.
+    pub(crate) fn of_packet(self, number: u64) -> u64 {
+        number + ((self.index as u64) << LANE_SHIFT)
+    }
+}
+
+/// How many lanes a model has use for; with that many queues or more.
+pub(crate) fn lanes_wanted(model: &ModelOptions) -> usize {
+    match model.kind {
+        ModelKind::RunToCompletion => model.workers.max(1),
+        _ => 1,
+    }
+}
+
+/// Deals queues out to `wanted` lanes, or fewer.
+pub(crate) fn deal(queues: Vec<QueueRx>, wanted: usize) -> Vec<Vec<QueueRx>> {
+    let most = queues.iter().map(|queue| usize::from(queue.of)).max().unwrap_or(1);
+    let count = wanted.min(most).max(1);
+    let mut lanes: Vec<Vec<QueueRx>> = (0..count).map(|_| Vec::new()).collect();
+    let mut turn = 0;
+    for queue in queues {
+        let lane = match queue.of {
+            1 => {
+                turn += 1;
+                turn - 1
+            }
+            _ => usize::from(queue.queue),
+        };
+        lanes[lane % count].push(queue);
+    }
+    lanes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::io;
+    use std::os::fd::RawFd;
+    use thalweg_base::ChunkBuilder;
+    use thalweg_ports::live::RxCounters;
+
+    struct Nothing;
+
+    impl PortRx for Nothing {
+        fn receive(&mut self, _: u16, _: u64, _: usize, _: &mut ChunkBuilder) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn fd(&self) -> RawFd {
+            -1
+        }
+
+        fn counters(&mut self) -> RxCounters {
+            RxCounters::default()
+        }
+    }
+
+    fn dealt(ports: &[u16], wanted: usize) -> Vec<Vec<(u16, u16)>> {
+        let queues = (0..).zip(ports).flat_map(|(port, &of)| {
+            (0..of).map(move |queue| QueueRx { port, queue, of, rx: Box::new(Nothing) })
+        });
+        let lanes = deal(queues.collect(), wanted);
+        lanes.iter().map(|lane| lane.iter().map(|queue| (queue.port, queue.queue)).collect()).collect()
+    }
+
+    #[test]
+    fn queues_of_one_number_meet_in_one_lane() {
+        assert_eq!(dealt(&[2, 2], 2), [[(0, 0), (1, 0)], [(0, 1), (1, 1)]]);
+        assert_eq!(dealt(&[3, 2], 2), [vec![(0, 0), (0, 2), (1, 0)], vec![(0, 1), (1, 1)]]);
+        assert_eq!(
+            dealt(&[1, 4, 1], 8),
+            [vec![(0, 0), (1, 0)], vec![(1, 1), (2, 0)], vec![(1, 2)], vec![(1, 3)]]
+        );
+        assert_eq!(dealt(&[4], 1), [[(0, 0), (0, 1), (0, 2), (0, 3)]]);
+        assert_eq!(dealt(&[1, 1], 2), [[(0, 0), (1, 0)]], "workers share the chunks of single queues");
+        assert_eq!(dealt(&[], 2), [[]], "somebody has to take what is put in");
+    }
+
+    #[test]
+    fn chunks_of_all_lanes_have_different_numbers() {
+        let mut numbers: Vec<u64> = (0..3)
+            .flat_map(|index| (0..9).map(move |sequence| LaneNumber { index, of: 3 }.of_chunk(sequence)))
+            .collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..27));
+        let [first, second] = [0, 1].map(|index| LaneNumber { index, of: 2 });
+        assert_eq!(first.of_packet(7), 7);
+        assert!(first.of_packet(1 << 40) < second.of_packet(1));
+        assert_eq!(LaneNumber { index: 0, of: 1 }.of_chunk(7), 7);
+    }
+}

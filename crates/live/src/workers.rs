@@ -1,0 +1,159 @@
+//! What each worker has done.
+//!
+//! Processor time is what the kernel says of the threads that have the names of a model's; a model's threads end when
+//! plans are exchanged, so what they had used by then is added up. Packets are counted by the sinks of lanes: where
+//! workers share their chunks, a packet is no one worker's.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use thalweg_exec::ThreadReport;
+
+/// What a thread of the model has done since the router began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerStatus {
+    /// Its name: its role and number.
+    pub name: String,
+    /// Packets that it took through all stages, where they are one worker's.
+    pub packets: Option<u64>,
+    /// Processor time it has used, the kernel's part of sending and receiving included.
+    pub cpu: Duration,
+}
+
+/// See the module.
+pub(crate) struct Workers {
+    /// By lane, if each worker has one.
+    packets: Option<Vec<AtomicU64>>,
+    /// Of threads that have ended, by role and number.
+    ended: Mutex<BTreeMap<(&'static str, usize), Duration>>,
+}
+
+/// The roles that threads of models have. A pipeline's first packets are worked on by the one that measures its stages.
+const ROLES: [&str; 3] = ["worker", "reader", "calibration"];
+
+impl Workers {
+    /// For a model whose workers have a lane each, so many, or share what comes.
+    pub(crate) fn new(lanes: Option<usize>) -> Self {
+        let packets = lanes.map(|lanes| (0..lanes).map(|_| AtomicU64::new(0)).collect());
+        Self { packets, ended: Mutex::default() }
+    }
+
+    /// Packets have come to the end of a lane.
+    pub(crate) fn add_packets(&self, lane: usize, packets: usize) {
+        if let Some(counter) = self.packets.as_ref().and_then(|counters| counters.get(lane)) {
+            counter.fetch_add(packets as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Threads have ended.
+    pub(crate) fn add_ended(&self, threads: &[ThreadReport]) {
+        let mut ended = self.lock();
+        for thread in threads.iter().filter(|thread| ROLES.contains(&thread.role)) {
+            *ended.entry((thread.role, thread.index)).or_default() += thread.cpu;
+        }
+    }
+
+    /// What each has done, in order.
+    pub(crate) fn status(&self) -> Vec<WorkerStatus> {
+        let mut cpu = self.lock().clone();
+        for (role, index, used) in running() {
+            *cpu.entry((role, index)).or_default() += used;
+        }
+        let packets = |role, index: usize| {
+            let counter = self.packets.as_ref().filter(|_| role == "worker")?.get(index)?;
+            Some(counter.load(Ordering::Relaxed))
+        };
+        cpu.into_iter()
+            .map(|((role, index), cpu)| WorkerStatus {
+                name: format!("{role}-{index}"),
+                packets: packets(role, index),
+                cpu,
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(&'static str, usize), Duration>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads of the model that run now. One that ends while it is looked at is left out.
+fn running() -> Vec<(&'static str, usize, Duration)> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let thread = |task: fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        let (role, index) = role_of(name.trim_end())?;
+        // Nanoseconds on a core, nanoseconds waiting for one, turns.
+        let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let used = times.split_whitespace().next()?.parse().ok()?;
+        Some((role, index, Duration::from_nanos(used)))
+    };
+    tasks.flatten().filter_map(thread).collect()
+}
+
+/// The role and number that are in a thread's name.
+fn role_of(name: &str) -> Option<(&'static str, usize)> {
+    let (role, index) = name.split_once('-')?;
+    Some((ROLES.into_iter().find(|known| *known == role)?, index.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_run_are_added_to_those_that_ended() {
+        let workers = Workers::new(Some(2));
+        workers.add_packets(1, 5);
+        workers.add_packets(1, 2);
+        workers.add_packets(7, 1);
+        let ended = |index, role, seconds| ThreadReport {
+            role,
+            index,
+            jobs: 1,
+            busy: Duration::ZERO,
+            in_source: Duration::ZERO,
+            waited: Duration::ZERO,
+            cpu: Duration::from_secs(seconds),
+            waits: 0,
+            parks: 0,
+        };
+        workers.add_ended(&[ended(11, "worker", 3), ended(10, "worker", 1), ended(0, "calibration", 9)]);
+        workers.add_ended(&[ended(11, "worker", 4)]);
+        let (ready, go_on) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let body = || {
+                let mut x = 1u64;
+                (0..3_000_000).for_each(|_| x = std::hint::black_box(x.wrapping_mul(3)));
+                ready.wait();
+                go_on.wait();
+            };
+            std::thread::Builder::new()
+                .name("worker-10".to_owned())
+                .spawn_scoped(scope, body)
+                .expect("a thread");
+            ready.wait();
+            let status = workers.status();
+            let of = |name: &str| status.iter().find(|worker| worker.name == name).map(|worker| worker.cpu);
+            assert!(of("worker-10") > Some(Duration::from_secs(1)), "{status:?}");
+            assert_eq!(of("worker-11"), Some(Duration::from_secs(7)), "{status:?}");
+            assert_eq!(of("calibration-0"), Some(Duration::from_secs(9)), "{status:?}");
+            assert_eq!(of("pool-0"), None);
+            go_on.wait();
+        });
+        workers.add_ended(&[ended(1, "worker", 1)]);
+        assert!(workers.status().iter().any(|it| it.name == "worker-1" && it.packets == Some(7)));
+    }
+
+    #[test]
+    fn names_of_other_threads_are_no_workers() {
+        assert_eq!(role_of("worker-12"), Some(("worker", 12)));
+        assert_eq!(role_of("reader-0"), Some(("reader", 0)));
+        for name in ["worker", "worker-", "worker-x", "pool-1", "host", "shard-3"] {
+            assert_eq!(role_of(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Several receive queues, each with a worker of its own: flows stay in order both ways through NAT, every queue has its
+//! share, and the books add up.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
+
+const FLOWS: usize = 32;
+/// Datagrams of each flow, there and back.
+const DATAGRAMS: u64 = 400;
+/// Of one flow that are on their way at most: all of all flows fit into any ring, those to a server into its socket.
+const WINDOW: u64 = 8;
+/// Flows that a server has.
+const PER_SERVER: usize = 4;
+/// Octets of datagrams that go whole, and of such that are cut by whoever sends them.
+const WHOLE: Range<usize> = 16..1216;
+const CUT: Range<usize> = 1600..2800;
+/// Nothing is this late; what is not there by then is lost.
+const LOST: Duration = Duration::from_secs(20);
+/// Of the first server.
+const PORT: u16 = 7000;
+
+fn config(driver: &str, more: &str) -> String {
+    let port = |host: Host| {
+        format!(
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\", \"{2}/64\"]\n{more}\n",
+            host.port, host.gateway_v4, host.gateway_v6
+        )
+    };
+    let ports = [port(OFFICE), port(GUEST), port(OUTSIDE)].concat();
+    format!(
+        "{ports}[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\naddresses = [\"198.51.100.1\"]\n"
+    )
+}
+
+/// Cables with two queues at each end.
+fn with_queues(site: &Site) {
+    let here = site.router();
+    for host in [OFFICE, GUEST, OUTSIDE] {
+        let there = site.namespace(host);
+        site.ip(&there, "link del eth0");
+        let queues = "numtxqueues 2 numrxqueues 2";
+        let cable = format!("link add eth0 {queues} type veth peer name {} {queues} netns {here}", host.port);
+        site.ip(&there, &cable);
+        site.ip(&there, &format!("addr add {}/24 dev eth0", host.v4));
+        site.ip(&there, &format!("addr add {}/64 dev eth0 nodad", host.v6));
+        site.ip(&there, "link set eth0 up");
+        site.ip(&here, &format!("link set {} up", host.port));
+        site.ip(&there, &format!("route replace default via {}", host.gateway_v4));
+        site.ip(&there, &format!("-6 route replace default via {}", host.gateway_v6));
+    }
+}
+
+/// A server that sends everything back, and sees the datagrams of each flow in order.
+fn answer(socket: &UdpSocket, stop: &AtomicBool) -> HashMap<SocketAddr, (u64, u64)> {
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+    let mut flows: HashMap<SocketAddr, (u64, u64)> = HashMap::new();
+    let mut buffer = [0; 4096];
+    while !stop.load(Ordering::Acquire) {
+        let Ok((length, sender)) = socket.recv_from(&mut buffer) else { continue };
+        let [flow, number] = numbers(&buffer);
+        let (of, due) = flows.entry(sender).or_insert((flow, 0));
+        assert_eq!((*of, *due), (flow, number), "in order, and a public endpoint for each flow: {sender}");
+        *due += 1;
+        socket.send_to(&buffer[..length], sender).expect("it goes back");
+    }
+    flows
+}
+
+fn numbers(datagram: &[u8]) -> [u64; 2] {
+    [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().expect("eight octets")))
+}
+
+/// Sends numbered datagrams, a few at a time, and has each back in order.
+fn converse(socket: &UdpSocket, to: (&str, u16), flow: u64, octets: Range<usize>) {
+    let octets_of = |number: u64| octets.start + (number as usize * 37 + flow as usize) % octets.len();
+    socket.set_read_timeout(Some(LOST)).expect("a timeout");
+    let mut buffer = [0; 4096];
+    // What is cut takes several times its octets of a receiver's memory.
+    let window = if octets == CUT { WINDOW / 4 } else { WINDOW };
+    let (mut sent, mut due) = (0, 0);
+    while due < DATAGRAMS {
+        while sent < DATAGRAMS && sent - due < window {
+            let mut datagram = vec![0; octets_of(sent)];
+            datagram[..8].copy_from_slice(&flow.to_be_bytes());
+            datagram[8..16].copy_from_slice(&sent.to_be_bytes());
+            // Not connected: connected sockets number what is cut each by itself, and numbers would meet.
+            socket.send_to(&datagram, to).expect("it goes");
+            sent += 1;
+        }
+        let length =
+            socket.recv(&mut buffer).unwrap_or_else(|why| panic!("flow {flow}, {due} of {sent}: {why}"));
+        assert_eq!(numbers(&buffer), [flow, due], "in order");
+        assert_eq!(length, octets_of(due));
+        due += 1;
+    }
+}
+
+/// Flows from inside to servers at an address, all at once; both ends see each in order.
+fn flows_pass(site: &Site, server_at: &str, octets: Range<usize>) {
+    for host in [OFFICE, GUEST] {
+        // Who is not known yet is waited for, but not with many packets.
+        eventually("stations are known", || site.pings(host, server_at).then_some(()));
+    }
+    let bind = |host: Host, at: (&str, u16)| {
+        site.within(&site.namespace(host), || UdpSocket::bind(at).expect("a port"))
+    };
+    let ports = PORT..PORT + (FLOWS / PER_SERVER) as u16;
+    let servers: Vec<UdpSocket> = ports.map(|port| bind(OUTSIDE, (server_at, port))).collect();
+    let any = if server_at.contains(':') { "::" } else { "0.0.0.0" };
+    // Two hosts behind one address number what they cut alike now and then: only one has such.
+    let host_of = |flow| if flow % 2 == 0 || octets == CUT { OFFICE } else { GUEST };
+    let clients: Vec<UdpSocket> = (0..FLOWS).map(|flow| bind(host_of(flow), (any, 0))).collect();
+    let stop = AtomicBool::new(false);
+    let flows: Vec<_> = thread::scope(|scope| {
+        let servers: Vec<_> = servers.iter().map(|server| scope.spawn(|| answer(server, &stop))).collect();
+        let client = |(flow, client): (u64, UdpSocket)| {
+            let octets = octets.clone();
+            scope.spawn(move || {
+                let port = PORT + (flow as usize / PER_SERVER) as u16;
+                converse(&client, (server_at, port), flow, octets);
+            })
+        };
+        let clients: Vec<_> = (0..).zip(clients).map(client).collect();
+        let clients: Vec<_> = clients.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        stop.store(true, Ordering::Release);
+        let servers: Vec<_> = servers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        let flows = servers.into_iter().flat_map(|server| server.expect("everything came in order"));
+        let flows = flows.collect();
+        clients.into_iter().for_each(|client| client.expect("it had all back"));
+        flows
+    });
+    assert_eq!(flows.len(), FLOWS);
+    assert!(flows.iter().all(|(_, (_, passed))| *passed == DATAGRAMS));
+}
+
+fn of_queues(port: &Value) -> Vec<u64> {
+    let queues = port["queues"].as_array().expect("a list").iter();
+    queues.map(|queue| queue["received"].as_u64().expect("a number")).collect()
+}
+
+/// Each queue of each port has had its share, and each worker its packets.
+fn queues_had_their_shares(router: &Router<'_>, queues: usize, workers: usize) {
+    let counters = router.counters_add_up();
+    for port in router.show(&["ports"]).expect("the router answers") {
+        let by_queue = of_queues(&port);
+        assert_eq!(by_queue.len(), queues, "{port}");
+        // Of many queues one may have no flow.
+        let had_some = by_queue.iter().filter(|received| **received >= DATAGRAMS).count();
+        assert!(had_some >= 2, "{port}");
+    }
+    let threads = counters["workers"].as_array().expect("a list");
+    assert_eq!(threads.len(), workers, "{counters}");
+    let packets: Vec<u64> = threads.iter().map(|it| it["packets"].as_u64().expect("its own")).collect();
+    assert!(packets.iter().all(|packets| *packets >= DATAGRAMS), "{counters}");
+    let received = counters["received"].as_u64().expect("a number");
+    let own = counters["own"].as_u64().expect("a number");
+    let all: u64 = packets.iter().sum();
+    assert!((received - own..=received).contains(&all), "{counters}");
+}
+
+#[test]
+fn a_worker_for_each_socket_of_af_packet() {
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run(&config("af_packet", ""), &["--workers", "2"]);
+    flows_pass(&site, OUTSIDE.v4, WHOLE);
+    flows_pass(&site, OUTSIDE.v4, CUT);
+    flows_pass(&site, OUTSIDE.v6, WHOLE);
+    queues_had_their_shares(&router, 2, 2);
+    assert!(router.process.end(), "it ends when asked to");
+}
+
+#[test]
+fn a_worker_for_each_queue_of_af_xdp() {
+    let Some(site) = Site::new() else { return };
+    with_queues(&site);
+    let mut router = site.run(&config("af_xdp", ""), &["--workers", "2"]);
+    flows_pass(&site, OUTSIDE.v4, WHOLE);
+    flows_pass(&site, OUTSIDE.v4, CUT);
+    flows_pass(&site, OUTSIDE.v6, WHOLE);
+    queues_had_their_shares(&router, 2, 2);
+    assert!(router.process.end(), "it ends when asked to");
+}
+
+/// More queues than workers, and more workers than queues.
+#[test]
+fn queues_are_dealt_out_to_workers() {
+    let Some(site) = Site::new() else { return };
+    for (queues, workers, lanes) in [(4, 1, 1), (3, 2, 2), (2, 3, 2)] {
+        let more = format!("queues = {queues}\n");
+        let arguments = ["--workers", &workers.to_string()];
+        let mut router = site.run(&config("af_packet", &more), &arguments);
+        flows_pass(&site, OUTSIDE.v4, WHOLE);
+        queues_had_their_shares(&router, queues, lanes);
+        let refused = router.reload(&config("af_packet", "queues = 7\n")).expect_err("it is refused");
+        assert!(refused.contains("`queues` of [ports.lan]"), "{refused}");
+        assert!(router.process.end(), "it ends when asked to");
+    }
+}
