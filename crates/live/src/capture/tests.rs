@@ -142,7 +142,7 @@ const MODELS: [(ModelKind, usize); 5] = [
 fn each_point_has_what_passes_it() {
     for (kind, workers) in MODELS {
         let taps = Taps::default();
-        let points = ["arrived", "order", "nat", "egress"];
+        let points = ["arrived", "ingress", "nat", "egress"];
         let begun = points.map(|point| {
             let selection = selection(&at(point)).expect(point);
             taps.begin_for_test(selection, 2)
@@ -153,7 +153,7 @@ fn each_point_has_what_passes_it() {
             let mut packets = caught(&taps, begun);
             packets.sort_by_key(|packet| number_of(&packet.frame));
             let passes = |fate: &Result<Vec<u8>, DropReason>| match (*point, fate) {
-                ("arrived" | "order", _) | (_, Ok(_)) => true,
+                ("arrived" | "ingress", _) | (_, Ok(_)) => true,
                 ("nat", Err(reason)) => *reason == DropReason::NoRoute,
                 _ => false,
             };
@@ -165,7 +165,7 @@ fn each_point_has_what_passes_it() {
                 let number = number_of(&packet.frame);
                 let source = &packet.frame[26..30];
                 match *point {
-                    "arrived" | "order" => assert_eq!(packet.frame, datagram(number), "{kind}"),
+                    "arrived" | "ingress" => assert_eq!(packet.frame, datagram(number), "{kind}"),
                     "nat" => assert_eq!((source, packet.interface), (&[198, 51, 100, 1][..], 0), "{kind}"),
                     _ => assert_eq!(Ok(&packet.frame), all[&number].as_ref(), "{kind}"),
                 }
@@ -324,7 +324,7 @@ fn a_client_gets_a_file() {
     let text = String::from_utf8_lossy(&client.file);
     for comment in [
         "arrived, in lan, class default, translated, left to the router itself: no-route",
-        "arrived, in lan, class default, dropped: nat-no-mapping (Arrived for a public",
+        "arrived, in lan, class default, translated, dropped: nat-no-mapping (Arrived for a public",
         "arrived, in lan, class default, translated, out wan",
     ] {
         assert!(text.contains(comment), "{comment}");
