@@ -137,14 +137,16 @@ impl FlowOffload {
         if waiting.chunk != number {
             return;
         }
-        for candidate in waiting.flows.drain(..) {
+        // A farm's chunks come in parts: whoever is not in this one is in another.
+        waiting.flows.retain(|candidate| {
             // Packets are where they were unless classes changed their order.
             let is_it = |packet: &Packet| packet.index == candidate.index;
             let packets = chunk.packets();
             let place = Some(usize::from(candidate.index)).filter(|at| packets.get(*at).is_some_and(is_it));
-            let Some(place) = place.or_else(|| packets.iter().position(is_it)) else { continue };
-            self.install_flow(&candidate, chunk, place);
-        }
+            let Some(place) = place.or_else(|| packets.iter().position(is_it)) else { return true };
+            self.install_flow(candidate, chunk, place);
+            false
+        });
     }
 
     fn install_flow(&self, candidate: &Candidate, chunk: &Chunk, place: usize) {
