@@ -203,7 +203,7 @@ fn stages_in_memory() {
     let output = experiment(&[&["lab", "stages"][..], &few].concat(), folder.path());
     let json = results(&output, folder.path());
     let cells = json["results"]["cells"].as_array().expect("cells");
-    assert_eq!(cells.len(), 5 + 5 + 7, "stages of each workload, and all together");
+    assert_eq!(cells.len(), 4 + 4 + 6, "stages of each workload, and all together");
     assert!(json["results"]["clock"]["ticks_per_ns"].as_f64().is_some_and(|rate| rate > 0.0), "{json}");
     for cell in cells {
         assert!(cell["tsc_cycles_per_packet"]["median"].as_f64().is_some_and(|c| c >= 0.0), "{cell}");

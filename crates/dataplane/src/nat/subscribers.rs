@@ -33,6 +33,8 @@ struct Block {
     used: [u16; 3],
     /// The next block of the same owner, or the next free one, plus one; 0 ends the list.
     next: u32,
+    /// The free one before it, plus one; only of meaning while it is free.
+    previous: u32,
     /// It goes to nobody before this second.
     held_until_s: u32,
 }
@@ -46,7 +48,7 @@ struct Subscriber {
     first: u32,
 }
 
-/// Free blocks of one public address, oldest first.
+/// Free blocks of one public address, by the time until which they are held.
 #[derive(Clone, Copy, Debug, Default)]
 struct FreeList {
     head: u32,
@@ -232,7 +234,7 @@ impl Subscribers {
         })
     }
 
-    /// Takes the block out that has been free for longest, if it is not held any more.
+    /// Takes the block out that is held no longer since the longest time, if there is one.
     fn oldest_free(&mut self, address: usize, now_s: u32) -> Option<usize> {
         let list = &mut self.free[address];
         let at = list.head.checked_sub(1)? as usize;
@@ -240,20 +242,33 @@ impl Subscribers {
             return None;
         }
         list.head = self.blocks[at].next;
-        if list.head == 0 {
-            list.tail = 0;
+        match list.head.checked_sub(1) {
+            Some(next) => self.blocks[next as usize].previous = 0,
+            None => list.tail = 0,
         }
         Some(at)
     }
 
     fn put_back(&mut self, at: usize, held_until_s: u32) {
-        (self.blocks[at].next, self.blocks[at].held_until_s) = (0, held_until_s);
         let list = &mut self.free[at / self.lane_blocks];
-        match list.tail.checked_sub(1) {
-            Some(tail) => self.blocks[tail as usize].next = at as u32 + 1,
-            None => list.head = at as u32 + 1,
+        let this = at as u32 + 1;
+        // Sessions whose ends are noticed together do not come in the order in which they ended.
+        let mut previous = list.tail;
+        while let Some(place) = previous.checked_sub(1)
+            && self.blocks[place as usize].held_until_s > held_until_s
+        {
+            previous = self.blocks[place as usize].previous;
         }
-        list.tail = at as u32 + 1;
+        let next = match previous.checked_sub(1) {
+            Some(place) => std::mem::replace(&mut self.blocks[place as usize].next, this),
+            None => std::mem::replace(&mut list.head, this),
+        };
+        match next.checked_sub(1) {
+            Some(place) => self.blocks[place as usize].previous = this,
+            None => list.tail = this,
+        }
+        let block = &mut self.blocks[at];
+        (block.next, block.previous, block.held_until_s) = (next, previous, held_until_s);
     }
 
     /// A session of a subscriber ended in second `ended_s`; its port is free.

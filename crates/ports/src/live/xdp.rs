@@ -426,7 +426,7 @@ impl<'a> Setup<'a> {
             return if tries < TRIES { Ok(()) } else { Err(self.refused("bpf(LINK_CREATE)")(error)) };
         };
         let name = bpf::program_name(found.program);
-        let link = bpf::link_of(index);
+        let link = bpf::link_of(index, found.program);
         let is_ours = name.as_deref() == Some(bpf::PROGRAM_NAME);
         match &link {
             Some(link) if self.options.take_over => {
@@ -437,7 +437,7 @@ impl<'a> Setup<'a> {
                 return Ok(());
             }
             // A predecessor that was just killed: its link may be gone before its program is.
-            _ if is_ours && tries < TRIES / 2 => {
+            _ if is_ours && tries < TRIES - 1 => {
                 sleep(PATIENCE);
                 return Ok(());
             }

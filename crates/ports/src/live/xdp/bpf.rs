@@ -331,7 +331,7 @@ pub(super) fn program_name(id: u32) -> Option<String> {
 }
 
 /// The link that holds a program before the interface; `None` if none does.
-pub(super) fn link_of(interface: u32) -> Option<ForeignLink> {
+pub(super) fn link_of(interface: u32, program: u32) -> Option<ForeignLink> {
     #[repr(C)]
     struct Attributes {
         start_id: u32,
@@ -347,7 +347,8 @@ pub(super) fn link_of(interface: u32) -> Option<ForeignLink> {
         // struct bpf_link_info: type, id, program, padding, then for XDP the interface.
         let Ok(info) = info::<20>(&link) else { continue };
         let word = |at: usize| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]);
-        if word(0) == LINK_TYPE_XDP && word(16) == interface {
+        // In another network namespace an interface may have the same number.
+        if word(0) == LINK_TYPE_XDP && word(16) == interface && word(8) == program {
             return Some(ForeignLink { id, link });
         }
     }
