@@ -37,11 +37,8 @@ const SEEN: usize = 1 << 20;
 const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
-/// How often is looked whether drivers still take what is redirected: every second.
-const TURNS_BETWEEN_FEATURES: u32 = 10;
-/// Changes of BGP's routes end leases no more often than this, or a full table would leave none.
-const TURNS_BETWEEN_ROUTES: u32 = 10;
-/// Turns in a second.
+/// Turns in a second. So often is looked whether drivers still take what is redirected, and no more often do changes of
+/// BGP's routes end leases, or a full table would leave none.
 const TURNS_PER_S: u32 = 10;
 /// The longest lease: flows that go on for long come up so often. Seconds.
 const LEASE_MAX_S: u32 = 30;
@@ -112,23 +109,29 @@ impl FlowOffload {
             let (name, interface) = (facts.interface.clone(), AtomicU32::new(facts.index));
             takes.then_some(WayOut { name, interface, mtu, takes_redirected: AtomicBool::new(false) })
         });
-        Some(Arc::new(Self {
+        let rules = Rules::of(config);
+        let lease_s = rules.lease_s;
+        let this = Self {
             ports,
             ways_out: ways_out.collect(),
-            rules: ArcSwap::from_pointee(Rules::of(config)),
+            rules: ArcSwap::from_pointee(rules),
             candidates: std::array::from_fn(|_| Mutex::default()),
             refused: AtomicU64::new(0),
             paused: config.ports.iter().map(|_| AtomicU32::new(0)).collect(),
-        }))
+        };
+        this.set_lease(lease_s);
+        Some(Arc::new(this))
     }
 
     /// Another configuration is in force; no packet is on its way. All leases end.
     pub(crate) fn set_rules(&self, rules: Rules) {
-        for offload in self.ports.iter().flatten() {
-            offload.set_lease(rules.lease_s * TURNS_PER_S);
-        }
+        self.set_lease(rules.lease_s);
         self.rules.store(Arc::new(rules));
         self.invalidate();
+    }
+
+    fn set_lease(&self, seconds: u32) {
+        self.ports.iter().flatten().for_each(|offload| offload.set_lease(seconds * TURNS_PER_S));
     }
 
     /// Installs what has become of the candidates of the chunk, whose number among all lanes' this is.
@@ -214,15 +217,15 @@ impl FlowOffload {
                 }
             });
             let mut has_moved = self.find_interfaces(&links);
-            if let Some(features) = features.as_mut().filter(|_| turn.is_multiple_of(TURNS_BETWEEN_FEATURES))
-            {
+            let is_new_second = turn.is_multiple_of(TURNS_PER_S);
+            if let Some(features) = features.as_mut().filter(|_| is_new_second) {
                 has_moved |= self.look_at_features(features).unwrap_or_else(|error| {
                     tracing::warn!("what drivers can do is not known: {error}");
                     false
                 });
             }
             let mut has_changed = seen.replace(changes).is_some_and(|before| before != changes);
-            if turn.is_multiple_of(TURNS_BETWEEN_ROUTES) {
+            if is_new_second {
                 has_changed |=
                     seen_routes.replace(route_changes).is_some_and(|before| before != route_changes);
             }
@@ -338,9 +341,7 @@ pub(crate) fn flows_of(
         tracing::warn!(port = port.name, "flows are not offloaded: the port carries VLANs");
         return None;
     }
-    let lease_epochs = lease_s(config) * TURNS_PER_S;
-    let ports = config.ports.len() as u32;
-    match Offload::create(&OffloadOptions { flows: FLOWS, lease_epochs, ports }) {
+    match Offload::create(&OffloadOptions { flows: FLOWS, ports: config.ports.len() as u32 }) {
         Ok(offload) => Some(Arc::new(offload)),
         Err(error) => {
             tracing::warn!(port = port.name, "flows are not offloaded: {error}");

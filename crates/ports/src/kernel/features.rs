@@ -75,8 +75,9 @@ fn dump(
     let mut request = MessageWriter::default();
     request.begin(family, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16, sequence, &[command, 1, 0, 0]);
     request.end();
-    let visit = |body: &[u8]| visit(body.get(GENERIC_HEADER..).unwrap_or_default());
-    let mut visit = visit;
     // A list that changed meanwhile is asked for again soon.
-    netlink.dump("what interfaces can do", &request, sequence, |message| visit(message.body)).map(|_| ())
+    let shown = netlink.dump("what interfaces can do", &request, sequence, |message| {
+        visit(message.body.get(GENERIC_HEADER..).unwrap_or_default());
+    });
+    shown.map(|_| ())
 }

@@ -166,27 +166,26 @@ fn queues_had_their_shares(router: &Router<'_>, queues: usize, workers: usize) {
     assert!((received - own..=received).contains(&all), "{counters}");
 }
 
+fn a_worker_for_each(site: &Site, driver: &str) {
+    let mut router = site.run(&config(driver, ""), &["--workers", "2"]);
+    flows_pass(site, OUTSIDE.v4, WHOLE);
+    flows_pass(site, OUTSIDE.v4, CUT);
+    flows_pass(site, OUTSIDE.v6, WHOLE);
+    queues_had_their_shares(&router, 2, 2);
+    assert!(router.process.end(), "it ends when asked to");
+}
+
 #[test]
 fn a_worker_for_each_socket_of_af_packet() {
     let Some(site) = Site::new() else { return };
-    let mut router = site.run(&config("af_packet", ""), &["--workers", "2"]);
-    flows_pass(&site, OUTSIDE.v4, WHOLE);
-    flows_pass(&site, OUTSIDE.v4, CUT);
-    flows_pass(&site, OUTSIDE.v6, WHOLE);
-    queues_had_their_shares(&router, 2, 2);
-    assert!(router.process.end(), "it ends when asked to");
+    a_worker_for_each(&site, "af_packet");
 }
 
 #[test]
 fn a_worker_for_each_queue_of_af_xdp() {
     let Some(site) = Site::new() else { return };
     with_queues(&site);
-    let mut router = site.run(&config("af_xdp", ""), &["--workers", "2"]);
-    flows_pass(&site, OUTSIDE.v4, WHOLE);
-    flows_pass(&site, OUTSIDE.v4, CUT);
-    flows_pass(&site, OUTSIDE.v6, WHOLE);
-    queues_had_their_shares(&router, 2, 2);
-    assert!(router.process.end(), "it ends when asked to");
+    a_worker_for_each(&site, "af_xdp");
 }
 
 /// More queues than workers, and more workers than queues.

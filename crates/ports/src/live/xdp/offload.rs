@@ -58,8 +58,6 @@ const COUNT_OCTETS: u32 = 16;
 pub struct OffloadOptions {
     /// Flows at most, of IPv4 and of IPv6 each.
     pub flows: u32,
-    /// Turns of the clock for which a flow is installed at first.
-    pub lease_epochs: u32,
     /// Ports of the router.
     pub ports: u32,
 }
@@ -128,7 +126,7 @@ impl Offload {
             ports: options.ports,
             processors: super::bpf::processors()?,
             is_native: AtomicBool::new(false),
-            lease_epochs: AtomicU32::new(options.lease_epochs),
+            lease_epochs: AtomicU32::new(0),
             now: Mutex::new(State { generation: 1, epoch: 0, mac: [0; 6] }),
         };
         offload.publish(&offload.lock())?;
@@ -171,7 +169,8 @@ impl Offload {
         }
     }
 
-    /// From now on flows are installed for so many turns of the clock. Those that are keep their leases.
+    /// From now on flows are installed for so many turns of the clock, without this for none beyond the present. Those that are
+    /// installed keep their leases.
     pub fn set_lease(&self, epochs: u32) {
         self.lease_epochs.store(epochs, Ordering::Relaxed);
     }

@@ -24,9 +24,8 @@ fn drivers_forward_leased_flows() {
         assert!(features.takes_redirected().unwrap().contains(&way_out));
         let beyond = FarEnd::of("w1");
 
-        let offload = Arc::new(
-            Offload::create(&OffloadOptions { flows: 1024, lease_epochs: LEASE, ports: 3 }).unwrap(),
-        );
+        let offload = Arc::new(Offload::create(&OffloadOptions { flows: 1024, ports: 3 }).unwrap());
+        offload.set_lease(LEASE);
         let modes = vec![XdpMode::NativeCopy];
         let options = XdpOptions { offload: Some(offload.clone()), modes, ..XdpOptions::new("v0") };
         let mut port = open(&options).unwrap();
@@ -62,9 +61,8 @@ fn the_kernel_forwards_leased_flows() {
             ip(&format!("link set {end} up"));
         }
         let beyond = FarEnd::of("w1");
-        let offload = Arc::new(
-            Offload::create(&OffloadOptions { flows: 1024, lease_epochs: LEASE, ports: 3 }).unwrap(),
-        );
+        let offload = Arc::new(Offload::create(&OffloadOptions { flows: 1024, ports: 3 }).unwrap());
+        offload.set_lease(LEASE);
         let mut port = open(&XdpOptions { offload: Some(offload.clone()), ..XdpOptions::new("v0") }).unwrap();
         assert_eq!(port.facts.mode, "af_xdp generic copy, offload");
         let mac = port.facts.mac;
