@@ -5,6 +5,7 @@ pub mod bgp;
 pub mod checksum;
 pub mod ethernet;
 pub mod mrt;
+pub mod netflow;
 pub mod pcap;
 pub mod pcapng;
 pub mod trace;

@@ -1,0 +1,280 @@
+//! Flow records: the one shape in which a flow leaves the cache, is exported, kept, listed and imported.
+//!
+//! A record is a *delta*: what a flow did since it began or was last reported. The sum of all records of a flow is the
+//! flow. Octets are those of IP packets by their own length fields (IPFIX `octetDeltaCount`), unless the meter was told to
+//! count frames. Times are nanoseconds since the Unix epoch, by the packets' own clock.
+//!
+//! What is not known is said so (`None`, [`NO_PORT`](thalweg_base::NO_PORT), [`NO_AS`]), never guessed.
+
+use std::net::IpAddr;
+use thalweg_base::{DropReason, NO_PORT};
+
+/// No autonomous system is known: an address that no BGP route covers (RFC 7607 keeps 0 free for this).
+pub const NO_AS: u32 = 0;
+
+/// What tells flows apart. Fields that the meter was told to leave out of its keys are as if unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowKey {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address, of the same family.
+    pub dst: IpAddr,
+    /// Source port of TCP, UDP, SCTP, DCCP and UDP-Lite, else 0.
+    pub src_port: u16,
+    /// Destination port of the same; of ICMP and ICMPv6 the type times 256 plus the code; else 0.
+    pub dst_port: u16,
+    /// Transport protocol, the last of an IPv6 header chain.
+    pub protocol: u8,
+    /// IPv4's type of service or IPv6's traffic class, all eight bits.
+    pub traffic_class: u8,
+    /// Number of the port (of the router, of the probe's inputs) it came in by, or `NO_PORT`.
+    pub ingress: u16,
+    /// VLAN identifier of the outermost tag; 0 is no tag (or a priority tag).
+    pub vlan: u16,
+    /// Label at the top of the MPLS stack.
+    pub mpls_label: Option<u32>,
+}
+
+impl FlowKey {
+    /// The key of the opposite direction, as if it came in by the same port.
+    pub fn reversed(&self) -> Self {
+        let (src, dst) = (self.dst, self.src);
+        let has_ports = !matches!(self.protocol, 1 | 58);
+        let (src_port, dst_port) =
+            if has_ports { (self.dst_port, self.src_port) } else { (self.src_port, self.dst_port) };
+        Self { src, dst, src_port, dst_port, ..*self }
+    }
+}
+
+/// What was counted of one direction of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets, dropped ones included.
+    pub packets: u64,
+    /// Octets of those.
+    pub octets: u64,
+    /// Arrival of the first packet, nanoseconds since the epoch.
+    pub first_ns: u64,
+    /// Arrival of the last.
+    pub last_ns: u64,
+    /// Union of all TCP flags (the low eight: CWR ECE URG ACK PSH RST SYN FIN).
+    pub tcp_flags: u8,
+    /// Smallest TTL or hop limit.
+    pub ttl_min: u8,
+    /// Largest TTL or hop limit.
+    pub ttl_max: u8,
+}
+
+/// Why a record was made: the values of IPFIX `flowEndReason` (136).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum EndReason {
+    /// Nothing came for the idle timeout.
+    IdleTimeout = 1,
+    /// It goes on; reported after the active timeout.
+    ActiveTimeout = 2,
+    /// The protocol said so: FIN or RST.
+    EndDetected = 3,
+    /// The meter stopped, or was told to report everything.
+    ForcedEnd = 4,
+    /// Its place was needed for another flow.
+    LackOfResources = 5,
+}
+
+impl EndReason {
+    /// Every reason, in the order of its codes.
+    pub const ALL: [Self; 5] =
+        [Self::IdleTimeout, Self::ActiveTimeout, Self::EndDetected, Self::ForcedEnd, Self::LackOfResources];
+
+    /// The reason with this code of IPFIX.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+
+    /// The name in tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::IdleTimeout => "idle-timeout",
+            Self::ActiveTimeout => "active-timeout",
+            Self::EndDetected => "end-detected",
+            Self::ForcedEnd => "forced-end",
+            Self::LackOfResources => "lack-of-resources",
+        }
+    }
+}
+
+/// How many reasons of dropped packets a record tells apart.
+const DROP_REASONS: usize = 3;
+
+/// Packets of a flow that were dropped, by reason. A fourth reason and further ones are counted together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    by_reason: [Option<(DropReason, u32)>; DROP_REASONS],
+    others: u32,
+    /// Octets of all dropped packets.
+    pub octets: u64,
+}
+
+impl Drops {
+    /// Counts `packets` dropped ones of `octets` in all.
+    pub fn add(&mut self, reason: DropReason, packets: u32, octets: u64) {
+        self.octets += octets;
+        for place in &mut self.by_reason {
+            match place {
+                Some((known, count)) if *known == reason => {
+                    *count = count.saturating_add(packets);
+                    return;
+                }
+                None => {
+                    *place = Some((reason, packets));
+                    return;
+                }
+                Some(_) => {}
+            }
+        }
+        self.others = self.others.saturating_add(packets);
+    }
+
+    /// Dropped packets, whatever the reason.
+    pub fn packets(&self) -> u64 {
+        self.by_reason().map(|(_, count)| u64::from(count)).sum::<u64>() + u64::from(self.others)
+    }
+
+    /// Reasons that are told apart, the first that occurred first.
+    pub fn by_reason(&self) -> impl Iterator<Item = (DropReason, u32)> + '_ {
+        self.by_reason.iter().flatten().copied()
+    }
+
+    /// Packets dropped for still other reasons.
+    pub fn others(&self) -> u32 {
+        self.others
+    }
+
+    /// Whether nothing was dropped.
+    pub fn is_empty(&self) -> bool {
+        self.by_reason[0].is_none()
+    }
+}
+
+/// What NAT made of a flow: its addresses and ports as they left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Translation {
+    /// Source address behind the translation.
+    pub src: IpAddr,
+    /// Destination address behind the translation.
+    pub dst: IpAddr,
+    /// Source port behind the translation.
+    pub src_port: u16,
+    /// Destination port behind the translation.
+    pub dst_port: u16,
+}
+
+/// A flow, or a part of its life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowRecord {
+    /// Which flow.
+    pub key: FlowKey,
+    /// What was counted.
+    pub counters: Counters,
+    /// The opposite direction's counters, where both are metered as one (RFC 5103). The key is that of the direction
+    /// whose packet came first.
+    pub reverse: Option<Counters>,
+    /// Why the record was made.
+    pub end_reason: EndReason,
+    /// Application code (names: `thalweg_wire::application`), 0 if unknown.
+    pub application: u8,
+    /// Number of the port it left by, or `NO_PORT`.
+    pub egress: u16,
+    /// Next hop of the route it took.
+    pub next_hop: Option<IpAddr>,
+    /// Origin AS of the source address, or [`NO_AS`].
+    pub src_as: u32,
+    /// Origin AS of the destination address, or [`NO_AS`].
+    pub dst_as: u32,
+    /// BGP's next hop towards the destination.
+    pub bgp_next_hop: Option<IpAddr>,
+    /// What NAT made of it.
+    pub translation: Option<Translation>,
+    /// Packets among the counted ones that the router dropped.
+    pub drops: Drops,
+    /// One packet in so many was looked at; 1 is all. Counters are not multiplied by it.
+    pub sampling_interval: u32,
+}
+
+impl FlowRecord {
+    /// A record of which nothing is known beyond key and counters.
+    pub fn new(key: FlowKey, counters: Counters, end_reason: EndReason) -> Self {
+        Self {
+            key,
+            counters,
+            reverse: None,
+            end_reason,
+            application: 0,
+            egress: NO_PORT,
+            next_hop: None,
+            src_as: NO_AS,
+            dst_as: NO_AS,
+            bgp_next_hop: None,
+            translation: None,
+            drops: Drops::default(),
+            sampling_interval: 1,
+        }
+    }
+
+    /// Packets of both directions.
+    pub fn packets(&self) -> u64 {
+        self.counters.packets + self.reverse.map_or(0, |reverse| reverse.packets)
+    }
+
+    /// Octets of both directions.
+    pub fn octets(&self) -> u64 {
+        self.counters.octets + self.reverse.map_or(0, |reverse| reverse.octets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_reasons_have_the_codes_of_ipfix() {
+        for reason in EndReason::ALL {
+            assert_eq!(EndReason::from_code(reason as u8), Some(reason));
+        }
+        assert_eq!(EndReason::from_code(0), None);
+        assert_eq!(EndReason::from_code(6), None);
+    }
+
+    #[test]
+    fn drops_add_up_whatever_the_reasons() {
+        let mut drops = Drops::default();
+        assert!(drops.is_empty());
+        for (times, reason) in DropReason::ALL.iter().take(5).enumerate() {
+            drops.add(*reason, times as u32 + 1, 100);
+            drops.add(*reason, 1, 50);
+        }
+        assert_eq!(drops.packets(), (1 + 2 + 3 + 4 + 5) + 5);
+        assert_eq!(drops.by_reason().count(), DROP_REASONS);
+        assert_eq!(drops.others(), 4 + 1 + 5 + 1);
+        assert_eq!(drops.octets, 5 * 150);
+    }
+
+    #[test]
+    fn reversing_twice_is_the_key_again() {
+        let key = FlowKey {
+            src: "10.0.0.1".parse().unwrap(),
+            dst: "10.0.0.2".parse().unwrap(),
+            src_port: 1000,
+            dst_port: 53,
+            protocol: 17,
+            traffic_class: 0,
+            ingress: 1,
+            vlan: 7,
+            mpls_label: None,
+        };
+        assert_eq!(key.reversed().src_port, 53);
+        assert_eq!(key.reversed().reversed(), key);
+        let ping = FlowKey { protocol: 1, src_port: 0, dst_port: 8 << 8, ..key };
+        assert_eq!(ping.reversed().dst_port, 8 << 8);
+    }
+}
