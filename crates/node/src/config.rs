@@ -21,6 +21,7 @@ mod control;
 mod diagnostic;
 mod dpdk;
 mod egress;
+mod flows;
 mod kernel;
 mod nat;
 mod nat_subscribers;
@@ -49,7 +50,7 @@ pub use bgp_types::{
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
-    BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, ForwardProtocol, InterfaceConfig,
+    BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol, InterfaceConfig,
     KernelSync, MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX,
     Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig, RedAction,
     ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service, SubInterface,
@@ -105,6 +106,7 @@ impl RouterConfig {
         let control_socket = control::read(&mut reader, &mut root, folder);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
+        let flows = flows::read(&mut reader, &mut root, folder);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
@@ -122,6 +124,7 @@ impl RouterConfig {
             bgp,
             kernel,
             dpdk,
+            flows,
             control_socket,
             warnings: diagnostics,
         })

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
+use thalweg_flow::MeterOptions;
+
 use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
 pub use thalweg_dataplane::nat::{BlockAllocation, Filtering, NatTimeouts, PortSelection, SubscriberConfig};
 pub use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -48,10 +50,39 @@ pub struct RouterConfig {
     pub kernel: KernelSync,
     /// How DPDK is started, where a port is driven by it.
     pub dpdk: DpdkConfig,
+    /// What is metered, and who gets the records.
+    pub flows: Option<FlowsConfig>,
     /// Where the router listens for `show` and its like.
     pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// Flow metering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowsConfig {
+    /// How flows are told apart, timed and sampled. Shards and seeds are the router's to say.
+    pub meter: MeterOptions,
+    /// Who gets records, as addresses: `ipfix://192.0.2.9:4739`.
+    pub collectors: Vec<String>,
+    /// Each record goes to one of them, else to all.
+    pub balance: bool,
+    /// The first observation domain; further collectors have those that follow.
+    pub observation_domain: u32,
+    /// The folder of the dataset where records are kept.
+    pub store: Option<PathBuf>,
+}
+
+impl Default for FlowsConfig {
+    fn default() -> Self {
+        Self {
+            meter: MeterOptions { fates: true, ..MeterOptions::default() },
+            collectors: Vec::new(),
+            balance: false,
+            observation_domain: 1,
+            store: None,
+        }
+    }
 }
 
 /// One port.

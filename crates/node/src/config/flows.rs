@@ -1,0 +1,126 @@
+//! `[flows]`: what passes is metered, and who gets the records.
+//!
+//! ```toml
+//! [flows]
+//! collectors = ["ipfix://192.0.2.9:4739"]   # also v9://, v5://, ipfix+tcp://, ipfix+tls://
+//! balance = false                           # each record to one of them, by its flow; else all get all
+//! store = "flows"                           # a folder for Parquet files; relative paths begin at the configuration
+//! idle_timeout_s = 15
+//! active_timeout_s = 60
+//! flows_max = 1048576
+//! sample = 1                                # one packet in so many
+//! sampling = "count"                        # or "random"
+//! key = ["ports", "traffic-class", "ingress", "vlan", "mpls"]
+//! biflow = false                            # both directions in one record
+//! observation_domain = 1
+//! ```
+
+use std::path::Path;
+
+use thalweg_flow::{KeyFields, MeterOptions, Sampling};
+
+use super::bgp::path;
+use super::diagnostic::ErrorKind;
+use super::reader::{Reader, Section};
+use super::types::FlowsConfig;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// As IPFIX has it in `flowIdleTimeout`.
+const TIMEOUT_S: std::ops::RangeInclusive<u64> = 1..=65_535;
+const FLOWS_MAX: std::ops::RangeInclusive<u64> = 65_536..=268_435_456;
+const SAMPLE: std::ops::RangeInclusive<u64> = 1..=1_000_000;
+const DOMAIN: std::ops::RangeInclusive<u64> = 1..=4_294_900_000;
+const COLLECTORS_MAX: usize = 16;
+/// Who hears which protocol how.
+const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
+
+/// Reads the section.
+pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -> Option<FlowsConfig> {
+    let item = root.take("flows")?;
+    let mut section = reader.section(&item, "[flows]".to_owned())?;
+    let mut flows = FlowsConfig::default();
+    if let Some(collectors) = section.take("collectors") {
+        for entry in reader.filled_list(&collectors) {
+            flows.collectors.extend(reader.parse(&entry, collector).map(|collector| collector.value));
+        }
+        if flows.collectors.len() > COLLECTORS_MAX {
+            let message = "too many collectors";
+            reader.error(ErrorKind::TooMany, &collectors.span, message, "at most 16");
+        }
+    }
+    if let Some(balance) = section.take("balance") {
+        flows.balance = reader.boolean(&balance).unwrap_or_default();
+    }
+    flows.store = section.take("store").and_then(|item| path(reader, &item, folder));
+    read_numbers(reader, &mut section, &mut flows);
+    read_key(reader, &mut section, &mut flows.meter);
+    let warns = flows.collectors.is_empty() && flows.store.is_none();
+    section.finish(reader);
+    if warns {
+        let message = "nobody gets the flow records: they are only shown";
+        reader.warning(ErrorKind::MissingKey, &item.span, message, "`collectors` or `store`");
+    }
+    Some(flows)
+}
+
+fn read_numbers(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
+    let meter = &mut flows.meter;
+    let mut timeouts = [
+        ("idle_timeout_s", &mut meter.idle_timeout_ns),
+        ("active_timeout_s", &mut meter.active_timeout_ns),
+    ];
+    for (key, value) in &mut timeouts {
+        let number = section.take(key).and_then(|item| reader.integer(&item, TIMEOUT_S, "seconds"));
+        **value = number.map_or(**value, |seconds| seconds * SECOND_NS);
+    }
+    if let Some(item) = section.take("flows_max") {
+        let number = reader.integer(&item, FLOWS_MAX, "flows");
+        meter.flows_max = number.map_or(meter.flows_max, |number| number as u32);
+    }
+    if let Some(item) = section.take("observation_domain") {
+        let number = reader.integer(&item, DOMAIN, "");
+        flows.observation_domain = number.map_or(flows.observation_domain, |number| number as u32);
+    }
+    let interval = section.take("sample").and_then(|item| reader.integer(&item, SAMPLE, "packets"));
+    let interval = interval.unwrap_or(1) as u32;
+    let words = [("count", false), ("random", true)];
+    let is_random = section.take("sampling").and_then(|item| reader.word(&item, &words));
+    meter.sampling = match (interval, is_random) {
+        (1, _) => Sampling::All,
+        (interval, Some(true)) => Sampling::Random { interval, seed: 0 },
+        (interval, _) => Sampling::Count { interval },
+    };
+}
+
+fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOptions) {
+    if let Some(biflow) = section.take("biflow") {
+        meter.biflow = reader.boolean(&biflow).unwrap_or_default();
+    }
+    let Some(key) = section.take("key") else { return };
+    let mut fields = KeyFields { ports: false, traffic_class: false, ingress: false, vlan: false, mpls: false };
+    type Place = fn(&mut KeyFields) -> &mut bool;
+    const WORDS: [(&str, Place); 5] = [
+        ("ports", |fields| &mut fields.ports),
+        ("traffic-class", |fields| &mut fields.traffic_class),
+        ("ingress", |fields| &mut fields.ingress),
+        ("vlan", |fields| &mut fields.vlan),
+        ("mpls", |fields| &mut fields.mpls),
+    ];
+    for entry in reader.list(&key) {
+        if let Some(place) = reader.word(&entry, &WORDS) {
+            *place(&mut fields) = true;
+        }
+    }
+    meter.key = fields;
+}
+
+/// `ipfix://host:port`; what the host is called is found out when it is needed.
+fn collector(text: &str) -> Result<String, &'static str> {
+    const EXPECTED: &str =
+        "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port";
+    let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
+    let (host, port) = rest.rsplit_once(':').ok_or(EXPECTED)?;
+    let is_address = !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c == '/');
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    if SCHEMES.contains(&scheme) && is_address && is_port { Ok(text.to_owned()) } else { Err(EXPECTED) }
+}
