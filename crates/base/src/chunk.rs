@@ -61,6 +61,19 @@ impl ShardIndex {
     }
 }
 
+/// Addresses and ports of an IPv4 packet as it arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Source address, network order.
+    pub src: [u8; 4],
+    /// Destination address, network order.
+    pub dst: [u8; 4],
+    /// Source port or echo identifier.
+    pub src_port: u16,
+    /// Destination port or echo identifier.
+    pub dst_port: u16,
+}
+
 /// Consecutive packets of the input, or (in a farm) the part of them that one worker owns.
 #[derive(Debug)]
 pub struct Chunk {
@@ -80,6 +93,8 @@ pub struct Chunk {
     pub has_fragments: bool,
     /// Lists of packets by shard group.
     pub shard_index: ShardIndex,
+    /// What packets were before they were translated, by place; empty unless somebody has to know.
+    pub origins: Vec<Origin>,
     packets: Vec<Packet>,
     live: usize,
     slab: Arc<Slab>,
@@ -227,6 +242,24 @@ impl Chunk {
         self.packets = Vec::new();
     }
 
+    /// Keeps what IPv4 packets are before they are translated. `which` says of those in service who may be. Wanted once
+    /// for a chunk, or for each part of a split one.
+    pub fn keep_origins(&mut self, which: impl Fn(&Packet) -> bool) {
+        let mut origins = std::mem::take(&mut self.origins);
+        origins.clear();
+        origins.extend((0..self.live).map(|place| {
+            let packet = &self.packets[place];
+            if !which(packet) {
+                return Origin::default();
+            }
+            let l3 = self.frame(place).get(usize::from(packet.l3_offset)..).unwrap_or_default();
+            let address = |at: usize| l3.get(at..at + 4).and_then(|octets| octets.try_into().ok()).unwrap_or_default();
+            let (src_port, dst_port) = (packet.src_port, packet.dst_port);
+            Origin { src: address(12), dst: address(16), src_port, dst_port }
+        }));
+        self.origins = origins;
+    }
+
     /// Splits the chunk by owner. The parts share the slab; together they hold every packet once.
     pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
         let live = self.live;
@@ -269,6 +302,7 @@ impl Chunk {
             crosses_shards: self.crosses_shards,
             has_fragments: self.has_fragments,
             shard_index: ShardIndex::default(),
+            origins: Vec::new(),
             packets: self.slab.home().map(SlabPool::take_list).unwrap_or_default(),
             live: 0,
             slab: Arc::clone(&self.slab),
@@ -544,6 +578,7 @@ impl ChunkBuilder {
             crosses_shards: false,
             has_fragments: false,
             shard_index: ShardIndex::default(),
+            origins: Vec::new(),
             live: self.packets.len(),
             packets: self.packets,
             slab: Arc::new(slab),

@@ -18,7 +18,7 @@ mod rng;
 mod slab;
 mod verdict;
 
-pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, ShardIndex};
+pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Origin, ShardIndex};
 pub use hash::{mix64, symmetric_flow_hash};
 pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};
 pub use prefix::{Address, IpPrefix, LengthOutOfRange, Prefix, PrefixTextError};
