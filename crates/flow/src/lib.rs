@@ -10,9 +10,13 @@
 //! - [`Meter`]: which packets are counted, their keys, shards and fragments; the books. Its cache, index and timing wheel
 //!   are not seen from outside.
 
+mod cache;
+mod key;
 mod meter;
+mod prefetch;
 pub mod record;
 mod sampling;
+mod wheel;
 
 pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};
 pub use meter::totals::{Amount, MeterTotals};
