@@ -235,6 +235,12 @@ impl Chunk {
     /// Positions a packet can have.
     const POSITIONS: usize = u16::MAX as usize + 1;
 
+    /// As [`whole`](Self::whole), with what packets were before NAT where that is kept.
+    pub fn whole_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &[Origin]) {
+        let batch = Batch { slab: &self.slab, packets: &mut self.packets[..self.live] };
+        (batch, &self.shard_index, &self.origins)
+    }
+
     /// Gives up the descriptors and keeps the bytes: for a sink that has seen the packets but must not free
     /// their memory yet.
     pub fn forget_packets(&mut self) {
@@ -289,6 +295,8 @@ impl Chunk {
             whole.packets.append(&mut part.packets);
         }
         whole.packets.sort_unstable_by_key(|p| p.position);
+        // By place in a part.
+        whole.origins.clear();
         whole
     }
 

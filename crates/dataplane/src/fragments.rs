@@ -7,7 +7,8 @@
 //! for reassembly.
 //!
 //! Fragments of one chunk may come in any order. A later fragment whose first fragment comes only in a
-//! later chunk stays without ports; NAT drops it by name. (RFC 4787 REQ-14 wants it held: not done.)
+//! later chunk stays without ports; NAT drops it by name. (RFC 4787 REQ-14 wants it held: on live ports the router as a
+//! host keeps it and puts it in again.)
 
 use thalweg_base::{Chunk, Packet, PacketFlags, mix64};
 

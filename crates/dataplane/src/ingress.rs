@@ -569,6 +569,21 @@ fn flow_hash(packet: &Packet, src: u64, dst: u64) -> u32 {
     symmetric_flow_hash(a, b, packet.protocol)
 }
 
+/// The hash of the flow that a fragment with known ports is part of: that of its whole packets. A fragment's own hash is without
+/// ports, so that all fragments of a datagram take one way.
+pub fn flow_hash_of_fragment(packet: &Packet, l3: &[u8]) -> u32 {
+    let (src, dst) = if packet.is_ipv6() {
+        let address = |at: usize| l3.get(at..at + 16).and_then(|octets| octets.try_into().ok()).map(u128::from_be_bytes);
+        (fold128(address(8).unwrap_or_default()), fold128(address(24).unwrap_or_default()))
+    } else {
+        let address = |at: usize| l3.get(at..at + 4).and_then(|octets| octets.try_into().ok()).map(u32::from_be_bytes);
+        (u64::from(address(12).unwrap_or_default()), u64::from(address(16).unwrap_or_default()))
+    };
+    let has_ports = packet.flags.has(PacketFlags::HAS_PORTS);
+    let (src_port, dst_port) = if has_ports { (packet.src_port, packet.dst_port) } else { (0, 0) };
+    symmetric_flow_hash(src << 16 | u64::from(src_port), dst << 16 | u64::from(dst_port), packet.protocol)
+}
+
 fn fold128(address: u128) -> u64 {
     mix64((address >> 64) as u64 ^ (address as u64).rotate_left(17))
 }

@@ -384,8 +384,7 @@ impl Shard {
         record.application = entry.key.application();
         record.sampling_interval = self.sampling_interval;
         if let Some(fate) = arena.fate(at) {
-            record.drops = fate.drops;
-            record.egress = fate.egress;
+            fate.tell(&mut record);
         }
         Some(record)
     }

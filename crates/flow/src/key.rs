@@ -12,9 +12,9 @@
 //! comes first, and whoever keeps the key remembers whether that was an exchange.
 
 use crate::meter::options::{KeyFields, MeterOptions, Octets};
-use crate::record::FlowKey;
+use crate::record::{FlowKey, Translation};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use thalweg_base::{DropReason, LinkType, NO_PORT, Packet, PacketFlags};
+use thalweg_base::{DropReason, LinkType, NO_PORT, Origin, Packet, PacketFlags};
 
 /// The protocols this file tells apart.
 pub(crate) const ICMP: u8 = 1;
@@ -52,6 +52,8 @@ pub(crate) struct Facts {
     pub(crate) ttl: u8,
     pub(crate) drop: Option<DropReason>,
     pub(crate) egress: u16,
+    /// What NAT made of it, if anything.
+    pub(crate) translated: Option<Origin>,
 }
 
 impl Facts {
@@ -65,6 +67,7 @@ impl Facts {
         ttl: 0,
         drop: None,
         egress: NO_PORT,
+        translated: None,
     };
 
     #[inline(always)]
@@ -116,9 +119,16 @@ impl KeyRules {
         }
     }
 
-    /// What is counted of this packet, into `facts`; or why it belongs to no flow.
+    /// What is counted of this packet, into `facts`; or why it belongs to no flow. `origin` is what it was before NAT; its
+    /// flow is that one.
     #[inline(always)]
-    pub(crate) fn read(&self, packet: &Packet, frame: &[u8], facts: &mut Facts) -> Result<(), DropReason> {
+    pub(crate) fn read(
+        &self,
+        packet: &Packet,
+        frame: &[u8],
+        origin: Option<&Origin>,
+        facts: &mut Facts,
+    ) -> Result<(), DropReason> {
         facts.drop = packet.drop_reason();
         if let Some(reason) = facts.drop.filter(|reason| is_unreadable(*reason)) {
             return Err(reason);
@@ -128,7 +138,11 @@ impl KeyRules {
             return Err(unreadable);
         }
         let l3 = frame.get(usize::from(packet.l3_offset)..).ok_or(unreadable)?;
-        let (src_port, dst_port) = ports(packet, frame);
+        let origin = origin.filter(|_| packet.flags.has(PacketFlags::TRANSLATED));
+        let (src_port, dst_port) = match origin {
+            Some(origin) if !is_icmp(packet.protocol) => (origin.src_port, origin.dst_port),
+            _ => ports(packet, frame),
+        };
         let word = u64::from(src_port) << SRC_PORT
             | u64::from(dst_port) << DST_PORT
             | u64::from(packet.protocol) << PROTOCOL
@@ -149,7 +163,8 @@ impl KeyRules {
         } else {
             let header = l3.first_chunk::<20>().ok_or(unreadable)?;
             facts.ttl = header[8];
-            facts.words[..3].copy_from_slice(&[be64(header, 12), word, tags]);
+            let addresses = origin.map_or_else(|| be64(header, 12), addresses_of);
+            facts.words[..3].copy_from_slice(&[addresses, word, tags]);
             if self.biflow {
                 facts.backward = self.exchange4(&mut facts.words, packet.protocol);
             }
@@ -157,6 +172,7 @@ impl KeyRules {
         facts.arrival_ns = packet.arrival_ns;
         facts.octets = self.octets(packet);
         facts.egress = packet.port_out;
+        facts.translated = origin.and_then(|_| translated(packet, l3));
         facts.tcp_flags = tcp_flags(packet, frame);
         Ok(())
     }
@@ -258,6 +274,24 @@ fn tcp_flags(packet: &Packet, frame: &[u8]) -> u8 {
     } else {
         0
     }
+}
+
+/// Both addresses of a packet before NAT, as they stand in a header.
+fn addresses_of(origin: &Origin) -> u64 {
+    u64::from(u32::from_be_bytes(origin.src)) << 32 | u64::from(u32::from_be_bytes(origin.dst))
+}
+
+/// What a packet is behind NAT.
+#[inline]
+fn translated(packet: &Packet, l3: &[u8]) -> Option<Origin> {
+    let (src, dst) = (*l3.get(12..16)?.first_chunk()?, *l3.get(16..20)?.first_chunk()?);
+    Some(Origin { src, dst, src_port: packet.src_port, dst_port: packet.dst_port })
+}
+
+/// For records.
+pub(crate) fn translation(origin: &Origin) -> Translation {
+    let (src, dst) = (Ipv4Addr::from(origin.src).into(), Ipv4Addr::from(origin.dst).into());
+    Translation { src, dst, src_port: origin.src_port, dst_port: origin.dst_port }
 }
 
 /// The outermost VLAN identifier and the topmost MPLS label before the packet of an Ethernet frame.

@@ -24,7 +24,7 @@ use fragments::Fragments;
 use options::{MeterError, MeterOptions};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use thalweg_base::{Batch, Chunk, Packet};
+use thalweg_base::{Batch, Chunk, Origin, Packet};
 use totals::MeterTotals;
 
 /// Packets that are gone over three times.
@@ -93,7 +93,12 @@ impl Meter {
     /// Gives later fragments the ports of their first and labels them. Wants chunks in sequence (scope `Ordered`);
     /// nothing to do for a chunk without fragments.
     pub fn resolve_fragments(&self, chunk: &mut Chunk) {
-        lock(&self.fragments).resolve(chunk, |packet, frame| self.label(packet, frame));
+        self.resolve_fragments_and(chunk, |packet, frame| self.label(packet, frame));
+    }
+
+    /// The same where somebody else labels: `label` is told of every later fragment, whether its ports are known or not.
+    pub fn resolve_fragments_and(&self, chunk: &mut Chunk, label: impl FnMut(&mut Packet, &[u8])) {
+        lock(&self.fragments).resolve(chunk, label);
     }
 
     /// Counts the packets of `groups` out of `group_count` and gives `out` the records of flows that are over or due by
@@ -115,11 +120,13 @@ impl Meter {
             shards: self.shards[first..end].iter().map(lock).collect(),
             rules: &self.rules,
             shard_count: self.shards.len(),
+            origins: &[],
             ahead: [Ahead::NONE; BLOCK],
         };
         walk.shards.iter_mut().for_each(|shard| shard.advance(chunk.clock_ns, out));
         let everything = first == 0 && end == self.shards.len();
-        let (mut batch, index) = chunk.whole();
+        let (mut batch, index, origins) = chunk.whole_with_origins();
+        walk.origins = origins;
         if everything || index.groups() != group_count {
             let count = batch.len();
             return walk.run(&mut batch, count, |n| n, out);
@@ -227,6 +234,8 @@ struct Walk<'a> {
     shards: Vec<MutexGuard<'a, Shard>>,
     rules: &'a KeyRules,
     shard_count: usize,
+    /// What packets were before NAT, by place; empty where there is none.
+    origins: &'a [Origin],
     ahead: [Ahead; BLOCK],
 }
 
@@ -275,7 +284,7 @@ impl Walk<'_> {
         if !owner.sees(octets) {
             return;
         }
-        match self.rules.read(packet, frame, &mut ahead.facts) {
+        match self.rules.read(packet, frame, self.origins.get(i), &mut ahead.facts) {
             Ok(()) => {
                 ahead.shard = at;
                 ahead.hash = owner.hash(&ahead.facts);

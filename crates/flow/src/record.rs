@@ -145,6 +145,11 @@ impl Drops {
         self.by_reason.iter().flatten().copied()
     }
 
+    /// Counts packets dropped for reasons that are not told apart.
+    pub fn add_others(&mut self, packets: u32) {
+        self.others = self.others.saturating_add(packets);
+    }
+
     /// Packets dropped for still other reasons.
     pub fn others(&self) -> u32 {
         self.others

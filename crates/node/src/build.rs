@@ -37,6 +37,8 @@ pub enum BuildError {
     Routes(String),
     /// An access list cannot be compiled.
     Acl(AclError),
+    /// There is no such meter.
+    Flows(String),
 }
 
 impl fmt::Display for BuildError {
@@ -48,6 +50,7 @@ impl fmt::Display for BuildError {
             BuildError::Nat(reason) => write!(f, "nat: {reason}"),
             BuildError::Routes(reason) => write!(f, "routes: {reason}"),
             BuildError::Acl(error) => write!(f, "acl: {error}"),
+            BuildError::Flows(reason) => write!(f, "flows: {reason}"),
         }
     }
 }

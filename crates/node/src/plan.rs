@@ -8,6 +8,7 @@
 //! | `nat` | per shard | if configured |
 //! | `route` | any batch | always: look-up, TTL, MAC addresses, access lists |
 //! | `egress` | any batch | always: the books |
+//! | `flows` | per shard | if configured: metering by flow, of what was dropped too |
 //! | `work-*` | any batch | with synthetic work: after bandwidth management, NAT, routing and output |
 //!
 //! Source checks and access lists are no stages of their own: they have the scope of the stages they are
@@ -21,6 +22,7 @@
 //! State with order lives in mutexes that the scopes keep free of contention; they cost one uncontended
 //! lock per chunk and stage.
 
+mod flows;
 mod successor;
 mod trace;
 
@@ -41,7 +43,9 @@ use thalweg_dataplane::reverse_path::ReversePath;
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
+use thalweg_flow::FlowRecord;
 
+pub use flows::{Flows, RecordOutlet};
 pub use successor::{Successor, TakenOver};
 pub use trace::{Traced, TracedNat, TracedStage};
 
@@ -110,6 +114,7 @@ enum Stage {
     Nat,
     Route,
     Egress,
+    Flows,
     Work,
 }
 
@@ -130,6 +135,8 @@ pub struct Scratch {
     /// Sum of all synthetic results, so that none can be left out.
     pub queens_sum: u64,
     members: Vec<(u16, u16)>,
+    /// Flows that are over.
+    records: Vec<FlowRecord>,
     /// Where a chunk's descriptors are sorted into; they change places with what is here.
     spare: Vec<Packet>,
 }
@@ -145,6 +152,7 @@ pub struct RouterPlan {
     scheduler: Scheduler,
     nat: Option<Nat>,
     router: Router,
+    flows: Option<Flows>,
     ports: usize,
     classes: usize,
     work_queens: Option<u32>,
@@ -194,6 +202,7 @@ impl RouterPlan {
             scheduler: parts.scheduler,
             nat: parts.nat,
             router: parts.router,
+            flows: None,
             ports: parts.ports,
             classes: parts.classes,
             work_queens: parts.work_queens,
@@ -276,6 +285,9 @@ impl RouterPlan {
             drop(arrival);
             let is_later = |packet: &Packet| packet.flags.has(PacketFlags::LATER_FRAGMENT);
             chunk.crosses_shards |= self.label_batch(&mut chunk.whole().0, is_later);
+        }
+        if let Some(flows) = self.flows.as_ref().filter(|_| chunk.has_fragments) {
+            flows.label_fragments(chunk, self.shards);
         }
     }
 
@@ -378,10 +390,9 @@ impl RouterPlan {
     /// others walk the chunk once and need no lists.
     fn index_shards(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
-        let touched =
-            |p: &Packet| p.is_alive() && p.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
         let live = &chunk.packets()[..chunk.live_len()];
-        let with_state = (0u16..).zip(live).filter(|(_, p)| touched(p));
+        let meters = self.flows.is_some();
+        let with_state = (0u16..).zip(live).filter(|(_, packet)| meters || is_for_nat(packet));
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
         chunk.shard_index.build(self.groups, members);
     }
@@ -414,6 +425,7 @@ impl Plan for RouterPlan {
             acl: AclCounts::new(&self.filters.load().acls),
             queens_sum: 0,
             members: Vec::new(),
+            records: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -439,7 +451,7 @@ impl Plan for RouterPlan {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);
                 scratch.account.book(&job.batch(batch), residence_ns);
             }
-            Stage::Arrival | Stage::Order | Stage::Nat => {
+            Stage::Arrival | Stage::Order | Stage::Nat | Stage::Flows => {
                 unreachable!("{:?} is not a stage over batches", self.stages[stage])
             }
         }
@@ -453,17 +465,24 @@ impl Plan for RouterPlan {
         }
     }
 
-    fn run_shards(&self, _stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Scratch) {
-        if let Some(nat) = &self.nat {
-            if groups.len() < self.groups && job.shard_index.groups() == 0 {
-                self.index_shards(job, &mut scratch.members);
+    fn run_shards(&self, stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Scratch) {
+        if groups.len() < self.groups && job.shard_index.groups() == 0 {
+            self.index_shards(job, &mut scratch.members);
+        }
+        match (self.stages[stage], &self.nat, &self.flows) {
+            (Stage::Nat, Some(nat), flows) => {
+                if flows.is_some() && job.origins.is_empty() {
+                    job.keep_origins(is_for_nat);
+                }
+                nat.stage.run_groups(job, groups, self.groups);
             }
-            nat.stage.run_groups(job, groups, self.groups);
+            (Stage::Flows, _, Some(flows)) => flows.observe(job, groups, self.groups, &mut scratch.records),
+            (other, ..) => unreachable!("{other:?} is not a stage with shards"),
         }
     }
 
-    fn crosses(&self, _stage: usize, job: &Chunk) -> bool {
-        job.crosses_shards
+    fn crosses(&self, stage: usize, job: &Chunk) -> bool {
+        job.crosses_shards && self.stages[stage] == Stage::Nat
     }
 
     fn run_crossing(&self, _stage: usize, job: &mut Chunk, _scratch: &mut Scratch) {
@@ -488,6 +507,11 @@ impl Plan for RouterPlan {
     fn merge(&self, parts: Vec<Chunk>) -> Chunk {
         Chunk::merge(parts)
     }
+}
+
+/// Whether NAT has something to do with a packet.
+fn is_for_nat(packet: &Packet) -> bool {
+    packet.is_alive() && packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0
 }
 
 /// Locks state; a poisoned lock means a worker panicked, and then the run is over anyway.

@@ -427,7 +427,7 @@ fn nat_is_keyed_with_the_seed_of_its_router() {
     assert!(keyed(1) == keyed(1) && fixed() == fixed(), "the same seed gives the same answer");
     assert!(keyed(1) != keyed(2) && keyed(1) != fixed(), "another seed gives other ports");
     let first = RouterPlan::with_hash_seed(&before, routes(), 7).unwrap();
-    let successor = first.successor(&before, &new, routes(), 1).unwrap();
+    let successor = first.successor(&before, &new, routes(), 1, None).unwrap();
     assert!(outs(&successor.take_over(&first).0) == keyed(7), "a successor keeps the seed");
 }
 

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! What only some meters want lies in arrays beside it: the opposite direction's counters (32 octets a flow), what became
-//! of packets (48).
+//! of packets (44).
 
-use crate::key::{Facts, Key4, Key6};
+use crate::key::{Facts, Key4, Key6, translation};
 use crate::meter::options::{MeterError, MeterOptions};
 use crate::prefetch;
-use crate::record::{Counters, Drops};
+use crate::record::{Counters, FlowRecord};
 use crate::wheel::{LIST, Linked, Links};
-use thalweg_base::NO_PORT;
+use thalweg_base::{DropReason, NO_PORT, Origin};
 
 /// Set in the slots of IPv6 flows.
 const OF_IPV6: u32 = 1 << 31;
@@ -109,23 +109,78 @@ pub(crate) struct Entry<K> {
 
 const _: () = assert!(size_of::<Entry<Key4>>() == 64 && size_of::<Entry<Key6>>() == 128);
 
-/// What became of a flow's packets in a router.
+/// What became of a flow's packets in a router: 44 octets, so that a flow of IPv4 with its part of the index has less than
+/// 128.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fate {
-    pub(crate) drops: Drops,
-    pub(crate) egress: u16,
+    /// Codes of reasons packets were dropped for, the first that occurred first; 0 is none.
+    reasons: [u8; 3],
+    is_translated: bool,
+    /// Dropped packets for each of the reasons.
+    dropped: [u32; 3],
+    /// Packets dropped for still other reasons.
+    others: u32,
+    /// Octets of all of them, low half first.
+    octets: [u32; 2],
+    translated: Origin,
+    egress: u16,
 }
+
+const _: () = assert!(size_of::<Fate>() == 44);
 
 impl Fate {
     fn none() -> Self {
-        Self { drops: Drops::default(), egress: NO_PORT }
+        Self {
+            reasons: [0; 3],
+            is_translated: false,
+            dropped: [0; 3],
+            others: 0,
+            octets: [0; 2],
+            translated: Origin::default(),
+            egress: NO_PORT,
+        }
     }
 
+    /// Forgets what was reported; where the flow goes stays known.
+    fn begin_anew(&mut self) {
+        *self = Self { egress: self.egress, is_translated: self.is_translated, translated: self.translated, ..Self::none() };
+    }
+
+    #[inline]
     pub(crate) fn count(&mut self, facts: &Facts) {
         match facts.drop {
-            Some(reason) => self.drops.add(reason, 1, u64::from(facts.octets)),
+            Some(reason) => self.drop(reason as u8, facts.octets),
             None => self.egress = facts.egress,
         }
+        if let Some(translated) = facts.translated {
+            (self.is_translated, self.translated) = (true, translated);
+        }
+    }
+
+    #[cold]
+    fn drop(&mut self, code: u8, octets: u32) {
+        let (low, carries) = self.octets[0].overflowing_add(octets);
+        self.octets = [low, self.octets[1] + u32::from(carries)];
+        let count = match self.reasons.iter().position(|reason| *reason == code || *reason == 0) {
+            Some(place) => {
+                self.reasons[place] = code;
+                &mut self.dropped[place]
+            }
+            None => &mut self.others,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    /// Puts it into a record.
+    pub(crate) fn tell(&self, record: &mut FlowRecord) {
+        record.egress = self.egress;
+        record.translation = self.is_translated.then(|| translation(&self.translated));
+        let reasons = self.reasons.iter().zip(&self.dropped);
+        for (reason, packets) in reasons.filter_map(|(code, n)| Some((DropReason::from_code(*code)?, *n))) {
+            record.drops.add(reason, packets, 0);
+        }
+        record.drops.add_others(self.others);
+        record.drops.octets = u64::from(self.octets[1]) << 32 | u64::from(self.octets[0]);
     }
 }
 
@@ -249,7 +304,7 @@ impl<K: Copy> Arena<K> {
             reverse.begin_anew();
         }
         if let Some(fate) = self.fates.get_mut(at) {
-            fate.drops = Drops::default();
+            fate.begin_anew();
         }
     }
 

@@ -58,7 +58,7 @@ pub struct MeterOptions {
     pub count: Octets,
     /// Which packets are looked at.
     pub sampling: Sampling,
-    /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 56 octets a flow.
+    /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 44 octets a flow.
     pub fates: bool,
     /// Secret with which hashes are keyed, so that nobody outside can make flows that share a place.
     pub hash_key: [u64; 2],

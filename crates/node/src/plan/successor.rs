@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use thalweg_dataplane::nat::{Inherited, NatConfig as NatSettings};
 use thalweg_dataplane::route::Router;
 
-use super::{Nat, RouterPlan, lock};
+use super::{Nat, RecordOutlet, RouterPlan, lock};
 use crate::BuildError;
 use crate::build::{labeller, nat_settings};
 use crate::config::{NatConfig, RouterConfig};
@@ -36,13 +36,14 @@ pub struct TakenOver {
 
 impl RouterPlan {
     /// Prepares the plan of a configuration that is to follow the one that this plan was made from. `router` is the
-    /// routing stage of both. Allocates what is needed and changes nothing.
+    /// routing stage of both; `outlet` gets flow records. Allocates what is needed and changes nothing.
     pub fn successor(
         &self,
         before: &RouterConfig,
         config: &RouterConfig,
         router: Router,
         workers: usize,
+        outlet: Option<Arc<dyn RecordOutlet>>,
     ) -> Result<Successor, BuildError> {
         let mut behaviour = None;
         let nat = match (&config.nat, &before.nat, &self.nat) {
@@ -55,7 +56,11 @@ impl RouterPlan {
             (Some(new), _, _) => Some(Nat::from_config(new, config, self.hash_seed)?),
             (None, _, _) => None,
         };
-        let plan = RouterPlan::with_nat(config, router, None, nat, self.hash_seed)?.for_workers(workers);
+        let mut plan = RouterPlan::with_nat(config, router, None, nat, self.hash_seed)?.for_workers(workers);
+        if let (Some(flows), Some(outlet)) = (&config.flows, outlet) {
+            let metered = plan.with_flows(&flows.meter, self.hash_seed, outlet);
+            plan = metered.map_err(|error| BuildError::Flows(error.to_string()))?;
+        }
         let place = |name: &str| before.qos.classes.iter().position(|class| class.name == name);
         let places = config.qos.classes.iter().map(|class| place(&class.name)).collect();
         Ok(Successor { plan, behaviour, places })
@@ -65,7 +70,7 @@ impl RouterPlan {
 impl Successor {
     /// Takes over from the plan before it, which no packet is with any more and none will be.
     pub fn take_over(self, before: &RouterPlan) -> (RouterPlan, TakenOver) {
-        let Self { plan, behaviour, places } = self;
+        let Self { mut plan, behaviour, places } = self;
         let mut taken = TakenOver::default();
         plan.clock_ns.fetch_max(before.clock_ns.load(Ordering::Relaxed), Ordering::Relaxed);
         {
@@ -78,6 +83,7 @@ impl Successor {
             (Some(nat), Some(old), None) => taken.sessions = Some(nat.stage.inherit(&old.stage)),
             _ => {}
         }
+        plan.inherit_flows(before);
         (plan, taken)
     }
 }
