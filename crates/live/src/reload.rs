@@ -118,7 +118,8 @@ impl LiveRouter {
         self.tables.with(&mut |tables| router = Some(tables.router()));
         let router = router.ok_or(ReloadError::Stuck("the forwarding tables are not to be had"))?;
         let plan = self.plan.load_full();
-        let successor = plan.successor(&before, &config, router, self.workers).map_err(ReloadError::Build)?;
+        let successor = plan.successor(&before, &config, router, self.workers, self.flow_outlet.clone());
+        let successor = successor.map_err(ReloadError::Build)?;
         let routes = RouteDifference::between(&before, &config);
         let changes = differences(&before, &config);
         let turns = !changes.is_empty() || routes.counts() != RouteCounts::default();
@@ -289,6 +290,13 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
     if before.dpdk != after.dpdk {
         return restart("[dpdk]".to_owned());
     }
+    let outlets = |config: &RouterConfig| {
+        let flows = config.flows.clone()?;
+        Some((flows.collectors, flows.balance, flows.observation_domain, flows.store))
+    };
+    if outlets(before) != outlets(after) {
+        return restart("[flows] (whether there is any, and who gets records)".to_owned());
+    }
     for (old, new) in before.ports.iter().zip(&after.ports) {
         if let Some(key) = key_of_restart(old, new) {
             return restart(format!("`{key}` of [ports.{}]", new.name));
@@ -343,6 +351,9 @@ fn differences(before: &RouterConfig, after: &RouterConfig) -> Vec<String> {
     }
     if before.validate != after.validate {
         changes.push("checks of packets are others".to_owned());
+    }
+    if before.flows != after.flows {
+        changes.push("flows are metered differently, and begin anew".to_owned());
     }
     if before.neighbours != after.neighbours {
         changes.push("configured neighbours are others".to_owned());

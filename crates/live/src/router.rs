@@ -11,7 +11,7 @@ use thalweg_dataplane::icmp::IcmpError;
 use thalweg_dataplane::nat::NatStage;
 use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, RouterConfig};
-use thalweg_node::plan::RouterPlan;
+use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
 
 use crate::claim::Claim;
@@ -25,7 +25,7 @@ use crate::vlan;
 use crate::workers::{WorkerStatus, Workers};
 
 /// How to run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LiveOptions {
     /// The model and its workers.
     pub model: ModelOptions,
@@ -33,6 +33,8 @@ pub struct LiveOptions {
     pub chunk_packets: usize,
     /// Against strangers that choose collisions.
     pub seed: u64,
+    /// Who gets flow records, where flows are metered.
+    pub flow_outlet: Option<Arc<dyn RecordOutlet>>,
 }
 
 /// A port as it is now.
@@ -75,6 +77,7 @@ pub struct LiveRouter {
     /// The plan in force.
     pub(crate) plan: Arc<ArcSwap<RouterPlan>>,
     pub(crate) tables: Arc<dyn Tables>,
+    pub(crate) flow_outlet: Option<Arc<dyn RecordOutlet>>,
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) clock: LiveClock,
     pub(crate) workers: usize,
@@ -174,7 +177,7 @@ impl LiveRouter {
         answer.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Stops: no packet is received any more, those on their way are finished.
+    /// Stops: no packet is received any more, those on their way are finished, and flows are reported.
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.counters.taps.end_all();
@@ -189,6 +192,9 @@ impl LiveRouter {
             if thread.join().is_err() {
                 tracing::error!("a thread panicked");
             }
+        }
+        if let Some(flows) = self.plan.load().flows() {
+            flows.flush();
         }
     }
 }

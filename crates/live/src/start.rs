@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -19,7 +20,7 @@ use thalweg_dataplane::vlan::VlanTable;
 use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
-use thalweg_node::sub_interfaces;
+use thalweg_node::{BuildError, sub_interfaces};
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::tap::TapControl;
 use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
@@ -41,6 +42,9 @@ use crate::router::{LiveOptions, LiveRouter, refusal};
 use crate::sink::{LiveSink, Punt, SinkParts, ToHost};
 use crate::vlan;
 use crate::workers::Workers;
+
+/// How often flows without packets are looked for.
+const FLOWS_TURN: Duration = Duration::from_millis(250);
 
 /// Packets for the host thread that may wait in each of its queues: some milliseconds of its work.
 const PUNTS_MAX: usize = 4096;
@@ -116,6 +120,7 @@ impl LiveRouter {
         router.spawn_offload()?;
         router.spawn_mirrors(mirror_halves)?;
         router.spawn_egress()?;
+        router.spawn_flows()?;
         router.spawn_packets(lanes, options)?;
         Ok(router)
     }
@@ -150,6 +155,7 @@ impl LiveRouter {
             config: Mutex::new(Arc::new(config.clone())),
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             tables,
+            flow_outlet: options.flow_outlet.clone(),
             exchange: Arc::new(Exchange::new(lanes)),
             clock: LiveClock::start(),
             workers: options.model.workers,
@@ -250,6 +256,22 @@ impl LiveRouter {
         let (outboxes, server, clock) = (self.outboxes.clone(), self.server.clone(), self.clock);
         self.spawn("egress", move |stop| {
             server.run(&outboxes, || clock.now_ns(), || stop.load(Ordering::Acquire));
+        })
+    }
+
+    /// Ends flows that have no packets any more.
+    fn spawn_flows(&mut self) -> Result<(), OpenError> {
+        if self.flow_outlet.is_none() {
+            return Ok(());
+        }
+        let (plan, clock) = (self.plan.clone(), self.clock);
+        self.spawn("flows", move |stop| {
+            while !stop.load(Ordering::Acquire) {
+                thread::sleep(FLOWS_TURN);
+                if let Some(flows) = plan.load().flows() {
+                    flows.advance(clock.now_ns());
+                }
+            }
         })
     }
 
@@ -415,6 +437,10 @@ fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Re
     let mut router = None;
     tables.with(&mut |tables| router = Some(tables.router()));
     let Some(router) = router else { return Err(OpenError::System(std::io::Error::other("no tables"))) };
-    let plan = RouterPlan::with_hash_seed(config, router, options.seed).map_err(OpenError::Build)?;
+    let mut plan = RouterPlan::with_hash_seed(config, router, options.seed).map_err(OpenError::Build)?;
+    if let (Some(flows), Some(outlet)) = (&config.flows, &options.flow_outlet) {
+        let metered = plan.with_flows(&flows.meter, options.seed, outlet.clone());
+        plan = metered.map_err(|error| OpenError::Build(BuildError::Flows(error.to_string())))?;
+    }
     Ok(plan.for_workers(options.model.workers))
 }
