@@ -573,10 +573,13 @@ fn flow_hash(packet: &Packet, src: u64, dst: u64) -> u32 {
 /// ports, so that all fragments of a datagram take one way.
 pub fn flow_hash_of_fragment(packet: &Packet, l3: &[u8]) -> u32 {
     let (src, dst) = if packet.is_ipv6() {
-        let address = |at: usize| l3.get(at..at + 16).and_then(|octets| octets.try_into().ok()).map(u128::from_be_bytes);
+        let address = |at: usize| {
+            l3.get(at..at + 16).and_then(|octets| octets.try_into().ok()).map(u128::from_be_bytes)
+        };
         (fold128(address(8).unwrap_or_default()), fold128(address(24).unwrap_or_default()))
     } else {
-        let address = |at: usize| l3.get(at..at + 4).and_then(|octets| octets.try_into().ok()).map(u32::from_be_bytes);
+        let address =
+            |at: usize| l3.get(at..at + 4).and_then(|octets| octets.try_into().ok()).map(u32::from_be_bytes);
         (u64::from(address(12).unwrap_or_default()), u64::from(address(16).unwrap_or_default()))
     };
     let has_ports = packet.flags.has(PacketFlags::HAS_PORTS);

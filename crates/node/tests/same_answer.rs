@@ -2,13 +2,16 @@
 //! the same order within each flow, for any number of workers, with NAT, policers and priorities on.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_dataplane::acl::RuleCount;
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+use thalweg_flow::{FlowRecord, MeterOptions, MeterTotals};
 use thalweg_node::Routes;
 use thalweg_node::config::RouterConfig;
-use thalweg_node::plan::RouterPlan;
+use thalweg_node::plan::{RecordOutlet, RouterPlan};
 use thalweg_wire::checksum;
 
 const CONFIG: &str = r#"
@@ -282,6 +285,10 @@ struct Run {
     classes: Vec<u64>,
     nat: String,
     acl: Vec<Vec<RuleCount>>,
+    /// What the meter reported, where there is one, sorted.
+    records: Vec<FlowRecord>,
+    /// Its books.
+    metered: Option<MeterTotals>,
 }
 
 /// Which stages the router has.
@@ -319,11 +326,19 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let config = RouterConfig::from_text("test.toml", &shape.config(), Path::new("."))
         .unwrap_or_else(|e| panic!("{e}"));
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
+    let records = Arc::new(Records::default());
+    let plan = match shape {
+        Shape::Full => plan.with_flows(&MeterOptions::default(), 1, records.clone()).unwrap(),
+        Shape::NatOnly | Shape::RoutesOnly => plan,
+    };
     let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
     let mut source = Feed(traffic(seed, 12).into_iter());
     let report = thalweg_exec::run(&plan, &mut source, &mut sink, options).unwrap_or_else(|e| panic!("{e}"));
     let account = plan.merged_account(report.scratches.iter());
+    if let Some(flows) = plan.flows() {
+        flows.flush();
+    }
     Run {
         outs: sink.packets,
         packets_in: account.packets_in,
@@ -335,7 +350,27 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
                 plan.filters().acls.counts_of(list, &plan.acl_counts(report.scratches.iter())).to_vec()
             })
             .collect(),
+        records: records.sorted(),
+        metered: plan.flows().map(|flows| flows.meter.totals()),
         nat: format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.colour_counts()),
+    }
+}
+
+/// Flow records as they come.
+#[derive(Default)]
+struct Records(Mutex<Vec<FlowRecord>>);
+
+impl RecordOutlet for Records {
+    fn take(&self, records: &mut Vec<FlowRecord>) {
+        self.0.lock().unwrap().append(records);
+    }
+}
+
+impl Records {
+    fn sorted(&self) -> Vec<FlowRecord> {
+        let mut records = self.0.lock().unwrap().clone();
+        records.sort_by_key(|record| (record.key, record.counters.first_ns, record.counters.packets));
+        records
     }
 }
 
@@ -356,6 +391,13 @@ fn check(shape: Shape, seed: u64, options: &ModelOptions, serial: &Run) {
     assert_eq!(other.classes, serial.classes, "classes: {what}");
     assert_eq!(other.nat, serial.nat, "state: {what}");
     assert_eq!(other.acl, serial.acl, "access lists: {what}");
+    assert!(other.records == serial.records, "flow records: {what}");
+    let books = |run: &Run| {
+        let mut totals = run.metered?;
+        totals.memory_octets = 0;
+        Some(totals)
+    };
+    assert_eq!(books(&other), books(serial), "metered: {what}");
     if options.kind != ModelKind::Farm || options.ordered {
         assert!(other.outs == serial.outs, "total order: {what}");
     }
@@ -385,6 +427,46 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
             }
         }
     }
+}
+
+/// The meter's records say what came in, by what it was then, and what became of it.
+#[test]
+fn every_packet_is_in_a_flow_record_or_could_not_be_read() {
+    let run = run(2, &ModelOptions::new(ModelKind::Serial, 1));
+    let totals = run.metered.expect("it meters");
+    assert!(totals.holds() && totals.cached.packets == 0);
+    let unmetered = totals.not_metered_sum().packets;
+    let metered: u64 = run.records.iter().map(FlowRecord::packets).sum();
+    assert!(unmetered * 20 < metered && unmetered > 0);
+    assert_eq!(metered + unmetered, run.packets_in);
+    let dropped: u64 = run.records.iter().map(|record| record.drops.packets()).sum();
+    assert_eq!(dropped + unmetered, run.dropped.iter().sum::<u64>());
+    let of_reason = |reason: DropReason| -> u64 {
+        let drops = run.records.iter().flat_map(|record| record.drops.by_reason().collect::<Vec<_>>());
+        drops.filter(|(other, _)| *other == reason).map(|(_, packets)| u64::from(packets)).sum()
+    };
+    for reason in [DropReason::Policed, DropReason::NatNoMapping, DropReason::TtlExpired] {
+        assert!(of_reason(reason) <= run.dropped[reason as usize] && of_reason(reason) > 0, "{reason:?}");
+    }
+
+    let public: IpAddr = "203.0.113.2".parse().unwrap();
+    let is_inside = |address: IpAddr| matches!(address, IpAddr::V4(address) if address.octets()[0] == 10);
+    let mut ways = [0; 3];
+    for record in &run.records {
+        let Some(after) = record.translation else { continue };
+        let (key, passed) = (record.key, record.packets() > record.drops.packets());
+        let is_hairpin = is_inside(key.src) && key.dst == public;
+        if is_hairpin {
+            assert!(after.src == public, "{record:?}");
+        } else if is_inside(key.src) {
+            assert!(after.src == public && after.dst == key.dst, "{record:?}");
+        } else {
+            assert!(key.dst == public && is_inside(after.dst) && after.src == key.src, "{record:?}");
+        }
+        assert!(!passed || usize::from(record.egress) < 3, "{record:?}");
+        ways[if is_hairpin { 0 } else { 1 + usize::from(is_inside(key.src)) }] += 1;
+    }
+    assert!(ways.iter().all(|count| *count > 0), "{ways:?}");
 }
 
 /// Stages that have nothing to do are left out. What is left gives the same answer under every model too.

@@ -143,7 +143,12 @@ impl Fate {
 
     /// Forgets what was reported; where the flow goes stays known.
     fn begin_anew(&mut self) {
-        *self = Self { egress: self.egress, is_translated: self.is_translated, translated: self.translated, ..Self::none() };
+        *self = Self {
+            egress: self.egress,
+            is_translated: self.is_translated,
+            translated: self.translated,
+            ..Self::none()
+        };
     }
 
     #[inline]

@@ -65,10 +65,8 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -
 
 fn read_numbers(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
     let meter = &mut flows.meter;
-    let mut timeouts = [
-        ("idle_timeout_s", &mut meter.idle_timeout_ns),
-        ("active_timeout_s", &mut meter.active_timeout_ns),
-    ];
+    let mut timeouts =
+        [("idle_timeout_s", &mut meter.idle_timeout_ns), ("active_timeout_s", &mut meter.active_timeout_ns)];
     for (key, value) in &mut timeouts {
         let number = section.take(key).and_then(|item| reader.integer(&item, TIMEOUT_S, "seconds"));
         **value = number.map_or(**value, |seconds| seconds * SECOND_NS);
@@ -97,7 +95,8 @@ fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOpt
         meter.biflow = reader.boolean(&biflow).unwrap_or_default();
     }
     let Some(key) = section.take("key") else { return };
-    let mut fields = KeyFields { ports: false, traffic_class: false, ingress: false, vlan: false, mpls: false };
+    let mut fields =
+        KeyFields { ports: false, traffic_class: false, ingress: false, vlan: false, mpls: false };
     type Place = fn(&mut KeyFields) -> &mut bool;
     const WORDS: [(&str, Place); 5] = [
         ("ports", |fields| &mut fields.ports),
@@ -116,8 +115,7 @@ fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOpt
 
 /// `ipfix://host:port`; what the host is called is found out when it is needed.
 fn collector(text: &str) -> Result<String, &'static str> {
-    const EXPECTED: &str =
-        "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port";
+    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port";
     let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
     let (host, port) = rest.rsplit_once(':').ok_or(EXPECTED)?;
     let is_address = !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c == '/');
