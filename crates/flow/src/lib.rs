@@ -16,6 +16,8 @@ mod meter;
 mod prefetch;
 pub mod record;
 mod sampling;
+#[doc(hidden)]
+pub mod testing;
 mod wheel;
 
 pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};
