@@ -93,6 +93,8 @@ pub struct Chunk {
     pub has_fragments: bool,
     /// Lists of packets by shard group.
     pub shard_index: ShardIndex,
+    /// The stage that they were made for.
+    pub indexed_stage: Option<usize>,
     /// What packets were before they were translated, by place; empty unless somebody has to know.
     pub origins: Vec<Origin>,
     packets: Vec<Packet>,
@@ -235,10 +237,9 @@ impl Chunk {
     /// Positions a packet can have.
     const POSITIONS: usize = u16::MAX as usize + 1;
 
-    /// As [`whole`](Self::whole), with what packets were before NAT where that is kept.
-    pub fn whole_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &[Origin]) {
-        let batch = Batch { slab: &self.slab, packets: &mut self.packets[..self.live] };
-        (batch, &self.shard_index, &self.origins)
+    /// All packets as one view, those out of service too, with what they were before NAT where that is kept.
+    pub fn all_with_origins(&mut self) -> (Batch<'_>, &ShardIndex, &[Origin]) {
+        (Batch { slab: &self.slab, packets: &mut self.packets }, &self.shard_index, &self.origins)
     }
 
     /// Gives up the descriptors and keeps the bytes: for a sink that has seen the packets but must not free
@@ -311,6 +312,7 @@ impl Chunk {
             crosses_shards: self.crosses_shards,
             has_fragments: self.has_fragments,
             shard_index: ShardIndex::default(),
+            indexed_stage: None,
             origins: Vec::new(),
             packets: self.slab.home().map(SlabPool::take_list).unwrap_or_default(),
             live: 0,
@@ -587,6 +589,7 @@ impl ChunkBuilder {
             crosses_shards: false,
             has_fragments: false,
             shard_index: ShardIndex::default(),
+            indexed_stage: None,
             origins: Vec::new(),
             live: self.packets.len(),
             packets: self.packets,

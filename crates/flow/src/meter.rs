@@ -125,7 +125,7 @@ impl Meter {
         };
         walk.shards.iter_mut().for_each(|shard| shard.advance(chunk.clock_ns, out));
         let everything = first == 0 && end == self.shards.len();
-        let (mut batch, index, origins) = chunk.whole_with_origins();
+        let (mut batch, index, origins) = chunk.all_with_origins();
         walk.origins = origins;
         if everything || index.groups() != group_count {
             let count = batch.len();

@@ -309,6 +309,11 @@ impl RouterPlan {
                 (fragments, self.label_batch(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT)))
             }
         };
+        if self.flows.is_some() {
+            // Those that go no further are metered too, by whoever meters their flow.
+            let dead = batch.packets_mut().iter_mut().filter(|packet| packet.shard == NO_SHARD);
+            dead.for_each(|packet| packet.shard = self.shard_of_flow(packet));
+        }
         chunk.has_fragments |= fragments;
         chunk.crosses_shards |= crosses;
     }
@@ -386,15 +391,18 @@ impl RouterPlan {
         scratch.account.book_dropped(&chunk.packets()[chunk.live_len()..]);
     }
 
-    /// Lists the packets of each group that have state there, for models that go group by group. The
+    /// Lists the packets of each group that the stage has to do with, for models that go group by group. The
     /// others walk the chunk once and need no lists.
-    fn index_shards(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
+    fn index_shards(&self, stage: usize, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
-        let live = &chunk.packets()[..chunk.live_len()];
-        let meters = self.flows.is_some();
-        let with_state = (0u16..).zip(live).filter(|(_, packet)| meters || is_for_nat(packet));
+        let meters = self.stages[stage] == Stage::Flows;
+        // The meter looks at those out of service too.
+        let count = if meters { chunk.packets().len() } else { chunk.live_len() };
+        let packets = (0u16..).zip(&chunk.packets()[..count]);
+        let with_state = packets.filter(|(_, packet)| meters || is_for_nat(packet));
         members.extend(with_state.map(|(place, p)| (place, self.group_of(p.shard))));
         chunk.shard_index.build(self.groups, members);
+        chunk.indexed_stage = Some(stage);
     }
 
     fn work(&self, chunk: &mut Chunk, batch: usize, scratch: &mut Scratch) {
@@ -466,8 +474,8 @@ impl Plan for RouterPlan {
     }
 
     fn run_shards(&self, stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Scratch) {
-        if groups.len() < self.groups && job.shard_index.groups() == 0 {
-            self.index_shards(job, &mut scratch.members);
+        if groups.len() < self.groups && job.indexed_stage != Some(stage) {
+            self.index_shards(stage, job, &mut scratch.members);
         }
         match (self.stages[stage], &self.nat, &self.flows) {
             (Stage::Nat, Some(nat), flows) => {

@@ -437,7 +437,7 @@ fn every_packet_is_in_a_flow_record_or_could_not_be_read() {
     assert!(totals.holds() && totals.cached.packets == 0);
     let unmetered = totals.not_metered_sum().packets;
     let metered: u64 = run.records.iter().map(FlowRecord::packets).sum();
-    assert!(unmetered * 20 < metered && unmetered > 0);
+    assert!(unmetered * 10 < metered && unmetered > 0, "{unmetered} of {metered}: {totals:?}");
     assert_eq!(metered + unmetered, run.packets_in);
     let dropped: u64 = run.records.iter().map(|record| record.drops.packets()).sum();
     assert_eq!(dropped + unmetered, run.dropped.iter().sum::<u64>());
