@@ -31,6 +31,7 @@ mod scan;
 mod shards;
 mod slot;
 mod tap;
+mod towards;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -52,6 +53,7 @@ pub use network::{ByteStream, Incoming, Network};
 pub use scan::StaticSource;
 pub use shards::Work;
 pub use tap::SessionTap;
+pub use towards::Towards;
 
 use lanes::{GroupSlot, Lane};
 use profile::{Function, Profile};
