@@ -6,9 +6,11 @@
 //! ```
 //!
 //! Map of the crate:
+//! - [`application`]: which application a flow belongs to.
 //! - [`parse`]: from frame to the facts of a packet that a flow's key is made of.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
 
+pub mod application;
 pub mod parse;
 pub mod record;
 
