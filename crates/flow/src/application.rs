@@ -14,7 +14,7 @@
 //!
 //! Sources: TLS RFC 8446 and 6066, DTLS RFC 9147, QUIC RFC 9000 and 9369, DNS RFC 1035, HTTP RFC 9112, SIP RFC 3261, RTSP RFC
 //! 7826, MGCP RFC 3435, STUN RFC 8489, RTP RFC 3550, SSH RFC 4253, BitTorrent BEP 3 and 5, NTP RFC 5905, DHCP RFC 2131, SMB
-//! MS-SMB2, RDP MS-RDPBCGR, WireGuard's paper 5.4, MQTT 3.1.1 3.1, BGP RFC 4271.
+//! MS-SMB2, RDP MS-RDPBCGR, DNSCrypt version 2, WireGuard's paper 5.4, MQTT 3.1.1 3.1, BGP RFC 4271.
 //!
 //! Missing: names inside QUIC (its first packet is encrypted, if with a key that all know), what is in TLS, applications that
 //! are known by their addresses.
@@ -52,7 +52,7 @@ pub fn by_ports(protocol: u8, src_port: u16, dst_port: u16) -> Option<u8> {
     by_any_port(protocol, low).or_else(|| by_any_port(protocol, high)).map(|row| row.code)
 }
 
-/// The application that a payload shows by how it begins. Ports only help where one protocol is carried in another.
+/// The application that a payload shows by how it begins. Ports only help where that says too little.
 pub fn by_payload(protocol: u8, src_port: u16, dst_port: u16, payload: &[u8]) -> Option<u8> {
     let ports = Ports { src: src_port, dst: dst_port };
     match protocol {

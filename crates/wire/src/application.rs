@@ -152,6 +152,7 @@ applications! {
     97 "modbus" TCP 502;
     98 "bacnet" UDP 47808;
     99 "lisp" UDP 4341;
+    100 "dnscrypt" UDP 0;
 }
 
 /// Further well-known ports: of another transport, or a second one. Flows are labelled by them; a text trace's application
@@ -160,7 +161,8 @@ const FURTHER_PORTS: &[(u8, u16, u8)] = &[
     (TCP, 53, code_of("dns")),
     (UDP, 68, code_of("dhcp")),
     (UDP, 546, code_of("dhcpv6")),
-    (UDP, 80, code_of("quic")),
+    (TCP, 5901, code_of("vnc")),
+    (UDP, 1434, code_of("mssql")),
     (TCP, 8080, code_of("http")),
     (TCP, 3128, code_of("http")),
     (TCP, 8443, code_of("https")),

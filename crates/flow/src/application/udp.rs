@@ -1,11 +1,12 @@
 //! Applications over UDP, by how a datagram begins.
 
-use super::{Ports, be16_at, be32_at};
-use thalweg_wire::application::code_of;
+use super::{Ports, be16_at, be32_at, by_ports};
+use thalweg_wire::application::{code_of, ip_protocol};
 
 const BITTORRENT: u8 = code_of("bittorrent");
 const DHCP: u8 = code_of("dhcp");
 const DNS: u8 = code_of("dns");
+const DNSCRYPT: u8 = code_of("dnscrypt");
 const DTLS: u8 = code_of("dtls");
 const IPFIX: u8 = code_of("ipfix");
 const LLMNR: u8 = code_of("llmnr");
@@ -22,12 +23,14 @@ const STUN: u8 = code_of("stun");
 const WIREGUARD: u8 = code_of("wireguard");
 
 /// What is told by the beginning alone.
-const STARTS: [(&[u8], u8); 5] = [
+const STARTS: [(&[u8], u8); 6] = [
     (b"M-SEARCH * HTTP/1.", SSDP),
     (b"NOTIFY * HTTP/1.", SSDP),
     (b"d1:ad2:id20:", BITTORRENT),
     (b"d1:rd2:id20:", BITTORRENT),
     (b"d2:ip", BITTORRENT),
+    // An answer; questions begin with what the resolver chose.
+    (b"r6fnvWj8", DNSCRYPT),
 ];
 
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
@@ -45,7 +48,12 @@ pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
         .or_else(|| wireguard(payload))
         .or_else(|| dhcp(payload))
         .or_else(|| mgcp(payload))
-        .or_else(|| if ports.src >= 1024 && ports.dst >= 1024 { rtp(payload) } else { None })
+        .or_else(|| if may_be_rtp(ports) { rtp(payload) } else { None })
+}
+
+/// RTP has the ports that its ends agree on, and looks like much else: nobody else's, and no server's.
+fn may_be_rtp(ports: Ports) -> bool {
+    ports.src >= 1024 && ports.dst >= 1024 && by_ports(ip_protocol::UDP, ports.src, ports.dst).is_none()
 }
 
 /// Protocols without a magic number: their port and a header that makes sense.

@@ -11,33 +11,35 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// Packets and octets of frames, each way.
-pub type Counted = [(u64, u64); 2];
+pub(crate) type Counted = [(u64, u64); 2];
 
 /// Addresses and ports by which a flow is known, of the direction whose packet came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ends {
-    pub src: (IpAddr, u16),
-    pub dst: (IpAddr, u16),
-    pub protocol: u8,
-    pub vlan: u16,
+pub(crate) struct Ends {
+    pub(crate) src: (IpAddr, u16),
+    pub(crate) dst: (IpAddr, u16),
+    pub(crate) protocol: u8,
+    pub(crate) vlan: u16,
 }
 
 impl Ends {
-    pub fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         Self { src: self.dst, dst: self.src, ..self }
     }
 }
 
 /// A flow of the list.
 #[derive(Clone, Debug)]
-pub struct Listed {
-    pub counted: Counted,
+pub(crate) struct Listed {
+    pub(crate) counted: Counted,
     /// nDPI's names of the protocol, the transport's first: `["DNS", "Google"]`.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
+    /// The name of the server.
+    pub(crate) host: Option<String>,
 }
 
 /// The flows of a list.
-pub fn read(path: &Path) -> BTreeMap<Ends, Listed> {
+pub(crate) fn read(path: &Path) -> BTreeMap<Ends, Listed> {
     // Names and paths in the list are as the packets had them.
     let octets = std::fs::read(path).expect("the list is readable");
     let text = String::from_utf8_lossy(&octets);
@@ -64,6 +66,7 @@ fn line(line: &str) -> Option<(Ends, Listed)> {
     let field = |name: &str| Some(fields.split_once(&format!("[{name}: "))?.1.split_once(']')?.0);
     let vlan = field("VLAN").map_or(0, |vlan| vlan.parse().expect("a VLAN is a number"));
     let names = field("proto")?.rsplit_once('/')?.1.split('.').map(str::to_string).collect();
+    let host = field("Hostname/SNI").map(str::to_string);
     let counters = fields.split('[').find(|field| field.contains(" pkts/") && field.contains(" bytes"))?;
     let numbers: Vec<u64> = counters
         .split(|c: char| !c.is_ascii_digit())
@@ -72,7 +75,7 @@ fn line(line: &str) -> Option<(Ends, Listed)> {
         .collect();
     let [packets, octets, packets_back, octets_back] = numbers[..] else { panic!("counters of {line}") };
     let ends = Ends { src, dst, protocol: protocol_number(protocol), vlan };
-    Some((ends, Listed { counted: [(packets, octets), (packets_back, octets_back)], names }))
+    Some((ends, Listed { counted: [(packets, octets), (packets_back, octets_back)], names, host }))
 }
 
 fn end(text: &str) -> Option<(IpAddr, u16)> {
