@@ -1,0 +1,214 @@
+//! What a probe may be asked, and what can go wrong.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use thalweg_base::CHUNK_PACKETS_DEFAULT;
+use thalweg_exec::{ExecError, ModelKind, TOKENS_DEFAULT};
+use thalweg_flow::parse::ParseOptions;
+use thalweg_flow::{MeterError, MeterOptions};
+use thalweg_ports::{InputError, Issue};
+
+/// Where packets come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Captures and text traces.
+    Files(FileInput),
+}
+
+/// Captures and text traces as input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileInput {
+    /// Inputs in order: `PATH` or `PORT=PATH`; `-` is standard input.
+    pub inputs: Vec<PathBuf>,
+    /// How many times to go through them, at least 1.
+    pub loops: u32,
+    /// Packets a second, if not as many as possible.
+    pub rate_pps: Option<u64>,
+    /// Read everything into memory before the clock starts.
+    pub preload: bool,
+    /// How several pipelines come by their packets.
+    pub deal: Deal,
+    /// Stop at the first bad line or damaged capture.
+    pub strict: bool,
+}
+
+impl FileInput {
+    /// These inputs once, as fast as possible.
+    pub fn new(inputs: Vec<PathBuf>) -> Self {
+        Self { inputs, loops: 1, rate_pps: None, preload: false, deal: Deal::Hash, strict: false }
+    }
+}
+
+/// How several pipelines come by the packets of files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deal {
+    /// By a symmetric hash of addresses, as a network card fills its receive queues.
+    #[default]
+    Hash,
+    /// Each pipeline has a file of its own.
+    Files,
+}
+
+/// How the work is spread over threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Pipelines: each has a capture queue, a meter and threads of its own. At least 1.
+    pub pipelines: usize,
+    /// The model that runs each of them.
+    pub model: ModelKind,
+    /// Worker threads of each, at least 1.
+    pub workers: usize,
+    /// Reader threads of each, with the farm; at least 1.
+    pub readers: usize,
+    /// Chunks in flight in each, with tokens; at least 1.
+    pub tokens: usize,
+    /// Cores for the threads, in order; empty leaves placement to the kernel.
+    pub pin_cores: Vec<usize>,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            pipelines: 1,
+            model: ModelKind::RunToCompletion,
+            workers: 1,
+            readers: 1,
+            tokens: TOKENS_DEFAULT,
+            pin_cores: Vec::new(),
+        }
+    }
+}
+
+/// What to measure, how, and where to send it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeOptions {
+    /// Where packets come from.
+    pub input: Input,
+    /// How the work is spread.
+    pub shape: Shape,
+    /// Packets a chunk, 1 to 65535.
+    pub chunk_packets: usize,
+    /// What is read of packets.
+    pub parsing: ParseOptions,
+    /// The meter; with several pipelines each has its part of the flows.
+    pub meter: MeterOptions,
+    /// A file to write records to, a line of JSON each; `-` is standard output.
+    pub json: Option<PathBuf>,
+    /// The same as comma-separated values.
+    pub csv: Option<PathBuf>,
+}
+
+impl ProbeOptions {
+    /// The usual for these inputs.
+    pub fn new(input: Input) -> Self {
+        Self {
+            input,
+            shape: Shape::default(),
+            chunk_packets: CHUNK_PACKETS_DEFAULT,
+            parsing: ParseOptions::default(),
+            meter: MeterOptions::default(),
+            json: None,
+            csv: None,
+        }
+    }
+}
+
+/// Told how far the probe has come, a few times a second at most.
+pub trait ProbeProgress: Send + Sync {
+    /// `packets` taken on so far; `fraction` of the input's octets, where its size is known.
+    fn advanced(&self, packets: u64, fraction: Option<f64>);
+}
+
+/// Hears nothing.
+impl ProbeProgress for () {
+    fn advanced(&self, _packets: u64, _fraction: Option<f64>) {}
+}
+
+/// Why a probe did not finish.
+#[derive(Debug)]
+pub enum ProbeError {
+    /// An input cannot be opened or read.
+    Input(InputError),
+    /// An output cannot be written.
+    Output {
+        /// The file, or what else it is.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Options that do not fit together.
+    Options(String),
+    /// A meter that cannot be.
+    Meter(MeterError),
+    /// A thread cannot be started.
+    Thread(io::Error),
+    /// The model stopped: a fault of this program.
+    Model(ExecError),
+}
+
+impl ProbeError {
+    /// Whether what was asked for is wrong, rather than what came of it.
+    pub fn is_usage(&self) -> bool {
+        let of_input = |error: &InputError| matches!(error, InputError::NoSuchPort { .. });
+        match self {
+            Self::Options(_) => true,
+            Self::Meter(error) => !matches!(error, MeterError::OutOfMemory { .. }),
+            Self::Input(error) => of_input(error),
+            _ => false,
+        }
+    }
+
+    /// What is wrong with the input, if it is that and `strict`.
+    pub fn issue(&self) -> Option<&Issue> {
+        match self {
+            Self::Input(InputError::Strict(issue)) => Some(issue),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input(InputError::Strict(issue)) => write!(f, "{issue} (--strict stops here)"),
+            Self::Input(error) => write!(f, "cannot read {error}"),
+            Self::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
+            Self::Options(what) => f.write_str(what),
+            Self::Meter(error) => write!(f, "{error}"),
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+            Self::Model(error) => write!(f, "the run stopped: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ProbeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Input(error) => Some(error),
+            Self::Output { source, .. } | Self::Thread(source) => Some(source),
+            Self::Meter(error) => Some(error),
+            Self::Model(error) => Some(error),
+            Self::Options(_) => None,
+        }
+    }
+}
+
+impl From<InputError> for ProbeError {
+    fn from(error: InputError) -> Self {
+        Self::Input(error)
+    }
+}
+
+impl From<MeterError> for ProbeError {
+    fn from(error: MeterError) -> Self {
+        Self::Meter(error)
+    }
+}
+
+impl From<ExecError> for ProbeError {
+    fn from(error: ExecError) -> Self {
+        Self::Model(error)
+    }
+}
