@@ -23,6 +23,20 @@ pub enum LinkType {
     LinuxCooked2,
     /// BSD loopback: a 4-byte address family, then IP.
     BsdLoopback,
+    /// PPP, with or without the address and control octets of HDLC framing (RFC 1661, 1662).
+    Ppp,
+    /// Cisco's HDLC: address, control, an EtherType.
+    CiscoHdlc,
+    /// Frame relay: a Q.922 address, then RFC 2427 or Cisco's EtherType.
+    FrameRelay,
+    /// FDDI: frame control, addresses, LLC.
+    Fddi,
+    /// An IEEE 802.11 header.
+    Ieee80211,
+    /// A radiotap header, then that of IEEE 802.11.
+    Radiotap,
+    /// Linux netfilter's log: attributes, one of which is the packet.
+    NetfilterLog,
     /// Anything else: counted, not decoded.
     Unsupported,
 }

@@ -27,10 +27,10 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    UnsupportedLink = 1, "unsupported-link", "The capture's link type is not one this router decodes.";
+    UnsupportedLink = 1, "unsupported-link", "The capture's link type is not one that is decoded here.";
     FrameTooShort = 2, "frame-too-short", "The frame ends inside its link-layer header.";
     NotIp = 3, "not-ip", "The frame carries neither IPv4 nor IPv6 (ARP, LLDP, ...): left to the host.";
-    VlanDepth = 4, "vlan-depth", "More than two VLAN tags.";
+    VlanDepth = 4, "vlan-depth", "More VLAN tags than are looked behind: two by the router, eight by the flow probe.";
     IpVersion = 5, "ip-version", "The IP version field does not match the link layer's protocol.";
     IpHeaderLength = 6, "ip-header-length", "The IP header is shorter than it must be or does not fit the frame.";
     IpTotalLength = 7, "ip-total-length", "The IP length field is smaller than the header or larger than the frame.";

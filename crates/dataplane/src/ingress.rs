@@ -336,7 +336,15 @@ impl Ingress {
                     _ => Err(DropReason::NotIp),
                 }
             }
-            LinkType::Unsupported => Err(DropReason::UnsupportedLink),
+            // Links over which captures are made and flows are counted, but no router's ports.
+            LinkType::Ppp
+            | LinkType::CiscoHdlc
+            | LinkType::FrameRelay
+            | LinkType::Fddi
+            | LinkType::Ieee80211
+            | LinkType::Radiotap
+            | LinkType::NetfilterLog
+            | LinkType::Unsupported => Err(DropReason::UnsupportedLink),
         }
     }
 

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Map of the crate:
+//! - [`parse`]: from frame to the facts of a packet that a flow's key is made of.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
 
+pub mod parse;
 pub mod record;
 
 pub use record::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, Translation};

@@ -15,8 +15,18 @@ pub mod ip_protocol {
     pub const ESP: u8 = 50;
     /// ICMPv6.
     pub const ICMPV6: u8 = 58;
+    /// DCCP.
+    pub const DCCP: u8 = 33;
     /// SCTP.
     pub const SCTP: u8 = 132;
+    /// UDP-Lite.
+    pub const UDP_LITE: u8 = 136;
+
+    /// Whether a transport header begins with source and destination port.
+    #[inline(always)]
+    pub fn has_ports(protocol: u8) -> bool {
+        matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE)
+    }
 }
 
 use ip_protocol::{ESP, GRE, ICMP, ICMPV6, SCTP, TCP, UDP};

@@ -77,7 +77,15 @@ pub fn link_type(code: u32) -> LinkType {
         1 => LinkType::Ethernet,
         // RAW under its three numbers, then bare IPv4 and IPv6.
         12 | 14 | 101 | 228 | 229 => LinkType::RawIp,
+        // PPP, and PPP in HDLC framing.
+        9 | 50 => LinkType::Ppp,
+        10 => LinkType::Fddi,
+        104 => LinkType::CiscoHdlc,
+        105 => LinkType::Ieee80211,
+        107 => LinkType::FrameRelay,
         113 => LinkType::LinuxCooked,
+        127 => LinkType::Radiotap,
+        239 => LinkType::NetfilterLog,
         276 => LinkType::LinuxCooked2,
         _ => LinkType::Unsupported,
     }
@@ -290,7 +298,10 @@ mod tests {
             (229, LinkType::RawIp),
             (113, LinkType::LinuxCooked),
             (276, LinkType::LinuxCooked2),
-            (105, LinkType::Unsupported),
+            (9, LinkType::Ppp),
+            (105, LinkType::Ieee80211),
+            (127, LinkType::Radiotap),
+            (147, LinkType::Unsupported),
         ] {
             assert_eq!(link_type(code), expected);
         }

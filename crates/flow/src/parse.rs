@@ -1,0 +1,294 @@
+//! From frame to flow facts: where the IP packet is, what it says of itself, and the ports of its transport.
+//!
+//! A meter measures what is there. Wrong checksums, addresses that nobody may forward, multicast, a TTL of 0: all of that is
+//! counted, because all of that passed. Only what cannot be read is dropped, with the reason why: a link that is not decoded,
+//! another protocol than IP, a header that is not there or contradicts itself. The router's own ingress stage
+//! is stricter; about packets that both take the two say the same (a test holds them to it), but for ICMP: here it has no
+//! ports.
+//!
+//! | fact | from |
+//! |---|---|
+//! | `l3_offset` | the link layer: tags, labels, PPPoE, LLC ([`link`]); with tunnels, the innermost packet that can be read |
+//! | `ip_len` | the header's own length, but never more than was on the wire |
+//! | `protocol`, `l4_offset` | the end of the chain of headers, or where reading it had to end |
+//! | `src_port`, `dst_port` | TCP, UDP, SCTP, DCCP, UDP-Lite, where their four octets are at hand; `HAS_PORTS` says so |
+//! | `FRAGMENT`, `LATER_FRAGMENT` | IPv4's fragment field or IPv6's fragment header; an atomic fragment (RFC 6946) is whole |
+//!
+//! Lengths. A packet that the capture cut (`wire_len` larger than the frame) is whole to its length field. A length field
+//! that claims more than the wire had is corrected to what it had: nobody's counters grow by octets that never were.
+//! A length of zero is how a capture shows a packet that its sender's card cuts up later, or that is too long for the field
+//! (RFC 2675): it is as long as the frame says.
+//!
+//! Tunnels ([`tunnel`]), if asked for: what is inside counts if it can be read, else the tunnel's own packet does. A fragment is not looked into: its later pieces could not be,
+//! and the octets of one packet would be counted twice.
+//!
+//! Cost: the usual packet (Ethernet, IPv4 without options, TCP or UDP, not a fragment) takes one pass without a loop; benchmark
+//! `parse`.
+//!
+//! Missing: MACsec, 802.1ah, A-MSDU, encrypted 802.11, ERSPAN.
+
+pub mod link;
+pub mod tunnel;
+
+use link::{LinkFacts, Network};
+use thalweg_base::{DropReason, LinkType, Packet, PacketFlags};
+use thalweg_wire::application::ip_protocol;
+
+/// Extension headers of IPv6 that are followed. Real packets have at most three.
+const EXTENSIONS_MAX: usize = 8;
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ParseOptions {
+    /// Whether a tunnel's inner packet counts, instead of the tunnel's own.
+    pub tunnels: bool,
+}
+
+/// Fills in what a meter asks of a packet, or drops it with the reason why it cannot be read. `frame` is what is at hand of
+/// it, from the link layer's header on; a packet that is dropped already is left alone.
+#[inline(always)]
+pub fn parse(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
+    if packet.is_alive() && !parse_usual(packet, frame, options) {
+        parse_any(packet, frame, options);
+    }
+}
+
+/// The VLAN identifier of a parsed packet's outermost tag; 0 without one, and for a tag that has only a priority.
+#[inline(always)]
+pub fn vlan_of(frame: &[u8], packet: &Packet) -> u16 {
+    if is_bare(packet) { 0 } else { link_facts(frame, packet).vlan }
+}
+
+/// The label at the top of a parsed packet's MPLS stack.
+#[inline(always)]
+pub fn mpls_label_of(frame: &[u8], packet: &Packet) -> Option<u32> {
+    if is_bare(packet) { None } else { link_facts(frame, packet).mpls_label }
+}
+
+/// The octets behind the transport header that are at hand, as far as the IP packet goes: TCP and UDP only, empty for
+/// others, for later fragments and for what was cut before.
+pub fn payload_of<'a>(frame: &'a [u8], packet: &Packet) -> &'a [u8] {
+    let end = (usize::from(packet.l3_offset) + packet.ip_len as usize).min(frame.len());
+    let transport = frame.get(usize::from(packet.l4_offset)..end).unwrap_or_default();
+    if !packet.flags.has(PacketFlags::HAS_PORTS) || packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+        return &[];
+    }
+    let header = match packet.protocol {
+        ip_protocol::UDP => 8,
+        ip_protocol::TCP => transport.get(12).map_or(usize::MAX, |octet| usize::from(octet >> 4).max(5) * 4),
+        _ => usize::MAX,
+    };
+    transport.get(header..).unwrap_or_default()
+}
+
+/// Whether nothing stands between the start of the frame and the IP packet that has a tag or a label.
+#[inline(always)]
+fn is_bare(packet: &Packet) -> bool {
+    match packet.link {
+        LinkType::Ethernet => packet.l3_offset == 14,
+        LinkType::RawIp | LinkType::BsdLoopback | LinkType::NetfilterLog => true,
+        _ => false,
+    }
+}
+
+#[inline(never)]
+fn link_facts(frame: &[u8], packet: &Packet) -> LinkFacts {
+    link::network_of(packet.link, frame).map(|network| network.facts).unwrap_or_default()
+}
+
+/// Reads a packet of the usual kind: IPv4 without options, all there, behind an Ethernet header or nothing, with TCP or UDP
+/// in it and not a fragment. `false`, and nothing written, if it is of another kind, wrong, or might be a tunnel that is to
+/// be looked into: which of them is for [`parse_any`], whose answer about these packets is the same.
+#[inline(always)]
+fn parse_usual(packet: &mut Packet, frame: &[u8], options: &ParseOptions) -> bool {
+    let l3_offset = match packet.link {
+        LinkType::Ethernet if frame.get(12..14) == Some(&[0x08, 0x00]) => 14,
+        LinkType::RawIp => 0,
+        _ => return false,
+    };
+    let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<24>()) else {
+        return false;
+    };
+    let total_len = usize::from(be16(header, 2));
+    let (first, protocol) = (header[0], header[9]);
+    let fragment = be16(header, 6) & 0x3fff;
+    let is_transport = (protocol == ip_protocol::TCP) | (protocol == ip_protocol::UDP);
+    let fits = (total_len >= 24) & (total_len <= frame.len() - l3_offset);
+    if !(fits & is_transport & (first == 0x45) & (fragment == 0)) {
+        return false;
+    }
+    let (src_port, dst_port) = (be16(header, 20), be16(header, 22));
+    if options.tunnels && protocol == ip_protocol::UDP && tunnel::is_tunnel(src_port, dst_port) {
+        return false;
+    }
+    packet.l3_offset = l3_offset as u16;
+    packet.l4_offset = l3_offset as u16 + 20;
+    packet.ip_len = total_len as u32;
+    packet.protocol = protocol;
+    packet.traffic_class = header[1];
+    packet.flags.set(PacketFlags::HAS_PORTS);
+    packet.src_port = src_port;
+    packet.dst_port = dst_port;
+    true
+}
+
+/// Reads a packet of any kind.
+#[inline(never)]
+fn parse_any(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
+    let wire_end = (packet.wire_len as usize).max(frame.len());
+    let read = link::network_of(packet.link, frame).and_then(|network| {
+        // For the host and for whoever lists frames: where something else than IP begins.
+        packet.l3_offset = u16::try_from(network.at).unwrap_or(u16::MAX);
+        IpFacts::read(frame, network, wire_end)
+    });
+    match read {
+        Ok(facts) if options.tunnels => tunnel::innermost(frame, facts).write(packet),
+        Ok(facts) => facts.write(packet),
+        Err(reason) => packet.drop_for(reason),
+    }
+}
+
+/// What was read of an IP packet. Offsets count from the start of the frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct IpFacts {
+    l3: usize,
+    l4: usize,
+    /// Where it ends, on the wire.
+    end: usize,
+    flags: u8,
+    protocol: u8,
+    traffic_class: u8,
+    ports: Option<(u16, u16)>,
+}
+
+impl IpFacts {
+    /// Reads the packet at `network`, which ends before `wire_end`.
+    fn read(frame: &[u8], network: Network, wire_end: usize) -> Result<Self, DropReason> {
+        let l3 = frame.get(network.at..).ok_or(DropReason::FrameTooShort)?;
+        let wire_len = wire_end.saturating_sub(network.at);
+        let version = l3.first().map(|octet| octet >> 4);
+        let mut facts = match (network.protocol.version(), version) {
+            (None, _) => return Err(DropReason::NotIp),
+            (_, None) => return Err(DropReason::FrameTooShort),
+            (Some(promised), Some(found)) if promised != found => return Err(DropReason::IpVersion),
+            (_, Some(4)) => Self::read_v4(l3, wire_len)?,
+            _ => Self::read_v6(l3, wire_len)?,
+        };
+        facts.read_ports(l3);
+        facts.l3 = network.at;
+        facts.l4 += network.at;
+        facts.end += network.at;
+        // Only the longest chains in the deepest tunnels come here.
+        if facts.l4 > usize::from(u16::MAX) { Err(DropReason::IpHeaderLength) } else { Ok(facts) }
+    }
+
+    /// RFC 791. Offsets of what is returned count from the header.
+    fn read_v4(l3: &[u8], wire_len: usize) -> Result<Self, DropReason> {
+        let header: &[u8; 20] = l3.first_chunk().ok_or(DropReason::IpHeaderLength)?;
+        let header_len = usize::from(header[0] & 15) * 4;
+        if header_len < 20 || header_len > wire_len {
+            return Err(DropReason::IpHeaderLength);
+        }
+        let end = match usize::from(be16(header, 2)) {
+            0 => wire_len,
+            claimed if claimed < header_len => return Err(DropReason::IpTotalLength),
+            claimed => claimed.min(wire_len),
+        };
+        let fragment = be16(header, 6) & 0x3fff;
+        Ok(Self {
+            l3: 0,
+            l4: header_len,
+            end,
+            flags: fragment_flags(fragment != 0, fragment & 0x1fff != 0),
+            protocol: header[9],
+            traffic_class: header[1],
+            ports: None,
+        })
+    }
+
+    /// RFC 8200. Offsets of what is returned count from the header.
+    fn read_v6(l3: &[u8], wire_len: usize) -> Result<Self, DropReason> {
+        let header: &[u8; 40] = l3.first_chunk().ok_or(DropReason::IpHeaderLength)?;
+        let end = match (be16(header, 4), header[6]) {
+            // None of these is ever empty, so the length is elsewhere (RFC 2675) or nowhere.
+            (0, 0 | ip_protocol::TCP | ip_protocol::UDP) => wire_len,
+            (claimed, _) => (40 + usize::from(claimed)).min(wire_len),
+        };
+        let mut facts = Self {
+            l3: 0,
+            l4: 40,
+            end,
+            flags: PacketFlags::IPV6,
+            protocol: header[6],
+            traffic_class: (header[0] << 4) | (header[1] >> 4),
+            ports: None,
+        };
+        facts.follow_extensions(&l3[..l3.len().min(end)]);
+        Ok(facts)
+    }
+
+    /// Goes on to the last header of the chain, or to the first that cannot be read: one that does not fit, or the one
+    /// after too many.
+    fn follow_extensions(&mut self, l3: &[u8]) {
+        for _ in 0..EXTENSIONS_MAX {
+            let Some(&[next, units, high, low]) = l3.get(self.l4..).and_then(|rest| rest.first_chunk())
+            else {
+                return;
+            };
+            let len = match self.protocol {
+                // Hop-by-hop, routing, destination options, mobility: in units of 8 octets, less the first.
+                0 | 43 | 60 | 135 => 8 + usize::from(units) * 8,
+                // Authentication header: in units of 4 octets, less two.
+                51 => 8 + usize::from(units) * 4,
+                44 => 8,
+                _ => return,
+            };
+            if self.l4 + len > self.end {
+                return;
+            }
+            if self.protocol == 44 {
+                let field = u16::from_be_bytes([high, low]);
+                self.flags |= fragment_flags(field & 0xfff9 != 0, field & 0xfff8 != 0);
+            }
+            self.protocol = next;
+            self.l4 += len;
+            if self.flags & PacketFlags::LATER_FRAGMENT != 0 {
+                return;
+            }
+        }
+    }
+
+    fn read_ports(&mut self, l3: &[u8]) {
+        if self.flags & PacketFlags::LATER_FRAGMENT != 0 || !ip_protocol::has_ports(self.protocol) {
+            return;
+        }
+        let at_hand = l3.get(self.l4..l3.len().min(self.end));
+        if let Some(&[a, b, c, d]) = at_hand.and_then(|transport| transport.first_chunk()) {
+            self.ports = Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])));
+            self.flags |= PacketFlags::HAS_PORTS;
+        }
+    }
+
+    fn write(self, packet: &mut Packet) {
+        packet.l3_offset = self.l3 as u16;
+        packet.l4_offset = self.l4 as u16;
+        packet.ip_len = (self.end - self.l3) as u32;
+        packet.protocol = self.protocol;
+        packet.traffic_class = self.traffic_class;
+        packet.flags.set(self.flags);
+        if let Some((src_port, dst_port)) = self.ports {
+            packet.src_port = src_port;
+            packet.dst_port = dst_port;
+        }
+    }
+}
+
+fn fragment_flags(is_fragment: bool, is_later: bool) -> u8 {
+    (if is_fragment { PacketFlags::FRAGMENT } else { 0 })
+        | (if is_later { PacketFlags::LATER_FRAGMENT } else { 0 })
+}
+
+#[inline(always)]
+fn be16<const N: usize>(octets: &[u8; N], at: usize) -> u16 {
+    u16::from_be_bytes([octets[at], octets[at + 1]])
+}
