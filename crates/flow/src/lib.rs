@@ -8,8 +8,16 @@
 //! Map of the crate:
 //! - [`parse`]: from frame to the facts of a packet that a flow's key is made of.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
+//! - [`Meter`]: which packets are counted, their keys, shards and fragments; the books. Its cache, index and timing wheel
+//!   are not seen from outside.
 
+mod meter;
 pub mod parse;
 pub mod record;
+mod sampling;
 
+pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};
+pub use meter::totals::{Amount, MeterTotals};
+pub use meter::{Meter, RecordSink};
 pub use record::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, Translation};
+pub use sampling::Sampling;

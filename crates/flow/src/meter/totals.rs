@@ -1,0 +1,160 @@
+//! The meter's books.
+
+use crate::record::{EndReason, FlowRecord};
+use std::ops::{Add, AddAssign, SubAssign};
+use thalweg_base::DropReason;
+
+/// Packets and their octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// How many.
+    pub packets: u64,
+    /// Octets of those, as [`Octets`](crate::Octets) says. Of a packet without an IP length, those of its frame.
+    pub octets: u64,
+}
+
+impl Amount {
+    /// One packet.
+    #[inline(always)]
+    pub(crate) fn one(octets: u32) -> Self {
+        Self { packets: 1, octets: u64::from(octets) }
+    }
+
+    /// What a record reports, both directions.
+    #[inline(always)]
+    pub fn of(record: &FlowRecord) -> Self {
+        Self { packets: record.packets(), octets: record.octets() }
+    }
+}
+
+impl Add for Amount {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self += other;
+        self
+    }
+}
+
+impl AddAssign for Amount {
+    #[inline(always)]
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.octets += other.octets;
+    }
+}
+
+impl SubAssign for Amount {
+    #[inline(always)]
+    fn sub_assign(&mut self, other: Self) {
+        self.packets -= other.packets;
+        self.octets -= other.octets;
+    }
+}
+
+/// What a meter has seen and what became of it. At every moment
+/// `seen = exported + cached + unsampled + not metered` ([`holds`](Self::holds)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeterTotals {
+    /// Everything it was given.
+    pub seen: Amount,
+    /// What records reported.
+    pub exported: Amount,
+    /// What is counted in flows and not reported yet.
+    pub cached: Amount,
+    /// What sampling passed over.
+    pub unsampled: Amount,
+    /// What belongs to no flow, by code of the drop reason.
+    pub(crate) not_metered: [Amount; DropReason::CODES],
+    /// Records by end reason, in the order of [`EndReason::ALL`].
+    pub(crate) records: [u64; EndReason::ALL.len()],
+    /// Flows that began.
+    pub flows_created: u64,
+    /// Flows in the cache.
+    pub flows_cached: u64,
+    /// Flows that had to go because the cache was full.
+    pub evicted_cache_full: u64,
+    /// Flows that had to go because both their buckets were full.
+    pub evicted_bucket_full: u64,
+    /// Later fragments that got the ports of their first.
+    pub fragments_matched: u64,
+    /// Later fragments whose first was not seen before: flows without ports.
+    pub fragments_unmatched: u64,
+    /// First fragments forgotten early because there was no room.
+    pub fragments_evicted: u64,
+    /// Octets of memory in use.
+    pub memory_octets: u64,
+}
+
+impl Default for MeterTotals {
+    fn default() -> Self {
+        Self {
+            seen: Amount::default(),
+            exported: Amount::default(),
+            cached: Amount::default(),
+            unsampled: Amount::default(),
+            not_metered: [Amount::default(); DropReason::CODES],
+            records: [0; EndReason::ALL.len()],
+            flows_created: 0,
+            flows_cached: 0,
+            evicted_cache_full: 0,
+            evicted_bucket_full: 0,
+            fragments_matched: 0,
+            fragments_unmatched: 0,
+            fragments_evicted: 0,
+            memory_octets: 0,
+        }
+    }
+}
+
+impl MeterTotals {
+    /// What belongs to no flow, by reason; reasons without packets are left out.
+    pub fn not_metered(&self) -> impl Iterator<Item = (DropReason, Amount)> + '_ {
+        DropReason::ALL
+            .iter()
+            .map(|reason| (*reason, self.not_metered[*reason as usize]))
+            .filter(|(_, amount)| amount.packets > 0)
+    }
+
+    /// All that belongs to no flow.
+    pub fn not_metered_sum(&self) -> Amount {
+        self.not_metered.iter().fold(Amount::default(), |sum, amount| sum + *amount)
+    }
+
+    /// Records that were made for this reason.
+    pub fn records(&self, reason: EndReason) -> u64 {
+        self.records[reason as usize - 1]
+    }
+
+    /// Records that were made.
+    pub fn records_sum(&self) -> u64 {
+        self.records.iter().sum()
+    }
+
+    /// Whether every packet and octet is accounted for.
+    pub fn holds(&self) -> bool {
+        self.seen == self.exported + self.cached + self.unsampled + self.not_metered_sum()
+    }
+
+    /// Adds another shard's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.seen += other.seen;
+        self.exported += other.exported;
+        self.cached += other.cached;
+        self.unsampled += other.unsampled;
+        for (sum, amount) in self.not_metered.iter_mut().zip(&other.not_metered) {
+            *sum += *amount;
+        }
+        for (sum, records) in self.records.iter_mut().zip(&other.records) {
+            *sum += records;
+        }
+        self.flows_created += other.flows_created;
+        self.flows_cached += other.flows_cached;
+        self.evicted_cache_full += other.evicted_cache_full;
+        self.evicted_bucket_full += other.evicted_bucket_full;
+        self.fragments_matched += other.fragments_matched;
+        self.fragments_unmatched += other.fragments_unmatched;
+        self.fragments_evicted += other.fragments_evicted;
+        self.memory_octets += other.memory_octets;
+    }
+}
