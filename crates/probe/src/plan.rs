@@ -87,11 +87,6 @@ impl ProbePlan {
         }
     }
 
-    /// The meter.
-    pub(crate) fn meter(&self) -> &Meter {
-        &self.meter
-    }
-
     /// The meter, when no model runs the plan any more.
     pub(crate) fn into_meter(self) -> Meter {
         self.meter

@@ -218,6 +218,13 @@ impl Source<Chunk> for Captures {
     }
 }
 
+/// For whoever asks it what became of it afterwards.
+impl Source<Chunk> for &mut Captures {
+    fn next(&mut self) -> Option<Chunk> {
+        (**self).next()
+    }
+}
+
 /// The time that packets arrive at, over all runs through the inputs.
 #[derive(Debug, Default)]
 struct Timeline {
