@@ -259,7 +259,9 @@ mod tests {
         let text = line(LineFormat::Csv, &plain);
         assert_eq!(header.trim_end().split(',').count(), COLUMNS.len());
         assert_eq!(text.trim_end().split(',').count(), COLUMNS.len());
-        assert!(text.starts_with("1700000000123456789,1700000001000000000,2001:db8::1,2001:db8::2,50000,53,17,184,lan,,7,,2,120,"));
+        assert!(text.starts_with(
+            "1700000000123456789,1700000001000000000,2001:db8::1,2001:db8::2,50000,53,17,184,lan,,7,,2,120,"
+        ));
         assert!(line(LineFormat::Csv, &record()).contains(",\"a \"\"b\"\", c\","));
     }
 
@@ -267,7 +269,11 @@ mod tests {
     fn every_column_is_in_the_manual() {
         let manual = include_str!("../../../docs/probe.md");
         for column in COLUMNS {
-            assert!(manual.contains(&format!("`{}`", column.name)), "{} is not in docs/probe.md", column.name);
+            assert!(
+                manual.contains(&format!("`{}`", column.name)),
+                "{} is not in docs/probe.md",
+                column.name
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            ┌─ pipeline: model (parse, fragments, meter) ─┐ records
-//! source ────┤     ...                                     ├────────> bounded queue ──> delivery ──> lines of JSON, CSV
+//! sources ───┤     ...                                     ├────────> bounded queue ──> delivery ──> lines of JSON, CSV
 //!   (deal)   └─ pipeline: model (parse, fragments, meter) ─┘
 //! ```
 //!
@@ -17,19 +17,25 @@
 //!
 //! **Bounds.** Slabs between reader and workers, batches of records between workers and delivery, flows in the cache.
 
+mod account;
 mod columns;
 mod deal;
 mod deliver;
+mod inputs;
+mod live;
 mod options;
 mod outbox;
+mod pipelines;
 mod plan;
 mod run;
 mod source;
 pub mod summary;
 mod usage;
 
-pub use options::{Deal, FileInput, Input, ProbeError, ProbeOptions, ProbeProgress, Shape};
+pub use options::{
+    Deal, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress, Shape,
+};
 pub use outbox::Volume;
 pub use run::probe;
-pub use summary::{InputIssues, OutletSummary, ProbeSummary};
+pub use summary::{CaptureSummary, InputIssues, OutletSummary, ProbeSummary};
 pub use thalweg_exec::ModelKind;

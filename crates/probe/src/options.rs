@@ -8,13 +8,19 @@ use thalweg_base::CHUNK_PACKETS_DEFAULT;
 use thalweg_exec::{ExecError, ModelKind, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{MeterError, MeterOptions};
+use thalweg_ports::live::LiveError;
 use thalweg_ports::{InputError, Issue};
+
+/// Packets of files in a chunk.
+pub const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
 
 /// Where packets come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// Captures and text traces.
     Files(FileInput),
+    /// Interfaces.
+    Live(LiveInput),
 }
 
 /// Captures and text traces as input.
@@ -39,6 +45,29 @@ impl FileInput {
     pub fn new(inputs: Vec<PathBuf>) -> Self {
         Self { inputs, loops: 1, rate_pps: None, preload: false, deal: Deal::Hash, strict: false }
     }
+}
+
+/// Interfaces as input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveInput {
+    /// Their names.
+    pub interfaces: Vec<String>,
+    /// How packets are captured.
+    pub driver: LiveDriver,
+    /// End after so long.
+    pub seconds: Option<u32>,
+    /// End after about so many packets.
+    pub packets: Option<u64>,
+}
+
+/// How packets of an interface are captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LiveDriver {
+    /// AF_PACKET: copies, beside the host's own stack.
+    #[default]
+    AfPacket,
+    /// AF_XDP: the host gets nothing of them.
+    AfXdp,
 }
 
 /// How several pipelines come by the packets of files.
@@ -88,8 +117,8 @@ pub struct ProbeOptions {
     pub input: Input,
     /// How the work is spread.
     pub shape: Shape,
-    /// Packets a chunk, 1 to 65535.
-    pub chunk_packets: usize,
+    /// Packets a chunk, 1 to 65535; if not given, [`CHUNK_PACKETS`] of files, 256 of interfaces.
+    pub chunk_packets: Option<usize>,
     /// What is read of packets.
     pub parsing: ParseOptions,
     /// The meter; with several pipelines each has its part of the flows.
@@ -106,12 +135,17 @@ impl ProbeOptions {
         Self {
             input,
             shape: Shape::default(),
-            chunk_packets: CHUNK_PACKETS_DEFAULT,
+            chunk_packets: None,
             parsing: ParseOptions::default(),
             meter: MeterOptions::default(),
             json: None,
             csv: None,
         }
+    }
+
+    /// Whether the input is in memory before the clock starts.
+    pub(crate) fn preloads(&self) -> bool {
+        matches!(&self.input, Input::Files(files) if files.preload)
     }
 }
 
@@ -131,6 +165,8 @@ impl ProbeProgress for () {
 pub enum ProbeError {
     /// An input cannot be opened or read.
     Input(InputError),
+    /// An interface cannot be opened.
+    Interface(LiveError),
     /// An output cannot be written.
     Output {
         /// The file, or what else it is.
@@ -174,6 +210,7 @@ impl fmt::Display for ProbeError {
         match self {
             Self::Input(InputError::Strict(issue)) => write!(f, "{issue} (--strict stops here)"),
             Self::Input(error) => write!(f, "cannot read {error}"),
+            Self::Interface(error) => write!(f, "{error}"),
             Self::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             Self::Options(what) => f.write_str(what),
             Self::Meter(error) => write!(f, "{error}"),
@@ -187,6 +224,7 @@ impl std::error::Error for ProbeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Input(error) => Some(error),
+            Self::Interface(error) => Some(error),
             Self::Output { source, .. } | Self::Thread(source) => Some(source),
             Self::Meter(error) => Some(error),
             Self::Model(error) => Some(error),

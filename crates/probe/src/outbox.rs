@@ -109,9 +109,11 @@ impl Outbox {
             Err(TrySendError::Disconnected(batch)) => Some(batch),
             Err(TrySendError::Full(batch)) => match self.patience {
                 None => self.way.full.send(batch).err().map(|error| error.0),
-                Some(patience) => self.way.full.send_timeout(batch, patience).err().map(|error| match error {
-                    SendTimeoutError::Timeout(batch) | SendTimeoutError::Disconnected(batch) => batch,
-                }),
+                Some(patience) => {
+                    self.way.full.send_timeout(batch, patience).err().map(|error| match error {
+                        SendTimeoutError::Timeout(batch) | SendTimeoutError::Disconnected(batch) => batch,
+                    })
+                }
             },
         };
         if let Some(batch) = refused {
@@ -182,7 +184,11 @@ mod tests {
             vlan: 0,
             mpls_label: None,
         };
-        FlowRecord::new(key, Counters { packets, octets: 10 * packets, ..Default::default() }, EndReason::ForcedEnd)
+        FlowRecord::new(
+            key,
+            Counters { packets, octets: 10 * packets, ..Default::default() },
+            EndReason::ForcedEnd,
+        )
     }
 
     #[test]

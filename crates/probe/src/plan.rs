@@ -110,7 +110,8 @@ impl ProbePlan {
     fn index(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
         members.clear();
         let packets = (0..).zip(chunk.packets());
-        members.extend(packets.map(|(place, packet)| (place, self.meter.group_of(packet.shard, self.groups))));
+        members
+            .extend(packets.map(|(place, packet)| (place, self.meter.group_of(packet.shard, self.groups))));
         chunk.shard_index.build(self.groups, members);
     }
 }

@@ -134,7 +134,9 @@ impl Captures {
 
     /// What was read, or why it ended early.
     pub(crate) fn finish(mut self) -> Result<InputReport, InputError> {
-        if let Current::Streaming(Some(reader)) = std::mem::replace(&mut self.current, Current::Streaming(None)) {
+        if let Current::Streaming(Some(reader)) =
+            std::mem::replace(&mut self.current, Current::Streaming(None))
+        {
             self.close(reader);
         }
         match self.failed {

@@ -67,6 +67,8 @@ pub struct ProbeSummary {
     pub workers: usize,
     /// Who was given the records.
     pub outlets: Vec<OutletSummary>,
+    /// What was captured where, if packets came from interfaces.
+    pub captured: Vec<CaptureSummary>,
     /// What was wrong with the input.
     pub input_issues: InputIssues,
 }
@@ -106,6 +108,23 @@ impl OutletSummary {
         let Volume { records, packets, octets: bytes } = volume;
         Self { to, records, packets, bytes, lost: BTreeMap::new() }
     }
+}
+
+/// What an interface gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CaptureSummary {
+    /// Its name.
+    pub interface: String,
+    /// The driver, and how it serves it.
+    pub mode: String,
+    /// Packets handed up.
+    pub packets: u64,
+    /// Packets that were there and could not be taken, because the ring was full. They were never seen.
+    pub missed: u64,
+    /// Packets that could not be taken as they were: too long, or cut.
+    pub refused: u64,
+    /// What went wrong with it meanwhile; the first ten.
+    pub troubles: Vec<String>,
 }
 
 /// What was wrong with the input.

@@ -55,6 +55,7 @@ fn render(summary: &ProbeSummary) -> String {
     drops(&mut text, summary);
     records(&mut text, summary);
     outlets(&mut text, summary);
+    captured(&mut text, summary);
     issues(&mut text, summary);
     law(&mut text, summary);
     text
@@ -101,7 +102,9 @@ fn meaning(name: &str) -> &'static str {
     match name {
         UNSAMPLED => "Passed over by sampling, as it was told to.",
         EXPORT_QUEUE => "Metered, but records came faster than they could be delivered.",
-        _ => DropReason::ALL.iter().find(|reason| reason.name() == name).map_or("", |reason| reason.meaning()),
+        _ => {
+            DropReason::ALL.iter().find(|reason| reason.name() == name).map_or("", |reason| reason.meaning())
+        }
     }
 }
 
@@ -133,6 +136,24 @@ fn outlets(text: &mut String, s: &ProbeSummary) {
         vec![outlet.to.clone(), count(outlet.records), count(outlet.packets), count(outlet.bytes), lost]
     });
     *text += &table(&["delivered to", "records", "packets", "octets", "lost"], &[1, 2, 3], rows);
+    text.push('\n');
+}
+
+fn captured(text: &mut String, s: &ProbeSummary) {
+    if s.captured.is_empty() {
+        return;
+    }
+    let rows = s.captured.iter().map(|port| {
+        let numbers = [port.packets, port.missed, port.refused].map(count);
+        [port.interface.clone(), port.mode.clone()].into_iter().chain(numbers).collect()
+    });
+    let header = ["interface", "captured by", "packets", "missed, ring full", "refused"];
+    *text += &table(&header, &[2, 3, 4], rows);
+    for port in &s.captured {
+        for trouble in &port.troubles {
+            let _ = writeln!(text, "{}: {trouble}", port.interface);
+        }
+    }
     text.push('\n');
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use thalweg_exec::ModelKind;
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{KeyFields, MeterOptions, Octets, Sampling};
-use thalweg_probe::{Deal, FileInput, Input, ProbeOptions, Shape};
+use thalweg_probe::{Deal, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape};
 
 use super::{Cores, ModelArg, parse_cores};
 
@@ -17,8 +17,23 @@ pub(crate) struct ProbeArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
     /// `PORT=FILE` gives its packets a port by name, which is part of a flow's key.
-    #[arg(required = true, value_name = "INPUT")]
+    #[arg(required_unless_present = "interface", value_name = "INPUT")]
     pub(crate) inputs: Vec<PathBuf>,
+    /// Capture from this interface instead, until interrupted; may be given several times
+    #[arg(short, long, value_name = "NAME", conflicts_with_all = ["inputs", "loops", "rate", "preload", "strict", "deal"],
+          help_heading = "Input")]
+    pub(crate) interface: Vec<String>,
+    /// How packets of interfaces are captured
+    #[arg(long, value_enum, default_value_t = DriverArg::AfPacket, requires = "interface", help_heading = "Input")]
+    pub(crate) driver: DriverArg,
+    /// End after so many seconds
+    #[arg(long, value_name = "S", requires = "interface", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = "Input")]
+    pub(crate) seconds: Option<u32>,
+    /// End after about so many packets
+    #[arg(long, value_name = "N", requires = "interface", value_parser = clap::value_parser!(u64).range(1..),
+          help_heading = "Input")]
+    pub(crate) packets: Option<u64>,
     /// Go through the input this many times; time goes on from one to the next
     #[arg(long = "loop", value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u32).range(1..), help_heading = "Input")]
@@ -33,8 +48,14 @@ pub(crate) struct ProbeArgs {
     #[arg(long, help_heading = "Input")]
     pub(crate) strict: bool,
     /// What tells flows apart beside addresses and protocol, or `none`
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "FIELDS",
-          default_value = "ports,traffic-class,ingress,vlan,mpls", help_heading = "Metering")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "FIELDS",
+        default_value = "ports,traffic-class,ingress,vlan,mpls",
+        help_heading = "Metering"
+    )]
     pub(crate) key: Vec<KeyArg>,
     /// Meter both directions as one flow (RFC 5103)
     #[arg(long, help_heading = "Metering")]
@@ -81,9 +102,9 @@ pub(crate) struct ProbeArgs {
     /// Chunks in flight in the tokens model
     #[arg(long, value_name = "N", default_value = "24", help_heading = "Execution")]
     pub(crate) tokens: NonZeroUsize,
-    /// Packets read together, at most 65535
-    #[arg(long, value_name = "PACKETS", default_value = "1600", help_heading = "Execution")]
-    pub(crate) chunk: NonZeroUsize,
+    /// Packets read together, at most 65535 [default: 1600 of files, 256 of interfaces]
+    #[arg(long, value_name = "PACKETS", help_heading = "Execution")]
+    pub(crate) chunk: Option<NonZeroUsize>,
     /// Parts that the flow cache is cut into for its workers, of all pipelines each
     #[arg(long, value_name = "N", default_value = "16", help_heading = "Execution")]
     pub(crate) shards: u16,
@@ -124,6 +145,14 @@ pub(crate) enum DealArg {
     Files,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DriverArg {
+    /// AF_PACKET: copies, beside the host's own stack
+    AfPacket,
+    /// AF_XDP: the host gets nothing of what comes in, as on a port that only mirrors
+    AfXdp,
+}
+
 /// A time that was given in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nanoseconds(u64);
@@ -145,7 +174,8 @@ fn parse_sampling(text: &str) -> Result<Sampling, String> {
     match (kind, interval) {
         ("1", Some(interval)) => Ok(Sampling::Count { interval }),
         ("random", Some(interval)) => Ok(Sampling::Random { interval, seed: SAMPLING_SEED }),
-        _ => Err("expected `1:N` for every Nth packet, or `random:N` for each with a chance of one in N".to_owned()),
+        _ => Err("expected `1:N` for every Nth packet, or `random:N` for each with a chance of one in N"
+            .to_owned()),
     }
 }
 
@@ -176,7 +206,7 @@ impl ProbeArgs {
             sampling: self.sample.unwrap_or(Sampling::All),
             ..MeterOptions::default()
         };
-        let input = Input::Files(FileInput {
+        let files = FileInput {
             inputs: self.inputs.clone(),
             loops: self.loops,
             rate_pps: self.rate.map(NonZeroU64::get),
@@ -186,16 +216,32 @@ impl ProbeArgs {
                 DealArg::Files => Deal::Files,
             },
             strict: self.strict,
-        });
+        };
+        let input = match self.interface.is_empty() {
+            true => Input::Files(files),
+            false => Input::Live(self.live()),
+        };
         Ok(ProbeOptions {
             shape: self.shape()?,
-            chunk_packets: self.chunk.get(),
+            chunk_packets: self.chunk.map(NonZeroUsize::get),
             parsing: ParseOptions { tunnels: self.tunnels },
             meter,
             json: self.json.clone(),
             csv: self.csv.clone(),
             ..ProbeOptions::new(input)
         })
+    }
+
+    fn live(&self) -> LiveInput {
+        LiveInput {
+            interfaces: self.interface.clone(),
+            driver: match self.driver {
+                DriverArg::AfPacket => LiveDriver::AfPacket,
+                DriverArg::AfXdp => LiveDriver::AfXdp,
+            },
+            seconds: self.seconds,
+            packets: self.packets,
+        }
     }
 
     fn shape(&self) -> Result<Shape, String> {
@@ -242,4 +288,5 @@ Examples:
   thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      which port packets came in by tells flows apart
   thalweg probe big.pcap --readers 1 --workers 2               ffProbe's 1R+2W
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W, dealt out by a hash of addresses
+  thalweg probe --interface eth1 --seconds 60 --json -         what comes in, for a minute
   thalweg probe big.pcap --preload --loop 10 --format json     from memory, for measuring";
