@@ -49,7 +49,7 @@ struct Rule {
 struct RuleSet {
     rules: Vec<Rule>,
     by_dscp: [u64; 64],
-    by_application: [u64; 64],
+    by_application: [u64; 256],
 }
 
 const RULES_PER_SET: usize = 64;
@@ -116,12 +116,15 @@ impl Classifier {
 
 impl RuleSet {
     fn new(matches: &[(Match, u8)]) -> Self {
-        let mut set = Self { rules: Vec::new(), by_dscp: [0; 64], by_application: [0; 64] };
+        let mut set = Self { rules: Vec::new(), by_dscp: [0; 64], by_application: [0; 256] };
         for (bit, (spec, class)) in matches.iter().enumerate() {
-            for code in 0..64u8 {
-                let admits = |codes: &[u8]| codes.is_empty() || codes.contains(&code);
-                set.by_dscp[usize::from(code)] |= u64::from(admits(&spec.dscp)) << bit;
-                set.by_application[usize::from(code)] |= u64::from(admits(&spec.applications)) << bit;
+            let admits =
+                |codes: &[u8], code: usize| codes.is_empty() || codes.iter().any(|&c| usize::from(c) == code);
+            for (code, rules) in set.by_dscp.iter_mut().enumerate() {
+                *rules |= u64::from(admits(&spec.dscp, code)) << bit;
+            }
+            for (code, rules) in set.by_application.iter_mut().enumerate() {
+                *rules |= u64::from(admits(&spec.applications, code)) << bit;
             }
             let more = spec.looks_further().then(|| Box::new(spec.clone()));
             set.rules.push(Rule { more, class: *class });
@@ -132,7 +135,7 @@ impl RuleSet {
     #[inline(always)]
     fn class_of(&self, packet: &Packet, l3: &[u8]) -> Option<u8> {
         let dscp = self.by_dscp[usize::from(packet.traffic_class >> 2)];
-        let mut candidates = dscp & self.by_application[usize::from(packet.application & 63)];
+        let mut candidates = dscp & self.by_application[usize::from(packet.application)];
         while candidates != 0 {
             let rule = &self.rules[candidates.trailing_zeros() as usize];
             if rule.more.as_ref().is_none_or(|m| m.holds(packet, l3)) {

@@ -6,11 +6,13 @@
 //! ```
 //!
 //! Map of the crate:
+//! - [`application`]: which application a flow belongs to.
 //! - [`parse`]: from frame to the facts of a packet that a flow's key is made of.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
 //! - [`Meter`]: which packets are counted, their keys, shards and fragments; the books. Its cache, index and timing wheel
 //!   are not seen from outside.
 
+pub mod application;
 mod meter;
 pub mod parse;
 pub mod record;

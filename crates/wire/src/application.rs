@@ -94,7 +94,106 @@ applications! {
     39 "sctp" SCTP 0;
     40 "gre" GRE 0;
     41 "esp" ESP 0;
+    42 "tls" TCP 0;
+    43 "dtls" UDP 0;
+    44 "mdns" UDP 5353;
+    45 "llmnr" UDP 5355;
+    46 "ssdp" UDP 1900;
+    47 "netbios" UDP 137;
+    48 "dhcpv6" UDP 547;
+    49 "dot" TCP 853;
+    50 "kerberos" TCP 88;
+    51 "ldaps" TCP 636;
+    52 "ike" UDP 500;
+    53 "l2tp" UDP 1701;
+    54 "pptp" TCP 1723;
+    55 "openvpn" UDP 1194;
+    56 "wireguard" UDP 51820;
+    57 "vxlan" UDP 4789;
+    58 "geneve" UDP 6081;
+    59 "gtp" UDP 2152;
+    60 "teredo" UDP 3544;
+    61 "capwap" UDP 5247;
+    62 "netflow" UDP 2055;
+    63 "ipfix" UDP 4739;
+    64 "sflow" UDP 6343;
+    65 "rip" UDP 520;
+    66 "bfd" UDP 3784;
+    67 "ldp" TCP 646;
+    68 "hsrp" UDP 1985;
+    69 "ptp" UDP 319;
+    70 "tacacs" TCP 49;
+    71 "diameter" TCP 3868;
+    72 "submission" TCP 587;
+    73 "smtps" TCP 465;
+    74 "nntp" TCP 119;
+    75 "whois" TCP 43;
+    76 "irc" TCP 6667;
+    77 "xmpp" TCP 5222;
+    78 "mqtt" TCP 1883;
+    79 "amqp" TCP 5672;
+    80 "coap" UDP 5683;
+    81 "vnc" TCP 5900;
+    82 "rsync" TCP 873;
+    83 "git" TCP 9418;
+    84 "nfs" TCP 2049;
+    85 "rpcbind" TCP 111;
+    86 "socks" TCP 1080;
+    87 "redis" TCP 6379;
+    88 "memcached" TCP 11211;
+    89 "mongodb" TCP 27017;
+    90 "mssql" TCP 1433;
+    91 "oracle" TCP 1521;
+    92 "cassandra" TCP 9042;
+    93 "elasticsearch" TCP 9200;
+    94 "kafka" TCP 9092;
+    95 "rtmp" TCP 1935;
+    96 "bittorrent" TCP 6881;
+    97 "modbus" TCP 502;
+    98 "bacnet" UDP 47808;
+    99 "lisp" UDP 4341;
+    100 "dnscrypt" UDP 0;
 }
+
+/// Further well-known ports: of another transport, or a second one. Flows are labelled by them; a text trace's application
+/// is that of its first port.
+const FURTHER_PORTS: &[(u8, u16, u8)] = &[
+    (TCP, 53, code_of("dns")),
+    (UDP, 68, code_of("dhcp")),
+    (UDP, 546, code_of("dhcpv6")),
+    (TCP, 5901, code_of("vnc")),
+    (UDP, 1434, code_of("mssql")),
+    (TCP, 8080, code_of("http")),
+    (TCP, 3128, code_of("http")),
+    (TCP, 8443, code_of("https")),
+    (TCP, 5060, code_of("sip")),
+    (UDP, 5061, code_of("sips")),
+    (UDP, 554, code_of("rtsp")),
+    (TCP, 3478, code_of("stun")),
+    (TCP, 514, code_of("syslog")),
+    (UDP, 162, code_of("snmp")),
+    (UDP, 1813, code_of("radius")),
+    (UDP, 138, code_of("netbios")),
+    (TCP, 139, code_of("netbios")),
+    (UDP, 88, code_of("kerberos")),
+    (UDP, 389, code_of("ldap")),
+    (UDP, 4500, code_of("ike")),
+    (TCP, 1194, code_of("openvpn")),
+    (UDP, 2123, code_of("gtp")),
+    (UDP, 5246, code_of("capwap")),
+    (UDP, 521, code_of("rip")),
+    (UDP, 646, code_of("ldp")),
+    (UDP, 320, code_of("ptp")),
+    (UDP, 4342, code_of("lisp")),
+    (TCP, 5269, code_of("xmpp")),
+    (TCP, 8883, code_of("mqtt")),
+    (UDP, 2049, code_of("nfs")),
+    (UDP, 111, code_of("rpcbind")),
+    (UDP, 3389, code_of("rdp")),
+    (UDP, 11211, code_of("memcached")),
+    (UDP, 6881, code_of("bittorrent")),
+    (UDP, 2727, code_of("mgcp")),
+];
 
 /// The application with this code.
 pub fn by_code(code: u8) -> Option<&'static Application> {
@@ -104,6 +203,26 @@ pub fn by_code(code: u8) -> Option<&'static Application> {
 /// The application with this name, in any letter case.
 pub fn by_name(name: &str) -> Option<&'static Application> {
     APPLICATIONS.iter().find(|a| a.name.eq_ignore_ascii_case(name))
+}
+
+/// The code of a name, for constants: none of this name, and it does not compile.
+pub const fn code_of(name: &str) -> u8 {
+    let mut row = 0;
+    while row < APPLICATIONS.len() {
+        if is_same(APPLICATIONS[row].name.as_bytes(), name.as_bytes()) {
+            return APPLICATIONS[row].code;
+        }
+        row += 1;
+    }
+    panic!("no application has this name")
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
 }
 
 /// The row that stands for an IP protocol as such ("tcp", not "http").
@@ -137,6 +256,14 @@ pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
         }
         slot = (slot + 1) % PORT_SLOTS;
     }
+}
+
+/// The same, of all ports that are known to be an application's.
+pub fn by_any_port(transport: u8, port: u16) -> Option<&'static Application> {
+    by_port(transport, port).or_else(|| {
+        let row = FURTHER_PORTS.iter().find(|(of, number, _)| *of == transport && *number == port)?;
+        by_code(row.2)
+    })
 }
 
 const PORT_SLOTS: usize = 256;
@@ -180,8 +307,12 @@ pub const fn short_key(name: &[u8]) -> u64 {
 /// once. The multiplier is searched when this is compiled, so a new row cannot break it unseen.
 struct ShortNames {
     multiplier: u64,
-    code: [u8; 256],
+    code: [u8; SHORT_SLOTS],
 }
+
+/// Places for short names. With fewer, searching for a multiplier would take the compiler long.
+const SHORT_SLOTS: usize = 1024;
+const SHORT_SHIFT: u32 = u64::BITS - SHORT_SLOTS.ilog2();
 
 const SHORT_KEYS: [u64; APPLICATIONS.len() + 1] = {
     let mut keys = [0; APPLICATIONS.len() + 1];
@@ -196,10 +327,10 @@ const SHORT_KEYS: [u64; APPLICATIONS.len() + 1] = {
 static SHORT_NAMES: ShortNames = {
     let mut multiplier = 0x9e37_79b9_7f4a_7c15u64;
     'search: loop {
-        let mut code = [0u8; 256];
+        let mut code = [0u8; SHORT_SLOTS];
         let mut i = 1;
         while i < SHORT_KEYS.len() {
-            let slot = (SHORT_KEYS[i].wrapping_mul(multiplier) >> 56) as usize;
+            let slot = (SHORT_KEYS[i].wrapping_mul(multiplier) >> SHORT_SHIFT) as usize;
             if SHORT_KEYS[i] != 0 && code[slot] != 0 {
                 multiplier = multiplier.wrapping_mul(0xd134_2543_de82_ef95) | 1;
                 continue 'search;
@@ -216,7 +347,7 @@ static SHORT_NAMES: ShortNames = {
 /// The code of the application whose lower-case name has this [`short_key`]; 0 if there is none.
 #[inline(always)]
 pub fn code_by_short_key(key: u64) -> u8 {
-    let code = SHORT_NAMES.code[(key.wrapping_mul(SHORT_NAMES.multiplier) >> 56) as usize];
+    let code = SHORT_NAMES.code[(key.wrapping_mul(SHORT_NAMES.multiplier) >> SHORT_SHIFT) as usize];
     if SHORT_KEYS[usize::from(code)] == key { code } else { 0 }
 }
 
@@ -267,6 +398,18 @@ mod tests {
         assert_eq!(by_port(TCP, 80).map(|a| a.name), Some("http"));
         assert_eq!(by_port(UDP, 80), None);
         assert_eq!(by_port(UDP, 0), None);
+    }
+
+    #[test]
+    fn further_ports_lead_to_rows_and_are_nobody_elses() {
+        for (at, (transport, port, code)) in FURTHER_PORTS.iter().enumerate() {
+            assert_eq!(by_port(*transport, *port), None, "{port} has a row");
+            let twice = FURTHER_PORTS[..at].iter().any(|(t, p, _)| (t, p) == (transport, port));
+            assert!(!twice, "{port} twice");
+            assert_eq!(by_any_port(*transport, *port).map(|a| a.code), Some(*code));
+        }
+        assert_eq!(by_any_port(TCP, 80), by_port(TCP, 80));
+        assert_eq!(by_any_port(TCP, 65_000), None);
     }
 
     #[test]

@@ -257,8 +257,28 @@ fn snap(frame: &[u8], at: usize, facts: LinkFacts) -> Result<Network, DropReason
 }
 
 /// IEEE 802.11: data frames, not encrypted, with one packet in them. `padded`: the header is filled up to four octets.
-pub(super) fn ieee80211(frame: &[u8], at: usize, padded: bool) -> Result<Network, DropReason> {
+fn ieee80211(frame: &[u8], at: usize, padded: bool) -> Result<Network, DropReason> {
     let [control, flags, ..] = be32_at(frame, at)?.to_be_bytes();
+    behind_control(frame, at, (control, flags), padded)
+}
+
+/// The same with the octets of the frame control field exchanged or not, as CAPWAP's access points have it. LLC tells.
+pub(super) fn ieee80211_of_capwap(frame: &[u8], at: usize) -> Result<Network, DropReason> {
+    let [first, second, ..] = be32_at(frame, at)?.to_be_bytes();
+    match behind_control(frame, at, (first, second), false) {
+        Ok(Network { protocol: Protocol::Other, .. }) | Err(_) => {
+            behind_control(frame, at, (second, first), false)
+        }
+        found => found,
+    }
+}
+
+fn behind_control(
+    frame: &[u8],
+    at: usize,
+    (control, flags): (u8, u8),
+    padded: bool,
+) -> Result<Network, DropReason> {
     let is_data = control & 0x0f == 0x08;
     let (has_no_data, has_qos) = (control & 0x40 != 0, control & 0x80 != 0);
     let is_encrypted = flags & 0x40 != 0;

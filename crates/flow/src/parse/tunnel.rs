@@ -162,7 +162,7 @@ fn capwap(frame: &[u8], at: usize) -> Result<Network, DropReason> {
         return Err(DropReason::NotIp);
     }
     if native {
-        link::ieee80211(frame, at + header_len, false)
+        link::ieee80211_of_capwap(frame, at + header_len)
     } else {
         link::ethernet(frame, at + header_len)
     }

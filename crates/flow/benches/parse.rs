@@ -1,0 +1,100 @@
+//! From frame to flow facts, in memory.
+//!
+//! `cargo bench -p thalweg-flow --bench parse`. Each sample gets 16,000 fresh frames of 64 octets in chunks of 1600 (1 MB),
+//! laid out before the clock starts: TCP and UDP at random.
+
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use thalweg_base::{Chunk, ChunkBuilder, LinkType, XorShift64Star};
+use thalweg_flow::parse::{ParseOptions, parse};
+
+const CHUNKS: usize = 10;
+const CHUNK_PACKETS: usize = 1600;
+
+/// What stands in front of the IP packet.
+#[derive(Clone, Copy, Debug)]
+enum Front {
+    Bare,
+    Vlan,
+    Mpls,
+}
+
+fn chunks(front: Front, version: u8) -> Vec<Chunk> {
+    let mut rng = XorShift64Star::new(7);
+    (0..CHUNKS)
+        .map(|sequence| {
+            let mut builder = ChunkBuilder::with_capacity(CHUNK_PACKETS * 192);
+            for _ in 0..CHUNK_PACKETS {
+                let frame = frame(front, version, rng.next_u64());
+                let at = builder.next_frame_offset();
+                builder.buffer_mut()[at..at + frame.len()].copy_from_slice(&frame);
+                builder.push(at, frame.len(), frame.len() as u32, 0, LinkType::Ethernet, 0, 0);
+            }
+            builder.finish(sequence as u64, 1, 0)
+        })
+        .collect()
+}
+
+fn frame(front: Front, version: u8, random: u64) -> Vec<u8> {
+    let ether_type: [u8; 2] = if version == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
+    let protocol = if random & 1 == 0 { 6 } else { 17 };
+    let mut out = vec![2; 12];
+    match front {
+        Front::Bare => out.extend(ether_type),
+        Front::Vlan => out.extend([&[0x81, 0x00, 0x00, 0x07], &ether_type[..]].concat()),
+        Front::Mpls => out.extend([0x88, 0x47, 0x00, 0x01, 0x01, 0x40]),
+    }
+    let ports_and_more = [random.to_be_bytes(), [0x50; 8], [0; 8]].concat();
+    if version == 4 {
+        out.extend([0x45, 0, 0, 44, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    } else {
+        out.extend([0x60, 0, 0, 0, 0, 24, protocol, 64]);
+        out.extend([0x20; 32]);
+    }
+    out.extend(ports_and_more);
+    out
+}
+
+fn measure(bencher: Bencher<'_, '_>, front: Front, version: u8, options: ParseOptions) {
+    bencher
+        .counter(ItemsCount::new(CHUNKS * CHUNK_PACKETS))
+        .with_inputs(|| chunks(front, version))
+        .bench_local_refs(|chunks| {
+            for chunk in chunks {
+                for k in 0..chunk.batch_count() {
+                    for (packet, frame) in chunk.batch(k).frames() {
+                        parse(packet, frame, &options);
+                    }
+                }
+            }
+        });
+}
+
+#[divan::bench]
+fn ipv4(bencher: Bencher<'_, '_>) {
+    measure(bencher, Front::Bare, 4, ParseOptions { tunnels: false });
+}
+
+#[divan::bench]
+fn ipv4_tunnels_asked_for(bencher: Bencher<'_, '_>) {
+    measure(bencher, Front::Bare, 4, ParseOptions { tunnels: true });
+}
+
+#[divan::bench]
+fn ipv4_vlan(bencher: Bencher<'_, '_>) {
+    measure(bencher, Front::Vlan, 4, ParseOptions { tunnels: false });
+}
+
+#[divan::bench]
+fn ipv4_mpls(bencher: Bencher<'_, '_>) {
+    measure(bencher, Front::Mpls, 4, ParseOptions { tunnels: false });
+}
+
+#[divan::bench]
+fn ipv6(bencher: Bencher<'_, '_>) {
+    measure(bencher, Front::Bare, 6, ParseOptions { tunnels: false });
+}
+
+fn main() {
+    divan::main();
+}

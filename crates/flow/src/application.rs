@@ -1,0 +1,88 @@
+//! Which application a flow belongs to: by its ports, or by how its payload begins.
+//!
+//! Ports are a convention, the first octets of a protocol are the protocol. So where both are asked and do not agree, the
+//! payload is right; ports say what is left. Codes and names are those of [`thalweg_wire::application`].
+//!
+//! A meter asks once when a flow begins ([`by_ports`]), and, if it was told to look at payloads, for the first packets with
+//! payload of each direction, at most [`PAYLOADS_MAX`] of them, until there is an answer ([`by_payload`]). That is enough for
+//! every protocol known here: each says what it is with its first message in either direction. A packet's payload is
+//! [`payload_of`](crate::parse::payload_of).
+//!
+//! What is asked of a payload is chosen so that random octets fail: a magic number, a word, or several fields that must fit
+//! each other and the length. RTP has least of that: one random datagram in 500 looks like it. A look reads a few octets, and
+//! neither allocates nor loops over the payload, but for the names in TLS and HTTP ([`server_name`]).
+//!
+//! Sources: TLS RFC 8446 and 6066, DTLS RFC 9147, QUIC RFC 9000 and 9369, DNS RFC 1035, HTTP RFC 9112, SIP RFC 3261, RTSP RFC
+//! 7826, MGCP RFC 3435, STUN RFC 8489, RTP RFC 3550, SSH RFC 4253, BitTorrent BEP 3 and 5, NTP RFC 5905, DHCP RFC 2131, SMB
+//! MS-SMB2, RDP MS-RDPBCGR, DNSCrypt version 2, WireGuard's paper 5.4, MQTT 3.1.1 3.1, BGP RFC 4271.
+//!
+//! Missing: names inside QUIC (its first packet is encrypted, if with a key that all know), what is in TLS, applications that
+//! are known by their addresses.
+
+mod name;
+mod tcp;
+mod udp;
+
+pub use name::server_name;
+
+use thalweg_base::{Packet, PacketFlags};
+use thalweg_wire::application::{by_any_port, by_ip_protocol, ip_protocol};
+
+/// Packets with payload of one direction that are worth looking at.
+pub const PAYLOADS_MAX: usize = 2;
+
+/// The application of a packet with this payload: what the payload says, else what the ports say, else none.
+pub fn classify(packet: &Packet, payload: &[u8]) -> Option<u8> {
+    let known_ports = packet.flags.has(PacketFlags::HAS_PORTS);
+    if !known_ports {
+        return by_ports(packet.protocol, 0, 0);
+    }
+    let (src_port, dst_port) = (packet.src_port, packet.dst_port);
+    by_payload(packet.protocol, src_port, dst_port, payload)
+        .or_else(|| by_ports(packet.protocol, src_port, dst_port))
+}
+
+/// The application of a flow with these ports; of protocols without ports, the protocol's own name. The smaller port is asked
+/// first, so both directions have the same answer: clients take high ports at random, some of which are known.
+pub fn by_ports(protocol: u8, src_port: u16, dst_port: u16) -> Option<u8> {
+    if !ip_protocol::has_ports(protocol) {
+        return by_ip_protocol(protocol).map(|row| row.code);
+    }
+    let (low, high) = (src_port.min(dst_port), src_port.max(dst_port));
+    by_any_port(protocol, low).or_else(|| by_any_port(protocol, high)).map(|row| row.code)
+}
+
+/// The application that a payload shows by how it begins. Ports only help where that says too little.
+pub fn by_payload(protocol: u8, src_port: u16, dst_port: u16, payload: &[u8]) -> Option<u8> {
+    let ports = Ports { src: src_port, dst: dst_port };
+    match protocol {
+        ip_protocol::TCP => tcp::application_of(payload, ports),
+        ip_protocol::UDP => udp::application_of(payload, ports),
+        _ => None,
+    }
+}
+
+/// The ports of a packet.
+#[derive(Clone, Copy)]
+struct Ports {
+    src: u16,
+    dst: u16,
+}
+
+impl Ports {
+    /// Whether one of them is this.
+    fn have(self, port: u16) -> bool {
+        self.src == port || self.dst == port
+    }
+}
+
+fn be16_at(octets: &[u8], at: usize) -> Option<u16> {
+    octets.get(at..)?.first_chunk().map(|octets| u16::from_be_bytes(*octets))
+}
+
+fn be32_at(octets: &[u8], at: usize) -> Option<u32> {
+    octets.get(at..)?.first_chunk().map(|octets| u32::from_be_bytes(*octets))
+}
+
+#[cfg(test)]
+mod tests;

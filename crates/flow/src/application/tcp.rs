@@ -1,0 +1,161 @@
+//! Applications over TCP, by how a side's first segment begins.
+
+use super::{Ports, be16_at, be32_at, by_ports, udp};
+use thalweg_wire::application::{code_of, ip_protocol};
+
+const BGP: u8 = code_of("bgp");
+const BITTORRENT: u8 = code_of("bittorrent");
+const DNS: u8 = code_of("dns");
+const FTP: u8 = code_of("ftp");
+const HTTP: u8 = code_of("http");
+const IMAP: u8 = code_of("imap");
+const MQTT: u8 = code_of("mqtt");
+const POP3: u8 = code_of("pop3");
+const RDP: u8 = code_of("rdp");
+const RTMP: u8 = code_of("rtmp");
+const RTSP: u8 = code_of("rtsp");
+const SMB: u8 = code_of("smb");
+const SMTP: u8 = code_of("smtp");
+const SSH: u8 = code_of("ssh");
+const TLS: u8 = code_of("tls");
+const VNC: u8 = code_of("vnc");
+const XMPP: u8 = code_of("xmpp");
+
+/// Applications that are another one in TLS, and have a port for it.
+const SECURED: [u8; 7] = [
+    code_of("https"),
+    code_of("imaps"),
+    code_of("pop3s"),
+    code_of("sips"),
+    code_of("dot"),
+    code_of("ldaps"),
+    code_of("smtps"),
+];
+
+/// Methods of HTTP with the space behind them, and the beginnings of answers and of HTTP/2.
+const HTTP_STARTS: [&[u8]; 11] = [
+    b"GET ",
+    b"POST ",
+    b"HTTP/1.",
+    b"HEAD ",
+    b"PUT ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"CONNECT ",
+    b"PATCH ",
+    b"TRACE ",
+    b"PRI * HTTP/2.0\r\n",
+];
+
+/// What is told by the beginning alone.
+const STARTS: [(&[u8], u8); 9] = [
+    (b"SSH-2.0-", SSH),
+    (b"SSH-1.", SSH),
+    (b"\x13BitTorrent protocol", BITTORRENT),
+    (b"EHLO ", SMTP),
+    (b"HELO ", SMTP),
+    (b"+OK ", POP3),
+    (b"* OK ", IMAP),
+    (b"RFB 003.", VNC),
+    (&[0xff; 16], BGP),
+];
+
+pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
+    if is_tls(payload) {
+        // Under a port that has a name of its own for it, that.
+        let secured = by_ports(ip_protocol::TCP, ports.src, ports.dst);
+        return secured.filter(|code| SECURED.contains(code)).or(Some(TLS));
+    }
+    if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
+        return Some(*code);
+    }
+    by_text(payload)
+        .or_else(|| greeting(payload))
+        .or_else(|| binary(payload))
+        .or_else(|| udp::stun(payload))
+        .or_else(|| (ports.have(53) && is_dns(payload)).then_some(DNS))
+}
+
+/// Requests and answers of the family of HTTP.
+pub(super) fn by_text(payload: &[u8]) -> Option<u8> {
+    if let Some(code) = udp::sip(payload) {
+        return Some(code);
+    }
+    if is_rtsp(payload) {
+        return Some(RTSP);
+    }
+    if HTTP_STARTS.iter().any(|start| payload.starts_with(start)) {
+        return Some(HTTP);
+    }
+    (payload.starts_with(b"<?xml") || payload.starts_with(b"<stream:")).then(|| {
+        let head = &payload[..payload.len().min(200)];
+        head.windows(14).any(|window| window == b"<stream:stream").then_some(XMPP)
+    })?
+}
+
+fn is_rtsp(payload: &[u8]) -> bool {
+    let uri = |method: &[u8]| payload.strip_prefix(method).is_some_and(|rest| rest.starts_with(b"rtsp://"));
+    payload.starts_with(b"RTSP/1.0 ")
+        || payload.starts_with(b"RTSP/2.0 ")
+        || [
+            &b"OPTIONS "[..],
+            b"DESCRIBE ",
+            b"SETUP ",
+            b"PLAY ",
+            b"ANNOUNCE ",
+            b"GET_PARAMETER ",
+            b"TEARDOWN ",
+        ]
+        .iter()
+        .any(|method| uri(method))
+}
+
+/// A server's first words, which mail and FTP share.
+fn greeting(payload: &[u8]) -> Option<u8> {
+    if !payload.starts_with(b"220") || !matches!(payload.get(3), Some(b' ' | b'-')) {
+        return None;
+    }
+    let line = payload[..payload.len().min(256)].split(|octet| *octet == b'\n').next()?;
+    let says = |word: &[u8]| line.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word));
+    if says(b"SMTP") { Some(SMTP) } else { says(b"FTP").then_some(FTP) }
+}
+
+/// Protocols that begin with a length and a magic number.
+fn binary(payload: &[u8]) -> Option<u8> {
+    let [first, second, third, fourth] = *payload.first_chunk()?;
+    let length = usize::from(u16::from_be_bytes([third, fourth]));
+    match (first, second) {
+        // NetBIOS session message with SMB 1, 2 or encrypted 3.
+        (0, _) => match payload.get(4..8)? {
+            [0xff | 0xfe | 0xfd, b'S', b'M', b'B'] => Some(SMB),
+            _ => None,
+        },
+        // TPKT with a connection request or confirmation; H.323 uses TPKT too, but not these.
+        (3, 0) if length >= 11 => match payload.get(5)? {
+            0xe0 | 0xd0 if payload.len() <= length => Some(RDP),
+            _ => None,
+        },
+        // CONNECT, its remaining length in one octet or two, the protocol's name.
+        (0x10, _) => {
+            let name = if second & 0x80 == 0 { payload.get(2..8)? } else { payload.get(3..9)? };
+            matches!(name, b"\x00\x04MQTT" | b"\x00\x06MQIs").then_some(MQTT)
+        }
+        // Version, then a time and zeros: the first message of the handshake, which fills several segments.
+        (3, _) if payload.len() >= 1024 && be32_at(payload, 5)? == 0 => Some(RTMP),
+        _ => None,
+    }
+}
+
+/// A record of a handshake that begins with the hello of a client or server.
+fn is_tls(payload: &[u8]) -> bool {
+    let Some(&[0x16, 0x03, 0..=4, high, low, 1 | 2, 0, ..]) = payload.first_chunk::<9>() else {
+        return false;
+    };
+    // A hello has at least a version, 32 random octets, and lengths.
+    (42..=16_384 + 256).contains(&u16::from_be_bytes([high, low]))
+}
+
+/// A length, then a message as over UDP.
+fn is_dns(payload: &[u8]) -> bool {
+    be16_at(payload, 0).is_some_and(|len| len >= 12) && udp::is_dns(payload.get(2..).unwrap_or_default())
+}

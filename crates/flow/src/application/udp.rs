@@ -1,0 +1,227 @@
+//! Applications over UDP, by how a datagram begins.
+
+use super::{Ports, be16_at, be32_at, by_ports};
+use thalweg_wire::application::{code_of, ip_protocol};
+
+const BITTORRENT: u8 = code_of("bittorrent");
+const DHCP: u8 = code_of("dhcp");
+const DNS: u8 = code_of("dns");
+const DNSCRYPT: u8 = code_of("dnscrypt");
+const DTLS: u8 = code_of("dtls");
+const IPFIX: u8 = code_of("ipfix");
+const LLMNR: u8 = code_of("llmnr");
+const MDNS: u8 = code_of("mdns");
+const MGCP: u8 = code_of("mgcp");
+const NETFLOW: u8 = code_of("netflow");
+const NTP: u8 = code_of("ntp");
+const QUIC: u8 = code_of("quic");
+const RTCP: u8 = code_of("rtcp");
+const RTP: u8 = code_of("rtp");
+const SIP: u8 = code_of("sip");
+const SSDP: u8 = code_of("ssdp");
+const STUN: u8 = code_of("stun");
+const WIREGUARD: u8 = code_of("wireguard");
+
+/// What is told by the beginning alone.
+const STARTS: [(&[u8], u8); 6] = [
+    (b"M-SEARCH * HTTP/1.", SSDP),
+    (b"NOTIFY * HTTP/1.", SSDP),
+    (b"d1:ad2:id20:", BITTORRENT),
+    (b"d1:rd2:id20:", BITTORRENT),
+    (b"d2:ip", BITTORRENT),
+    // An answer; questions begin with what the resolver chose.
+    (b"r6fnvWj8", DNSCRYPT),
+];
+
+pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
+    if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
+        return Some(*code);
+    }
+    if ports.have(1900) && payload.starts_with(b"HTTP/1.") {
+        return Some(SSDP);
+    }
+    sip(payload)
+        .or_else(|| stun(payload))
+        .or_else(|| by_port_and_form(payload, ports))
+        .or_else(|| dtls(payload))
+        .or_else(|| quic(payload))
+        .or_else(|| wireguard(payload))
+        .or_else(|| dhcp(payload))
+        .or_else(|| mgcp(payload))
+        .or_else(|| if may_be_rtp(ports) { rtp(payload) } else { None })
+}
+
+/// RTP has the ports that its ends agree on, and looks like much else: nobody else's, and no server's.
+fn may_be_rtp(ports: Ports) -> bool {
+    ports.src >= 1024 && ports.dst >= 1024 && by_ports(ip_protocol::UDP, ports.src, ports.dst).is_none()
+}
+
+/// Protocols without a magic number: their port and a header that makes sense.
+fn by_port_and_form(payload: &[u8], ports: Ports) -> Option<u8> {
+    let dns = [(53, DNS), (5353, MDNS), (5355, LLMNR)];
+    if let Some((_, code)) = dns.iter().find(|(port, _)| ports.have(*port)) {
+        return is_dns(payload).then_some(*code);
+    }
+    if ports.have(123) {
+        let first = *payload.first()?;
+        let (version, mode) = (first >> 3 & 7, first & 7);
+        // Control and private messages (modes 6 and 7) are shorter.
+        let is_whole = payload.len() >= 48 || mode >= 6 && payload.len() >= 8;
+        return ((1..=4).contains(&version) && mode != 0 && is_whole).then_some(NTP);
+    }
+    // Exporters are told a port, and most are told 2055 or 9995. Version, count of records or length.
+    if [2055, 4739, 9995, 9996].iter().any(|port| ports.have(*port)) {
+        let (version, count) = (be16_at(payload, 0)?, usize::from(be16_at(payload, 2)?));
+        return match version {
+            5 if payload.len() == 24 + count * 48 => Some(NETFLOW),
+            9 if count > 0 && payload.len() >= 24 => Some(NETFLOW),
+            10 if count == payload.len() => Some(IPFIX),
+            _ => None,
+        };
+    }
+    None
+}
+
+/// Requests begin with a method, a URI of one of two schemes; answers with the version.
+pub(super) fn sip(payload: &[u8]) -> Option<u8> {
+    const METHODS: [&[u8]; 14] = [
+        b"INVITE ",
+        b"REGISTER ",
+        b"OPTIONS ",
+        b"ACK ",
+        b"BYE ",
+        b"CANCEL ",
+        b"SUBSCRIBE ",
+        b"NOTIFY ",
+        b"MESSAGE ",
+        b"INFO ",
+        b"PRACK ",
+        b"UPDATE ",
+        b"REFER ",
+        b"PUBLISH ",
+    ];
+    if payload.starts_with(b"SIP/2.0 ") {
+        return Some(SIP);
+    }
+    let uri = METHODS.iter().find_map(|method| payload.strip_prefix(*method))?;
+    let has_scheme =
+        |scheme: &[u8]| uri.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    (has_scheme(b"sip:") || has_scheme(b"sips:") || has_scheme(b"tel:")).then_some(SIP)
+}
+
+/// Two zero bits, a length in fours, and the magic cookie of RFC 5389.
+pub(super) fn stun(payload: &[u8]) -> Option<u8> {
+    let (kind, len) = (be16_at(payload, 0)?, usize::from(be16_at(payload, 2)?));
+    let fits = kind >> 14 == 0 && len % 4 == 0 && payload.len() >= 20;
+    (fits && be32_at(payload, 4)? == 0x2112_a442).then_some(STUN)
+}
+
+/// A message whose numbers fit each other, and whose first name, if any, is one.
+pub(super) fn is_dns(payload: &[u8]) -> bool {
+    let Some((header, mut rest)) = payload.split_first_chunk::<12>() else { return false };
+    let count = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
+    let (operation, reserved) = (header[2] >> 3 & 15, header[3] & 0x40);
+    let (questions, records) = (count(4), count(6) + count(8) + count(10));
+    if operation > 6 || reserved != 0 || questions + records == 0 {
+        return false;
+    }
+    // A question takes at least five octets, a record eleven; the last may be cut.
+    if questions.saturating_sub(1) * 5 > rest.len() || questions > 256 {
+        return false;
+    }
+    let mut octets = 0;
+    loop {
+        match rest {
+            [0, ..] => return true,
+            [0xc0..=0xff, ..] => return octets > 0 || questions == 0,
+            [len @ 1..=63, behind @ ..] => {
+                octets += usize::from(*len) + 1;
+                if octets > 255 {
+                    return false;
+                }
+                match behind.get(usize::from(*len)..) {
+                    Some(next) => rest = next,
+                    None => return true,
+                }
+            }
+            [] => return true,
+            _ => return false,
+        }
+    }
+}
+
+/// Content type, version (1.0 or 1.2, ones' complement), epoch and number, a length that fits.
+fn dtls(payload: &[u8]) -> Option<u8> {
+    let [kind @ 20..=23, 0xfe, 0xff | 0xfd, ..] = payload else { return None };
+    let len = usize::from(be16_at(payload, 11)?);
+    // Before the handshake ends, epochs are 0: what is not a handshake is recognized by its company.
+    let is_new = be16_at(payload, 3)? <= 1 || *kind == 23;
+    (is_new && len > 0 && 13 + len <= payload.len()).then_some(DTLS)
+}
+
+/// A long header of a version that is in use, and identifiers of at most 20 octets; or Google's QUIC before it.
+fn quic(payload: &[u8]) -> Option<u8> {
+    let first = *payload.first()?;
+    if first & 0x80 != 0 {
+        let version = be32_at(payload, 1)?;
+        let is_known = match version {
+            1 | 0x6b33_43cf => true,
+            // Drafts, and Google's from 46 on: "Q046", "T051".
+            0xff00_0001..=0xff00_0022 => true,
+            _ => version >> 16 == 0x5130 || version >> 16 == 0x5430,
+        };
+        let id_len = usize::from(*payload.get(5)?);
+        return (is_known && (id_len <= 20 || version >> 16 == 0x5130)).then_some(QUIC);
+    }
+    // Public flags with a version: an identifier of eight octets, then "Q0" and two digits.
+    if first & 0x09 == 0x09 {
+        let [b'Q', b'0', b'0'..=b'9', b'0'..=b'9'] = *payload.get(9..)?.first_chunk()? else { return None };
+        return Some(QUIC);
+    }
+    None
+}
+
+/// Type, three zeros, and the length that goes with the type.
+fn wireguard(payload: &[u8]) -> Option<u8> {
+    let [kind, 0, 0, 0, ..] = *payload else { return None };
+    let fits = matches!((kind, payload.len()), (1, 148) | (2, 92) | (3, 64));
+    fits.then_some(WIREGUARD)
+}
+
+/// Request or answer, and the magic cookie where the options begin.
+fn dhcp(payload: &[u8]) -> Option<u8> {
+    (matches!(payload.first()?, 1 | 2) && be32_at(payload, 236)? == 0x6382_5363).then_some(DHCP)
+}
+
+/// A verb of four letters, a transaction and an endpoint.
+fn mgcp(payload: &[u8]) -> Option<u8> {
+    const VERBS: [&[u8]; 9] =
+        [b"EPCF ", b"CRCX ", b"MDCX ", b"DLCX ", b"RQNT ", b"NTFY ", b"AUEP ", b"AUCX ", b"RSIP "];
+    if !VERBS.iter().any(|verb| payload.starts_with(verb)) {
+        return None;
+    }
+    let line = payload[..payload.len().min(256)].split(|octet| *octet == b'\n').next()?;
+    line.windows(8).any(|window| window == b"MGCP 1.0").then_some(MGCP)
+}
+
+/// RTP and RTCP have a version of two bits and little else that is fixed, so all that has to fit is asked for: RTCP's length;
+/// of RTP only packets without padding and without contributing sources, as senders send them, a payload type in use, and a
+/// header extension that ends inside.
+fn rtp(payload: &[u8]) -> Option<u8> {
+    let [first, second, ..] = *payload else { return None };
+    if payload.len() < 8 || first >> 6 != 2 {
+        return None;
+    }
+    if (200..=207).contains(&second) {
+        let len = (usize::from(be16_at(payload, 2)?) + 1) * 4;
+        return (len <= payload.len() && len >= 8).then_some(RTCP);
+    }
+    let kind = second & 0x7f;
+    let is_in_use = matches!(kind, 0 | 3..=18 | 25 | 26 | 28 | 31..=34 | 96..=127);
+    let header = match first {
+        0x80 => 12,
+        0x90 => 16 + usize::from(be16_at(payload, 14)?) * 4,
+        _ => return None,
+    };
+    (is_in_use && payload.len() > header).then_some(RTP)
+}

@@ -1,0 +1,210 @@
+//! A meter as slow as it is plain: a map, and no flow ever ends. It counts what nDPI counts: the octets of frames that are at
+//! hand, both directions of a flow in one.
+//!
+//! Where nDPI looks at a packet in another way than [`parse`], a [`Difference`] says so, and the packet is taken nDPI's way.
+//! How many packets that were is part of what is compared.
+
+use crate::list::{Counted, Ends};
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::path::Path;
+use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, Packet, PacketFlags};
+use thalweg_flow::application::{self, server_name};
+use thalweg_flow::parse::{ParseOptions, parse, payload_of, vlan_of};
+use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
+
+/// What nDPI does otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Difference {
+    /// It leaves out fragments but the first. Here they are counted.
+    LaterFragment,
+    /// It leaves out IPv4 packets that claim to be longer than what is at hand. Here they count as what was there.
+    ClaimsMore,
+    /// It has no ports for TCP and UDP headers that are not whole. Here four octets are enough.
+    CutHeader,
+    /// It has the inner of two VLAN tags in its key. Here it is the outer.
+    InnerTag,
+    /// It takes a frame of any EtherType for IPv4 if the version fits, and does not ask for fragments there. Here the
+    /// EtherType counts.
+    OtherEtherType,
+    /// It does not look into Teredo. Here what is inside counts.
+    Teredo,
+    /// It leaves out CAPWAP's data if no IP packet is in it. Here it counts as the packet of UDP that it is.
+    CapwapWithoutIp,
+}
+
+/// A flow as it was counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metered {
+    pub(crate) counted: Counted,
+    /// The application by payload, else by ports.
+    pub(crate) application: Option<u8>,
+    /// The server's name that a client asked for.
+    pub(crate) server_name: Option<String>,
+    /// Payloads looked at each way, while none has given an answer.
+    payloads: [usize; 2],
+    is_sure: bool,
+}
+
+/// What was made of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    pub(crate) flows: HashMap<Ends, Metered>,
+    pub(crate) differences: BTreeMap<Difference, u64>,
+    /// Packets that neither counts, by why.
+    pub(crate) dropped: BTreeMap<DropReason, u64>,
+    pub(crate) packets: u64,
+}
+
+const TUNNELS: ParseOptions = ParseOptions { tunnels: true };
+
+/// Meters a capture.
+pub(crate) fn meter(path: &Path) -> Capture {
+    let specs = vec![InputSpec::path(path)];
+    let source = FileSource::open(specs, PortNames::default(), &InputOptions::default()).expect("a capture");
+    let (chunks, _) = source.load_all().expect("not strict");
+    let mut capture = Capture::default();
+    for mut chunk in chunks {
+        for k in 0..chunk.batch_count() {
+            for (packet, frame) in chunk.batch(k).frames() {
+                capture.packets += 1;
+                parse(packet, frame, &TUNNELS);
+                capture.look(packet, frame);
+            }
+        }
+    }
+    capture
+}
+
+impl Capture {
+    fn differs(&mut self, difference: Difference) {
+        *self.differences.entry(difference).or_default() += 1;
+    }
+
+    fn look(&mut self, packet: &Packet, frame: &[u8]) {
+        let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+        if let Some(reason) = packet.drop_reason() {
+            if reason == DropReason::NotIp && self.look_whatever_the_type(l3, frame.len()) {
+                self.differs(Difference::OtherEtherType);
+            } else {
+                *self.dropped.entry(reason).or_default() += 1;
+            }
+        } else if is_inside_teredo(packet, frame) {
+            self.differs(Difference::Teredo);
+            again(&frame[14..], &ParseOptions { tunnels: false }, |p, l3| self.count(p, l3, frame.len()));
+        } else if packet.protocol == 17 && [packet.src_port, packet.dst_port].contains(&5247) {
+            self.differs(Difference::CapwapWithoutIp);
+        } else if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+            self.differs(Difference::LaterFragment);
+        } else if claims_more(l3) {
+            self.differs(Difference::ClaimsMore);
+        } else {
+            self.count(packet, frame, frame.len());
+        }
+    }
+
+    /// Takes something for IPv4. Whether nDPI counts it.
+    fn look_whatever_the_type(&mut self, l3: &[u8], octets: usize) -> bool {
+        let mut l3 = l3.to_vec();
+        if l3.len() < 20 || l3[0] >> 4 != 4 || claims_more(&l3) {
+            return false;
+        }
+        l3[6..8].fill(0);
+        again(&l3, &TUNNELS, |packet, l3| self.count(packet, l3, octets))
+    }
+
+    fn count(&mut self, packet: &Packet, frame: &[u8], octets: usize) {
+        let vlan = match (vlan_of(frame, packet), frame.get(16..18)) {
+            (1.., Some([0x81, 0x00] | [0x88, 0xa8])) => {
+                self.differs(Difference::InnerTag);
+                u16::from_be_bytes([frame[18], frame[19]]) & 0x0fff
+            }
+            (vlan, _) => vlan,
+        };
+        let mut ends = ends_of(packet, &frame[usize::from(packet.l3_offset)..], vlan);
+        let least = if packet.protocol == 6 { 20 } else { 8 };
+        let transport_len =
+            packet.ip_len as usize + usize::from(packet.l3_offset) - usize::from(packet.l4_offset);
+        if transport_len < least && (ends.src.1, ends.dst.1) != (0, 0) {
+            self.differs(Difference::CutHeader);
+            (ends.src.1, ends.dst.1) = (0, 0);
+        }
+        let (ends, direction) =
+            if self.flows.contains_key(&ends.reversed()) { (ends.reversed(), 1) } else { (ends, 0) };
+        let flow = self.flows.entry(ends).or_insert_with(|| Metered {
+            application: application::by_ports(packet.protocol, packet.src_port, packet.dst_port),
+            ..Metered::default()
+        });
+        flow.counted[direction].0 += 1;
+        flow.counted[direction].1 += octets as u64;
+        flow.look(packet, payload_of(frame, packet), direction);
+    }
+}
+
+impl Metered {
+    fn look(&mut self, packet: &Packet, payload: &[u8], direction: usize) {
+        if payload.is_empty() || self.payloads[direction] >= application::PAYLOADS_MAX {
+            return;
+        }
+        self.payloads[direction] += 1;
+        if self.server_name.is_none() {
+            self.server_name = server_name(payload).map(str::to_string);
+        }
+        if self.is_sure {
+            return;
+        }
+        let seen = application::by_payload(packet.protocol, packet.src_port, packet.dst_port, payload);
+        if seen.is_some() {
+            self.application = seen;
+            self.is_sure = true;
+        }
+    }
+}
+
+/// Whether an IPv4 packet claims to be longer than what is at hand.
+fn claims_more(l3: &[u8]) -> bool {
+    l3[0] >> 4 == 4 && usize::from(u16::from_be_bytes([l3[2], l3[3]])) > l3.len()
+}
+
+fn is_inside_teredo(packet: &Packet, frame: &[u8]) -> bool {
+    let port = |at: usize| frame.get(at..at + 2) == Some(&3544u16.to_be_bytes());
+    packet.is_ipv6()
+        && frame.get(12..15) == Some(&[0x08, 0x00, 0x45])
+        && frame[23] == 17
+        && (port(34) || port(36))
+}
+
+/// Parses octets that begin with an IP header, and goes on if they can be read.
+fn again(l3: &[u8], options: &ParseOptions, then: impl FnOnce(&Packet, &[u8])) -> bool {
+    let mut builder = ChunkBuilder::with_capacity(l3.len() + 256);
+    let at = builder.next_frame_offset();
+    builder.buffer_mut()[at..at + l3.len()].copy_from_slice(l3);
+    builder.push(at, l3.len(), l3.len() as u32, 0, LinkType::RawIp, 0, 0);
+    let mut chunk: Chunk = builder.finish(0, 1, 0);
+    let mut batch = chunk.batch(0);
+    let (packet, frame) = batch.packet_and_frame(0);
+    parse(packet, frame, options);
+    if packet.is_alive() {
+        then(packet, frame);
+    }
+    packet.is_alive()
+}
+
+/// Addresses and ports of a parsed packet. nDPI has ports for TCP and UDP only.
+fn ends_of(packet: &Packet, l3: &[u8], vlan: u16) -> Ends {
+    let address = |v4: usize, v6: usize| -> IpAddr {
+        if packet.is_ipv6() {
+            <[u8; 16]>::try_from(&l3[v6..v6 + 16]).expect("read before").into()
+        } else {
+            <[u8; 4]>::try_from(&l3[v4..v4 + 4]).expect("read before").into()
+        }
+    };
+    let has_ports = packet.flags.has(PacketFlags::HAS_PORTS) && matches!(packet.protocol, 6 | 17);
+    let (src_port, dst_port) = if has_ports { (packet.src_port, packet.dst_port) } else { (0, 0) };
+    Ends {
+        src: (address(12, 8), src_port),
+        dst: (address(16, 24), dst_port),
+        protocol: packet.protocol,
+        vlan,
+    }
+}
