@@ -13,10 +13,14 @@
 //!   are not seen from outside.
 
 pub mod application;
+mod cache;
+mod key;
 mod meter;
 pub mod parse;
+mod prefetch;
 pub mod record;
 mod sampling;
+mod wheel;
 
 pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};
 pub use meter::totals::{Amount, MeterTotals};

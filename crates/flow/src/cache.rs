@@ -1,0 +1,567 @@
+//! A shard of the flow cache: flows, the index that finds them, the wheel that ends them, and its part of the books.
+//!
+//! # When a flow is over
+//!
+//! A part of a flow's life ends at the earlier of two moments, known to the nanosecond from the packets' own clock:
+//!
+//! ```text
+//! quiet  = last packet + idle timeout      (after FIN or RST: last packet + linger)  -> IdleTimeout, EndDetected: forgotten
+//! report = first unreported packet + active timeout                                  -> ActiveTimeout: counted anew
+//! ```
+//!
+//! A packet that arrives at that moment or later finds the flow over, whether or not the wheel has come round to it. So
+//! records do not depend on how packets were cut into chunks or on the wheel's ticks; only when they are given out does:
+//! within a tick (0.27 s) of the moment, by the clock of the chunk that is observed. What has been reported and had no
+//! packet since is forgotten without another record.
+//!
+//! # When there is no room
+//!
+//! At the limit of flows the one goes whose turn on the wheel comes first; one that had a packet since it was last
+//! considered is hung up again first (a second chance, four times at most), so a flood of single packets drives out its
+//! own kind. Where both buckets of a new flow are full, the stalest in the first of them goes. Both are reported
+//! (`LackOfResources`) and counted.
+//!
+//! # Cost
+//!
+//! A packet of a known flow reads its bucket and its entry, one line each, both asked for beforehand
+//! ([`prefetch_bucket`](Shard::prefetch_bucket), [`prefetch_entry`](Shard::prefetch_entry)). Nothing is allocated, nothing
+//! is scanned but a bucket. An IPv4 flow takes 64 octets and at most 13.4 of the index in a full cache.
+
+mod arena;
+mod index;
+
+use crate::key::{Facts, Key, Matching, TCP};
+use crate::meter::options::{MeterError, MeterOptions};
+use crate::meter::totals::{Amount, MeterTotals};
+use crate::record::{EndReason, FlowRecord};
+use crate::sampling::Sampler;
+use crate::wheel::{LIST, Linked, Wheel};
+use arena::{Arenas, Family, Half, place, state};
+use index::Index;
+use thalweg_base::DropReason;
+
+/// TCP's flags.
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// Flows that are looked at for the one that has to go.
+const CHANCES: usize = 4;
+/// Flows that are taken from the wheel at a time, so that what they need from memory comes while others are dealt with.
+const VISITS: usize = 16;
+/// Entries that are shown at a time.
+const SLICE: usize = 1024;
+
+/// Takes records.
+pub(crate) type Out<'a> = dyn FnMut(&FlowRecord) + 'a;
+
+#[derive(Clone, Copy, Debug)]
+struct Timeouts {
+    idle_ns: u64,
+    active_ns: u64,
+    linger_ns: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    matching: Matching,
+    timeouts: Timeouts,
+    sampling_interval: u32,
+    biflow: bool,
+    flows_max: u32,
+    flows: u32,
+    index: Index,
+    wheel: Wheel,
+    arenas: Arenas,
+    sampler: Sampler,
+    /// The books, without what is known otherwise.
+    totals: MeterTotals,
+}
+
+/// Where a flow stands: by both its directions.
+struct Standing {
+    first_ns: u64,
+    last_ns: u64,
+    packets: u64,
+    full: bool,
+    state: u8,
+}
+
+impl Standing {
+    fn new(half: &Half, reverse: Option<&Half>) -> Self {
+        let mut standing = Self {
+            first_ns: half.first_ns,
+            last_ns: half.last_ns,
+            packets: u64::from(half.packets),
+            full: half.packets == u32::MAX,
+            state: half.state,
+        };
+        if let Some(reverse) = reverse {
+            standing.first_ns = standing.first_ns.min(reverse.first_ns);
+            standing.last_ns = standing.last_ns.max(reverse.last_ns);
+            standing.packets += u64::from(reverse.packets);
+            standing.full |= reverse.packets == u32::MAX;
+        }
+        standing
+    }
+
+    fn is_ended(&self) -> bool {
+        self.state & state::ENDED != 0
+    }
+
+    /// When it is forgotten.
+    fn quiet_ns(&self, timeouts: &Timeouts) -> u64 {
+        self.last_ns.saturating_add(if self.is_ended() { timeouts.linger_ns } else { timeouts.idle_ns })
+    }
+
+    /// When it is reported and goes on; never, if there is nothing to report.
+    fn report_ns(&self, timeouts: &Timeouts) -> u64 {
+        if self.packets == 0 { u64::MAX } else { self.first_ns.saturating_add(timeouts.active_ns) }
+    }
+
+    /// Whether it is reported before it is forgotten.
+    fn reports_first(&self, timeouts: &Timeouts) -> bool {
+        self.packets > 0 && self.report_ns(timeouts) <= self.quiet_ns(timeouts)
+    }
+
+    fn deadline_ns(&self, timeouts: &Timeouts) -> u64 {
+        self.quiet_ns(timeouts).min(self.report_ns(timeouts))
+    }
+
+    fn reason(&self) -> EndReason {
+        if self.is_ended() { EndReason::EndDetected } else { EndReason::IdleTimeout }
+    }
+}
+
+impl Shard {
+    /// A shard; its memory is reserved, and taken as flows come.
+    pub(crate) fn new(options: &MeterOptions, number: u16) -> Result<Self, MeterError> {
+        let flows_max = options.shard_flows_max();
+        Ok(Self {
+            matching: Matching::new(options),
+            timeouts: Timeouts {
+                idle_ns: options.idle_timeout_ns,
+                active_ns: options.active_timeout_ns,
+                linger_ns: options.end_linger_ns.min(options.idle_timeout_ns),
+            },
+            sampling_interval: options.sampling.interval(),
+            biflow: options.biflow,
+            flows_max,
+            flows: 0,
+            index: Index::new(flows_max)?,
+            wheel: Wheel::new(),
+            arenas: Arenas::new(options)?,
+            sampler: Sampler::new(options.sampling, number),
+            totals: MeterTotals::default(),
+        })
+    }
+
+    /// The books.
+    pub(crate) fn totals(&self) -> MeterTotals {
+        let memory = self.index.memory_octets()
+            + self.wheel.memory_octets()
+            + self.arenas.memory_octets()
+            + size_of::<Self>();
+        MeterTotals { flows_cached: u64::from(self.flows), memory_octets: memory as u64, ..self.totals }
+    }
+
+    /// The hash of a packet's key.
+    #[inline(always)]
+    pub(crate) fn hash(&self, facts: &Facts) -> u64 {
+        if facts.ipv6 { facts.key6().hash(&self.matching) } else { facts.key4().hash(&self.matching) }
+    }
+
+    /// Asks the cache for what finds a flow.
+    #[inline(always)]
+    pub(crate) fn prefetch_bucket(&self, hash: u64) {
+        self.index.prefetch(hash);
+    }
+
+    /// Asks the cache for a flow, once what finds it is there.
+    #[inline(always)]
+    pub(crate) fn prefetch_entry(&self, hash: u64) {
+        if let Some(slot) = self.index.guess(hash) {
+            self.arenas.prefetch(slot);
+        }
+    }
+
+    /// Counts a packet as seen and says whether it is looked at.
+    #[inline(always)]
+    pub(crate) fn sees(&mut self, octets: u32) -> bool {
+        self.totals.seen += Amount::one(octets);
+        let takes = self.sampler.takes();
+        if !takes {
+            self.totals.unsampled += Amount::one(octets);
+        }
+        takes
+    }
+
+    /// Counts a packet that belongs to no flow.
+    #[cold]
+    pub(crate) fn count_unmetered(&mut self, reason: DropReason, octets: u32) {
+        self.totals.not_metered[reason as usize] += Amount::one(octets);
+    }
+
+    /// Counts a packet in its flow.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, hash: u64, facts: &Facts, out: &mut Out<'_>) {
+        if facts.ipv6 {
+            self.count_key(hash, &facts.key6(), facts, out);
+        } else {
+            self.count_key(hash, &facts.key4(), facts, out);
+        }
+    }
+
+    #[inline(always)]
+    fn count_key<const WORDS: usize>(&mut self, hash: u64, key: &Key<WORDS>, facts: &Facts, out: &mut Out<'_>)
+    where
+        Key<WORDS>: Family,
+    {
+        let (arena, matching) = (Key::<WORDS>::arena(&self.arenas), &self.matching);
+        let is =
+            |slot| Key::<WORDS>::place(slot).is_some_and(|at| arena.entry(at).key.matches(key, matching));
+        let slot = match self.index.find(hash, is) {
+            Some(slot) => {
+                self.settle(slot, key, facts, out);
+                Key::<WORDS>::arena_mut(&mut self.arenas).entry_mut(place(slot)).half.state |= state::TOUCHED;
+                slot
+            }
+            None => self.insert(hash, key, facts, out),
+        };
+        let at = place(slot);
+        let arena = Key::<WORDS>::arena_mut(&mut self.arenas);
+        let entry = arena.entry_mut(at);
+        entry.key.note_application(key);
+        let reversed = facts.backward != (entry.half.state & state::BACKWARD != 0);
+        match if reversed { arena.reverse_mut(at) } else { None } {
+            Some(reverse) => reverse.count(facts),
+            None => arena.entry_mut(at).half.count(facts),
+        }
+        if let Some(fate) = arena.fate_mut(at) {
+            fate.count(facts);
+        }
+        self.totals.cached += Amount::one(facts.octets);
+        if facts.tcp_flags & (FIN | RST) != 0 && key.protocol() == TCP {
+            self.note_end::<WORDS>(slot, reversed, facts);
+        }
+    }
+
+    /// What was over by the time this packet arrived is reported before it is counted.
+    #[inline(always)]
+    fn settle<const WORDS: usize>(&mut self, slot: u32, key: &Key<WORDS>, facts: &Facts, out: &mut Out<'_>)
+    where
+        Key<WORDS>: Family,
+    {
+        let at = place(slot);
+        let arena = Key::<WORDS>::arena(&self.arenas);
+        let standing = Standing::new(&arena.entry(at).half, arena.reverse(at));
+        let begins = standing.is_ended() && facts.tcp_flags & (SYN | ACK | RST) == SYN;
+        if facts.arrival_ns >= standing.deadline_ns(&self.timeouts) || begins || standing.full {
+            self.settle_now(slot, key, facts, &standing, begins, out);
+        }
+    }
+
+    #[cold]
+    fn settle_now<const WORDS: usize>(
+        &mut self,
+        slot: u32,
+        key: &Key<WORDS>,
+        facts: &Facts,
+        standing: &Standing,
+        begins: bool,
+        out: &mut Out<'_>,
+    ) where
+        Key<WORDS>: Family,
+    {
+        let at = place(slot);
+        let due =
+            standing.reports_first(&self.timeouts) && facts.arrival_ns >= standing.report_ns(&self.timeouts);
+        let mut reported = standing.packets == 0;
+        if due || standing.full {
+            self.report::<WORDS>(at, EndReason::ActiveTimeout, out);
+            reported = true;
+        }
+        if facts.arrival_ns >= standing.quiet_ns(&self.timeouts) || begins {
+            if !reported {
+                self.report::<WORDS>(at, standing.reason(), out);
+            }
+            // Its deadline is later than the one it hangs for, which is found in time.
+            Key::arena_mut(&mut self.arenas).renew(at, *key, initial_state(facts));
+            self.totals.flows_created += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn insert<const WORDS: usize>(
+        &mut self,
+        hash: u64,
+        key: &Key<WORDS>,
+        facts: &Facts,
+        out: &mut Out<'_>,
+    ) -> u32
+    where
+        Key<WORDS>: Family,
+    {
+        if self.flows >= self.flows_max {
+            self.evict_earliest(out);
+        }
+        let vacancy = match self.index.vacancy(hash) {
+            Some(vacancy) => Some(vacancy),
+            None => {
+                self.evict_rival(hash, out);
+                self.index.vacancy(hash)
+            }
+        };
+        let at = Key::arena_mut(&mut self.arenas).allocate(*key, initial_state(facts));
+        let slot = Key::<WORDS>::slot(at);
+        debug_assert!(vacancy.is_some(), "one of the rivals has gone");
+        if let Some(vacancy) = vacancy {
+            self.index.put(vacancy, hash, slot);
+        }
+        let deadline_ns = facts.arrival_ns.saturating_add(self.timeouts.idle_ns.min(self.timeouts.active_ns));
+        self.wheel.push(slot, deadline_ns, &mut self.arenas);
+        self.flows += 1;
+        self.totals.flows_created += 1;
+        slot
+    }
+
+    /// Notes FIN and RST. A flow that they end has little time left, so it is hung up nearer.
+    #[cold]
+    fn note_end<const WORDS: usize>(&mut self, slot: u32, reversed: bool, facts: &Facts)
+    where
+        Key<WORDS>: Family,
+    {
+        let at = place(slot);
+        let arena = Key::<WORDS>::arena_mut(&mut self.arenas);
+        let half = &mut arena.entry_mut(at).half;
+        if half.state & state::ENDED != 0 {
+            return;
+        }
+        if facts.tcp_flags & FIN != 0 {
+            half.state |= if reversed { state::FIN_REVERSE } else { state::FIN };
+        }
+        let both = if self.biflow { state::FIN | state::FIN_REVERSE } else { state::FIN };
+        if facts.tcp_flags & RST != 0 || half.state & both == both {
+            half.state |= state::ENDED;
+            let deadline_ns =
+                Standing::new(&arena.entry(at).half, arena.reverse(at)).deadline_ns(&self.timeouts);
+            self.wheel.unlink(slot, &mut self.arenas);
+            self.wheel.push(slot, deadline_ns, &mut self.arenas);
+        }
+    }
+
+    /// Reports what was counted of a flow, if anything, and begins anew.
+    fn report<const WORDS: usize>(&mut self, at: usize, reason: EndReason, out: &mut Out<'_>)
+    where
+        Key<WORDS>: Family,
+    {
+        let Some(record) = self.record::<WORDS>(at, reason) else { return };
+        Key::<WORDS>::arena_mut(&mut self.arenas).begin_anew(at);
+        let amount = Amount::of(&record);
+        self.totals.cached -= amount;
+        self.totals.exported += amount;
+        self.totals.records[reason as usize - 1] += 1;
+        out(&record);
+    }
+
+    /// What is counted of a flow and not reported.
+    fn record<const WORDS: usize>(&self, at: usize, reason: EndReason) -> Option<FlowRecord>
+    where
+        Key<WORDS>: Family,
+    {
+        let arena = Key::<WORDS>::arena(&self.arenas);
+        let entry = arena.entry(at);
+        let reverse = arena.reverse(at).filter(|reverse| reverse.packets > 0);
+        if entry.half.packets == 0 && reverse.is_none() {
+            return None;
+        }
+        let key = entry.key.flow_key(entry.half.state & state::BACKWARD != 0);
+        let counters = entry.half.counters(reverse.unwrap_or(&Half::EMPTY));
+        let mut record = FlowRecord::new(key, counters, reason);
+        record.reverse = reverse.map(|reverse| reverse.counters(&entry.half));
+        record.application = entry.key.application();
+        record.sampling_interval = self.sampling_interval;
+        if let Some(fate) = arena.fate(at) {
+            record.drops = fate.drops;
+            record.egress = fate.egress;
+        }
+        Some(record)
+    }
+
+    /// Reports and forgets what is over by this clock.
+    #[inline]
+    pub(crate) fn advance(&mut self, clock_ns: u64, out: &mut Out<'_>) {
+        if Wheel::tick_after(clock_ns) - 1 > self.wheel.now() {
+            self.turn(Wheel::tick_after(clock_ns) - 1, out);
+        }
+    }
+
+    #[cold]
+    fn turn(&mut self, tick: u64, out: &mut Out<'_>) {
+        let mut due = self.wheel.turn_to(tick);
+        while let Some(mut slot) = self.wheel.detach(&mut due) {
+            while slot & LIST == 0 {
+                let mut visits = [(0, 0); VISITS];
+                let mut count = 0;
+                while count < VISITS && slot & LIST == 0 {
+                    let hash = self.hash_of(slot);
+                    self.index.prefetch(hash);
+                    visits[count] = (slot, hash);
+                    count += 1;
+                    slot = self.arenas.links(slot).next;
+                    self.arenas.prefetch(slot);
+                }
+                for &(slot, hash) in &visits[..count] {
+                    if arena::is_ipv6(slot) {
+                        self.visit::<6>(slot, hash, tick, out);
+                    } else {
+                        self.visit::<3>(slot, hash, tick, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The turn of a flow that was taken down from the wheel.
+    fn visit<const WORDS: usize>(&mut self, slot: u32, hash: u64, tick: u64, out: &mut Out<'_>)
+    where
+        Key<WORDS>: Family,
+    {
+        let at = place(slot);
+        let is_over = |deadline_ns| Wheel::tick_after(deadline_ns) <= tick;
+        let standing = self.standing::<WORDS>(at);
+        if standing.reports_first(&self.timeouts) && is_over(standing.report_ns(&self.timeouts)) {
+            self.report::<WORDS>(at, EndReason::ActiveTimeout, out);
+        }
+        let standing = self.standing::<WORDS>(at);
+        if is_over(standing.quiet_ns(&self.timeouts)) {
+            self.report::<WORDS>(at, standing.reason(), out);
+            self.forget::<WORDS>(slot, hash);
+        } else {
+            self.wheel.push(slot, standing.deadline_ns(&self.timeouts), &mut self.arenas);
+        }
+    }
+
+    fn standing<const WORDS: usize>(&self, at: usize) -> Standing
+    where
+        Key<WORDS>: Family,
+    {
+        let arena = Key::<WORDS>::arena(&self.arenas);
+        Standing::new(&arena.entry(at).half, arena.reverse(at))
+    }
+
+    /// Takes a flow that hangs nowhere out of the cache.
+    fn forget<const WORDS: usize>(&mut self, slot: u32, hash: u64)
+    where
+        Key<WORDS>: Family,
+    {
+        self.index.remove(hash, slot);
+        Key::<WORDS>::arena_mut(&mut self.arenas).free(place(slot));
+        self.flows -= 1;
+    }
+
+    fn hash_of(&self, slot: u32) -> u64 {
+        let at = place(slot);
+        if arena::is_ipv6(slot) {
+            self.arenas.v6.entry(at).key.hash(&self.matching)
+        } else {
+            self.arenas.v4.entry(at).key.hash(&self.matching)
+        }
+    }
+
+    /// Makes room for one flow.
+    fn evict_earliest(&mut self, out: &mut Out<'_>) {
+        let mut chances = CHANCES;
+        while let Some(slot) = self.wheel.earliest() {
+            let half = self.arenas.half_mut(slot);
+            if half.state & state::TOUCHED != 0 && chances > 0 {
+                half.state &= !state::TOUCHED;
+                chances -= 1;
+                let at = place(slot);
+                let standing =
+                    if arena::is_ipv6(slot) { self.standing::<6>(at) } else { self.standing::<3>(at) };
+                self.wheel.unlink(slot, &mut self.arenas);
+                self.wheel.push(slot, standing.deadline_ns(&self.timeouts), &mut self.arenas);
+                continue;
+            }
+            self.totals.evicted_cache_full += 1;
+            self.evict(slot, out);
+            break;
+        }
+        self.prefetch_victim();
+    }
+
+    /// Asks for what the next eviction will need: the bucket of the next victim, which has been asked for before, and the
+    /// entry of the one after it.
+    fn prefetch_victim(&mut self) {
+        if let Some(slot) = self.wheel.earliest() {
+            self.index.prefetch(self.hash_of(slot));
+            let next = self.arenas.links(slot).next;
+            if next & LIST == 0 {
+                self.arenas.prefetch(next);
+            }
+        }
+    }
+
+    /// Makes room in the first bucket of this hash.
+    #[cold]
+    fn evict_rival(&mut self, hash: u64, out: &mut Out<'_>) {
+        let rivals = self.index.rivals(hash);
+        if let Some(slot) = rivals.into_iter().min_by_key(|slot| self.arenas.half_mut(*slot).last_ns) {
+            self.totals.evicted_bucket_full += 1;
+            self.evict(slot, out);
+        }
+    }
+
+    fn evict(&mut self, slot: u32, out: &mut Out<'_>) {
+        let hash = self.hash_of(slot);
+        self.wheel.unlink(slot, &mut self.arenas);
+        if arena::is_ipv6(slot) {
+            self.report::<6>(place(slot), EndReason::LackOfResources, out);
+            self.forget::<6>(slot, hash);
+        } else {
+            self.report::<3>(place(slot), EndReason::LackOfResources, out);
+            self.forget::<3>(slot, hash);
+        }
+    }
+
+    /// Reports everything and forgets it.
+    pub(crate) fn flush(&mut self, reason: EndReason, out: &mut Out<'_>) {
+        for at in 0..self.arenas.v4.len() {
+            if self.arenas.v4.is_live(at) {
+                self.report::<3>(at, reason, out);
+            }
+        }
+        for at in 0..self.arenas.v6.len() {
+            if self.arenas.v6.is_live(at) {
+                self.report::<6>(at, reason, out);
+            }
+        }
+        self.arenas.clear();
+        self.index.clear();
+        self.wheel.clear();
+        self.flows = 0;
+    }
+
+    /// Shows flows from a place on; where to go on.
+    pub(crate) fn snapshot(&self, from: usize, out: &mut Out<'_>) -> Option<usize> {
+        let (v4, v6) = (self.arenas.v4.len(), self.arenas.v6.len());
+        let end = (from + SLICE).min(v4 + v6);
+        for at in from..end {
+            let record = match at.checked_sub(v4) {
+                None if self.arenas.v4.is_live(at) => self.record::<3>(at, EndReason::ActiveTimeout),
+                Some(at) if self.arenas.v6.is_live(at) => self.record::<6>(at, EndReason::ActiveTimeout),
+                _ => None,
+            };
+            record.iter().for_each(&mut *out);
+        }
+        (end < v4 + v6).then_some(end)
+    }
+}
+
+/// The state of a flow that begins with this packet.
+fn initial_state(facts: &Facts) -> u8 {
+    state::LIVE | if facts.backward { state::BACKWARD } else { 0 }
+}

@@ -1,0 +1,394 @@
+//! The memory of flows: an arena for each family, that grows by touching what was reserved and copies nothing.
+//!
+//! ```text
+//!         key 24 or 48 | octets 8 | first 8 | last 8 | packets 4 | flags, ttl min, max, state 4 | links 8
+//! IPv4:   64 octets, one cache line
+//! IPv6:   88 octets, two cache lines
+//! ```
+//!
+//! What only some meters want lies in arrays beside it: the opposite direction's counters (32 octets a flow), what became
+//! of packets (48).
+
+use crate::key::{Facts, Key4, Key6};
+use crate::meter::options::{MeterError, MeterOptions};
+use crate::prefetch;
+use crate::record::{Counters, Drops};
+use crate::wheel::{LIST, Linked, Links};
+use thalweg_base::NO_PORT;
+
+/// Set in the slots of IPv6 flows.
+const OF_IPV6: u32 = 1 << 31;
+/// The end of the list of free entries.
+const NO_ENTRY: u32 = u32::MAX;
+
+/// Bits of a flow's state.
+pub(crate) mod state {
+    /// The entry is a flow.
+    pub(crate) const LIVE: u8 = 1;
+    /// The first packet's endpoints were exchanged in the key.
+    pub(crate) const BACKWARD: u8 = 2;
+    /// Its first direction has sent FIN.
+    pub(crate) const FIN: u8 = 4;
+    /// The opposite direction has sent FIN.
+    pub(crate) const FIN_REVERSE: u8 = 8;
+    /// TCP has ended it.
+    pub(crate) const ENDED: u8 = 16;
+    /// Had a packet since it was last considered for eviction.
+    pub(crate) const TOUCHED: u8 = 32;
+}
+
+/// What is counted of one direction.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Half {
+    pub(crate) octets: u64,
+    pub(crate) first_ns: u64,
+    pub(crate) last_ns: u64,
+    pub(crate) packets: u32,
+    pub(crate) tcp_flags: u8,
+    pub(crate) ttl_min: u8,
+    pub(crate) ttl_max: u8,
+    /// Of the flow, in the half of its first direction.
+    pub(crate) state: u8,
+}
+
+impl Half {
+    pub(crate) const EMPTY: Self = Self {
+        octets: 0,
+        first_ns: u64::MAX,
+        last_ns: 0,
+        packets: 0,
+        tcp_flags: 0,
+        ttl_min: u8::MAX,
+        ttl_max: 0,
+        state: 0,
+    };
+
+    #[inline(always)]
+    pub(crate) fn count(&mut self, facts: &Facts) {
+        self.octets += u64::from(facts.octets);
+        self.first_ns = self.first_ns.min(facts.arrival_ns);
+        self.last_ns = self.last_ns.max(facts.arrival_ns);
+        self.packets += 1;
+        self.tcp_flags |= facts.tcp_flags;
+        self.ttl_min = self.ttl_min.min(facts.ttl);
+        self.ttl_max = self.ttl_max.max(facts.ttl);
+    }
+
+    /// Begins to count anew. When the last packet came and what state the flow is in stays.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self { last_ns: self.last_ns, state: self.state, ..Self::EMPTY };
+    }
+
+    /// For a record. Of a direction without packets all is 0 but the time, which is the other direction's.
+    pub(crate) fn counters(&self, other: &Self) -> Counters {
+        if self.packets == 0 {
+            let at_ns = other.first_ns;
+            return Counters { first_ns: at_ns, last_ns: at_ns, ..Counters::default() };
+        }
+        Counters {
+            packets: u64::from(self.packets),
+            octets: self.octets,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            tcp_flags: self.tcp_flags,
+            ttl_min: self.ttl_min,
+            ttl_max: self.ttl_max,
+        }
+    }
+}
+
+/// A flow, or an entry that is free: then `next` leads to another.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Entry<K> {
+    pub(crate) key: K,
+    pub(crate) half: Half,
+    links: Links,
+}
+
+const _: () = assert!(size_of::<Entry<Key4>>() == 64 && size_of::<Entry<Key6>>() == 128);
+
+/// What became of a flow's packets in a router.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fate {
+    pub(crate) drops: Drops,
+    pub(crate) egress: u16,
+}
+
+impl Fate {
+    fn none() -> Self {
+        Self { drops: Drops::default(), egress: NO_PORT }
+    }
+
+    pub(crate) fn count(&mut self, facts: &Facts) {
+        match facts.drop {
+            Some(reason) => self.drops.add(reason, 1, u64::from(facts.octets)),
+            None => self.egress = facts.egress,
+        }
+    }
+}
+
+/// The flows of one family. What lies beside the entries has as many places as they, or none.
+#[derive(Debug)]
+pub(crate) struct Arena<K> {
+    entries: Vec<Entry<K>>,
+    reverse: Vec<Half>,
+    fates: Vec<Fate>,
+    free: u32,
+    biflow: bool,
+    with_fates: bool,
+}
+
+fn reserved<T>(count: usize) -> Result<Vec<T>, MeterError> {
+    let mut list = Vec::new();
+    let refused = MeterError::OutOfMemory { octets: count * size_of::<T>() };
+    list.try_reserve_exact(count).map_err(|_| refused)?;
+    Ok(list)
+}
+
+impl<K: Copy> Arena<K> {
+    fn new(options: &MeterOptions) -> Result<Self, MeterError> {
+        let count = options.shard_flows_max() as usize;
+        Ok(Self {
+            entries: reserved(count)?,
+            reverse: reserved(if options.biflow { count } else { 0 })?,
+            fates: reserved(if options.fates { count } else { 0 })?,
+            free: NO_ENTRY,
+            biflow: options.biflow,
+            with_fates: options.fates,
+        })
+    }
+
+    /// Octets of memory that were touched.
+    fn memory_octets(&self) -> usize {
+        size_of_val(&*self.entries) + size_of_val(&*self.reverse) + size_of_val(&*self.fates)
+    }
+
+    /// Entries that were ever used.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn is_live(&self, at: usize) -> bool {
+        self.entries.get(at).is_some_and(|entry| entry.half.state & state::LIVE != 0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn entry(&self, at: usize) -> &Entry<K> {
+        &self.entries[at]
+    }
+
+    #[inline(always)]
+    pub(crate) fn entry_mut(&mut self, at: usize) -> &mut Entry<K> {
+        &mut self.entries[at]
+    }
+
+    /// The opposite direction, where it is kept.
+    #[inline(always)]
+    pub(crate) fn reverse(&self, at: usize) -> Option<&Half> {
+        self.reverse.get(at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn reverse_mut(&mut self, at: usize) -> Option<&mut Half> {
+        self.reverse.get_mut(at)
+    }
+
+    pub(crate) fn fate(&self, at: usize) -> Option<&Fate> {
+        self.fates.get(at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn fate_mut(&mut self, at: usize) -> Option<&mut Fate> {
+        self.fates.get_mut(at)
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, at: usize) {
+        prefetch::whole(&self.entries, at);
+        prefetch::whole(&self.reverse, at);
+    }
+
+    /// An entry for a new flow; the caller sees to it that there is room.
+    #[inline(always)]
+    pub(crate) fn allocate(&mut self, key: K, state: u8) -> usize {
+        let half = Half { state, ..Half::EMPTY };
+        if self.free != NO_ENTRY {
+            let at = self.free as usize;
+            let entry = &mut self.entries[at];
+            self.free = entry.links.next;
+            (entry.key, entry.half) = (key, half);
+            return at;
+        }
+        debug_assert!(self.entries.len() < self.entries.capacity(), "an arena is never copied");
+        let none = Links { next: LIST, prev: LIST };
+        self.entries.push(Entry { key, half, links: none });
+        if self.biflow {
+            self.reverse.push(Half::EMPTY);
+        }
+        if self.with_fates {
+            self.fates.push(Fate::none());
+        }
+        self.entries.len() - 1
+    }
+
+    #[inline(always)]
+    pub(crate) fn free(&mut self, at: usize) {
+        let entry = &mut self.entries[at];
+        entry.half.state = 0;
+        entry.links.next = self.free;
+        self.free = at as u32;
+        self.begin_anew_beside(at);
+    }
+
+    /// Everything of a flow begins to be counted anew.
+    pub(crate) fn begin_anew(&mut self, at: usize) {
+        self.entries[at].half.begin_anew();
+        if let Some(reverse) = self.reverse.get_mut(at) {
+            reverse.begin_anew();
+        }
+        if let Some(fate) = self.fates.get_mut(at) {
+            fate.drops = Drops::default();
+        }
+    }
+
+    /// An entry becomes another flow.
+    pub(crate) fn renew(&mut self, at: usize, key: K, state: u8) {
+        let entry = &mut self.entries[at];
+        entry.key = key;
+        entry.half = Half { state, ..Half::EMPTY };
+        self.begin_anew_beside(at);
+    }
+
+    #[inline(always)]
+    fn begin_anew_beside(&mut self, at: usize) {
+        if let Some(reverse) = self.reverse.get_mut(at) {
+            *reverse = Half::EMPTY;
+        }
+        if let Some(fate) = self.fates.get_mut(at) {
+            *fate = Fate::none();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.entries.clear();
+        self.reverse.clear();
+        self.fates.clear();
+        self.free = NO_ENTRY;
+    }
+}
+
+/// Both families, and the slots by which their flows are named.
+#[derive(Debug)]
+pub(crate) struct Arenas {
+    pub(crate) v4: Arena<Key4>,
+    pub(crate) v6: Arena<Key6>,
+}
+
+impl Arenas {
+    pub(crate) fn new(options: &MeterOptions) -> Result<Self, MeterError> {
+        Ok(Self { v4: Arena::new(options)?, v6: Arena::new(options)? })
+    }
+
+    pub(crate) fn memory_octets(&self) -> usize {
+        self.v4.memory_octets() + self.v6.memory_octets()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.v4.clear();
+        self.v6.clear();
+    }
+
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        if is_ipv6(slot) { self.v6.prefetch(place(slot)) } else { self.v4.prefetch(place(slot)) }
+    }
+
+    /// The half of a slot's first direction.
+    #[inline(always)]
+    pub(crate) fn half_mut(&mut self, slot: u32) -> &mut Half {
+        if is_ipv6(slot) {
+            &mut self.v6.entry_mut(place(slot)).half
+        } else {
+            &mut self.v4.entry_mut(place(slot)).half
+        }
+    }
+}
+
+impl Linked for Arenas {
+    #[inline(always)]
+    fn links(&mut self, slot: u32) -> &mut Links {
+        if is_ipv6(slot) {
+            &mut self.v6.entry_mut(place(slot)).links
+        } else {
+            &mut self.v4.entry_mut(place(slot)).links
+        }
+    }
+}
+
+/// Whether a slot is in the arena of IPv6.
+#[inline(always)]
+pub(crate) fn is_ipv6(slot: u32) -> bool {
+    slot & OF_IPV6 != 0
+}
+
+/// The place of a slot in its arena.
+#[inline(always)]
+pub(crate) fn place(slot: u32) -> usize {
+    (slot & !OF_IPV6) as usize
+}
+
+/// A key that knows where its flows are.
+pub(crate) trait Family: Copy {
+    /// The slot of this place.
+    fn slot(at: usize) -> u32;
+    /// The place of this slot, if it is of this family.
+    fn place(slot: u32) -> Option<usize>;
+    fn arena(arenas: &Arenas) -> &Arena<Self>;
+    fn arena_mut(arenas: &mut Arenas) -> &mut Arena<Self>;
+}
+
+impl Family for Key4 {
+    #[inline(always)]
+    fn slot(at: usize) -> u32 {
+        at as u32
+    }
+
+    #[inline(always)]
+    fn place(slot: u32) -> Option<usize> {
+        (!is_ipv6(slot)).then(|| place(slot))
+    }
+
+    #[inline(always)]
+    fn arena(arenas: &Arenas) -> &Arena<Self> {
+        &arenas.v4
+    }
+
+    #[inline(always)]
+    fn arena_mut(arenas: &mut Arenas) -> &mut Arena<Self> {
+        &mut arenas.v4
+    }
+}
+
+impl Family for Key6 {
+    #[inline(always)]
+    fn slot(at: usize) -> u32 {
+        at as u32 | OF_IPV6
+    }
+
+    #[inline(always)]
+    fn place(slot: u32) -> Option<usize> {
+        is_ipv6(slot).then(|| place(slot))
+    }
+
+    #[inline(always)]
+    fn arena(arenas: &Arenas) -> &Arena<Self> {
+        &arenas.v6
+    }
+
+    #[inline(always)]
+    fn arena_mut(arenas: &mut Arenas) -> &mut Arena<Self> {
+        &mut arenas.v6
+    }
+}

@@ -1,0 +1,235 @@
+//! From a key's hash to the slot of its flow: buckets of one cache line, eight tags and eight slots.
+//!
+//! A flow lies in one of two buckets, both told by its hash: in the first as long as that has room to spare, else in the
+//! one with fewer flows. So nearly every look-up reads one line, none reads more than two, and no flow is ever moved. Of
+//! two choices the emptier one makes full buckets rare (Azar, Broder, Karlin and Upfal, 1994): at the load of six in ten
+//! that a full cache has, no flow of ten million found both its buckets full (`a_full_index_has_room_for_everybody`).
+//!
+//! The memory comes zeroed from the system and is taken as it is touched.
+
+use crate::meter::options::MeterError;
+use crate::prefetch;
+
+/// Flows of a bucket.
+const PLACES: usize = 8;
+/// The first bucket is taken up to so many flows without a look at the second.
+const PREFERRED: u32 = 6;
+/// Flows for each ten places of a full cache.
+const LOAD_TENTHS: u64 = 6;
+
+/// Tags, then slots. A tag of 0 is a place that is free.
+type Bucket = [u32; 2 * PLACES];
+
+/// Where a flow is or would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    bucket: u32,
+    place: u32,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Index {
+    words: Vec<u32>,
+    /// Words before the first bucket, for its alignment.
+    skip: usize,
+    count: u32,
+}
+
+impl Index {
+    /// An index of so many flows.
+    pub(crate) fn new(flows_max: u32) -> Result<Self, MeterError> {
+        let places = u64::from(flows_max) * 10 / LOAD_TENTHS;
+        let count = places.div_ceil(PLACES as u64).max(2) as usize;
+        // Zeros from the system, not written ones; one bucket more than needed, for the alignment.
+        let words = vec![0u32; (count + 1) * 2 * PLACES];
+        let skip = words.as_ptr().align_offset(64).min(2 * PLACES);
+        Ok(Self { words, skip, count: count as u32 })
+    }
+
+    /// Octets of memory, as if all were touched.
+    pub(crate) fn memory_octets(&self) -> usize {
+        size_of_val(&*self.words)
+    }
+
+    #[inline(always)]
+    fn buckets(&self) -> &[Bucket] {
+        &self.words[self.skip..].as_chunks().0[..self.count as usize]
+    }
+
+    #[inline(always)]
+    fn bucket_mut(&mut self, bucket: u32) -> &mut Bucket {
+        &mut self.words[self.skip..].as_chunks_mut().0[bucket as usize]
+    }
+
+    /// The two buckets of a hash.
+    #[inline(always)]
+    fn pair(&self, hash: u64) -> [u32; 2] {
+        let bucket = |half: u32| (u64::from(half) * u64::from(self.count) >> 32) as u32;
+        [bucket(hash as u32), bucket((hash >> 32) as u32)]
+    }
+
+    /// Of other bits than those that tell the buckets.
+    #[inline(always)]
+    fn tag(hash: u64) -> u32 {
+        (hash as u32 ^ (hash >> 32) as u32).max(1)
+    }
+
+    /// A bit for each place of the bucket with this tag.
+    #[inline(always)]
+    fn tagged(bucket: &Bucket, tag: u32) -> u32 {
+        (0..PLACES).fold(0, |bits, place| bits | u32::from(bucket[place] == tag) << place)
+    }
+
+    /// Asks the cache for the bucket that is looked at first.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch::whole(self.buckets(), self.pair(hash)[0] as usize);
+    }
+
+    /// A slot that may well be the flow's, from the first bucket; asks for the second if there is none.
+    #[inline(always)]
+    pub(crate) fn guess(&self, hash: u64) -> Option<u32> {
+        let [first, second] = self.pair(hash);
+        let bucket = &self.buckets()[first as usize];
+        let places = Self::tagged(bucket, Self::tag(hash));
+        if places == 0 {
+            prefetch::whole(self.buckets(), second as usize);
+            return None;
+        }
+        Some(bucket[PLACES + places.trailing_zeros() as usize])
+    }
+
+    /// The slot among those with this hash that `is` the one sought.
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, mut is: impl FnMut(u32) -> bool) -> Option<u32> {
+        self.place_of(hash, &mut is).map(|(_, slot)| slot)
+    }
+
+    #[inline(always)]
+    fn place_of(&self, hash: u64, is: &mut impl FnMut(u32) -> bool) -> Option<(Place, u32)> {
+        let tag = Self::tag(hash);
+        for bucket in self.pair(hash) {
+            let words = &self.buckets()[bucket as usize];
+            let mut places = Self::tagged(words, tag);
+            while places != 0 {
+                let place = places.trailing_zeros();
+                let slot = words[PLACES + place as usize];
+                if is(slot) {
+                    return Some((Place { bucket, place }, slot));
+                }
+                places &= places - 1;
+            }
+        }
+        None
+    }
+
+    /// A free place for a flow with this hash, or `None` if both its buckets are full.
+    #[inline(always)]
+    pub(crate) fn vacancy(&self, hash: u64) -> Option<Place> {
+        let [first, second] = self.pair(hash);
+        let free = |bucket: u32| Self::tagged(&self.buckets()[bucket as usize], 0);
+        let of_first = free(first);
+        let used = PLACES as u32 - of_first.count_ones();
+        let (bucket, places) = if used < PREFERRED {
+            (first, of_first)
+        } else {
+            let of_second = free(second);
+            if of_second.count_ones() > of_first.count_ones() {
+                (second, of_second)
+            } else {
+                (first, of_first)
+            }
+        };
+        (places != 0).then_some(Place { bucket, place: places.trailing_zeros() })
+    }
+
+    /// The slots in the first bucket of this hash, one of which has to go if there is no vacancy.
+    pub(crate) fn rivals(&self, hash: u64) -> [u32; PLACES] {
+        let bucket = &self.buckets()[self.pair(hash)[0] as usize];
+        std::array::from_fn(|place| bucket[PLACES + place])
+    }
+
+    /// Puts a slot in a free place.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, place: Place, hash: u64, slot: u32) {
+        let bucket = self.bucket_mut(place.bucket);
+        debug_assert_eq!(bucket[place.place as usize], 0);
+        bucket[place.place as usize] = Self::tag(hash);
+        bucket[PLACES + place.place as usize] = slot;
+    }
+
+    /// Takes a slot out.
+    #[inline(always)]
+    pub(crate) fn remove(&mut self, hash: u64, slot: u32) {
+        let place = self.place_of(hash, &mut |other| other == slot);
+        debug_assert!(place.is_some(), "a flow in the cache is in the index");
+        if let Some((place, _)) = place {
+            self.bucket_mut(place.bucket)[place.place as usize] = 0;
+        }
+    }
+
+    /// Takes everything out.
+    pub(crate) fn clear(&mut self) {
+        self.words.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::XorShift64Star;
+
+    #[test]
+    fn a_full_index_has_room_for_everybody() {
+        let mut rng = XorShift64Star::new(9);
+        let (mut refused, mut in_second, mut sought) = (0u64, 0u64, 0u64);
+        for flows_max in [16u32, 1000, 65_536, 500_000] {
+            let mut index = Index::new(flows_max).unwrap();
+            let mut hashes = std::collections::VecDeque::new();
+            for slot in 0..flows_max * 5 {
+                if hashes.len() == flows_max as usize {
+                    let (hash, slot) = hashes.pop_front().unwrap();
+                    index.remove(hash, slot);
+                }
+                let hash = rng.next_u64();
+                match index.vacancy(hash) {
+                    Some(place) => {
+                        in_second += u64::from(place.bucket != index.pair(hash)[0]);
+                        index.put(place, hash, slot);
+                        hashes.push_back((hash, slot));
+                    }
+                    None => refused += 1,
+                }
+                sought += 1;
+            }
+            for (hash, slot) in hashes {
+                assert_eq!(index.find(hash, |found| found == slot), Some(slot));
+                assert_eq!(index.find(hash ^ 1 << 20, |found| found == slot), None);
+            }
+        }
+        assert_eq!(refused, 0, "of {sought}");
+        assert!(in_second * 8 < sought, "{in_second} of {sought} in their second bucket");
+    }
+
+    #[test]
+    fn a_flow_in_either_bucket_is_found_and_what_was_taken_out_is_not() {
+        let mut index = Index::new(100).unwrap();
+        let hash = 0x1234_5678_9abc_def0;
+        let mut slots = Vec::new();
+        while let Some(place) = index.vacancy(hash) {
+            let slot = slots.len() as u32 + 100;
+            index.put(place, hash, slot);
+            slots.push(slot);
+        }
+        assert_eq!(slots.len(), 2 * PLACES);
+        assert!(slots.iter().all(|slot| index.find(hash, |found| found == *slot) == Some(*slot)));
+        assert!(index.rivals(hash).iter().all(|slot| slots.contains(slot)));
+        index.remove(hash, 104);
+        assert_eq!(index.find(hash, |slot| slot == 104), None);
+        assert!(index.vacancy(hash).is_some());
+        index.clear();
+        assert_eq!(index.find(hash, |_| true), None);
+        assert_eq!(index.words.as_ptr().wrapping_add(index.skip) as usize % 64, 0);
+    }
+}

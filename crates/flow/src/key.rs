@@ -1,0 +1,383 @@
+//! Flow keys as the cache keeps them, and what of a packet is counted.
+//!
+//! A key is 3 words (IPv4) or 6 (IPv6), so that comparing and hashing are a handful of instructions:
+//!
+//! ```text
+//! IPv4  src:32 dst:32 | src_port:16 dst_port:16 protocol:8 traffic_class:8 ingress:16 | tags
+//! IPv6  src:128 | dst:128 | the same two words
+//! tags  application:8 0:3 has_label:1 label:20 (at bit 16) vlan:16
+//! ```
+//!
+//! The application is no part of the key; it is there because there is room. In a meter of biflows the lower endpoint
+//! comes first, and whoever keeps the key remembers whether that was an exchange.
+
+use crate::meter::options::{KeyFields, MeterOptions, Octets};
+use crate::record::FlowKey;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use thalweg_base::{DropReason, LinkType, NO_PORT, Packet, PacketFlags};
+
+/// The protocols this file tells apart.
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const TCP: u8 = 6;
+pub(crate) const ICMPV6: u8 = 58;
+
+/// Where fields lie in the word of ports and in that of tags.
+const SRC_PORT: u32 = 48;
+const DST_PORT: u32 = 32;
+const PROTOCOL: u32 = 24;
+const TRAFFIC_CLASS: u32 = 16;
+const LABEL: u32 = 16;
+const HAS_LABEL: u64 = 1 << 36;
+const APPLICATION: u32 = 56;
+const APPLICATION_MASK: u64 = 0xff << APPLICATION;
+
+/// Words of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key<const WORDS: usize>(pub(crate) [u64; WORDS]);
+
+pub(crate) type Key4 = Key<3>;
+pub(crate) type Key6 = Key<6>;
+
+/// What is counted of a packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts {
+    /// The key; an IPv4 key is in the first three.
+    pub(crate) words: [u64; 6],
+    pub(crate) arrival_ns: u64,
+    pub(crate) octets: u32,
+    pub(crate) ipv6: bool,
+    /// The endpoints were exchanged.
+    pub(crate) backward: bool,
+    pub(crate) tcp_flags: u8,
+    pub(crate) ttl: u8,
+    pub(crate) drop: Option<DropReason>,
+    pub(crate) egress: u16,
+}
+
+impl Facts {
+    pub(crate) const NONE: Self = Self {
+        words: [0; 6],
+        arrival_ns: 0,
+        octets: 0,
+        ipv6: false,
+        backward: false,
+        tcp_flags: 0,
+        ttl: 0,
+        drop: None,
+        egress: NO_PORT,
+    };
+
+    #[inline(always)]
+    pub(crate) fn key4(&self) -> Key4 {
+        Key([self.words[0], self.words[1], self.words[2]])
+    }
+
+    #[inline(always)]
+    pub(crate) fn key6(&self) -> Key6 {
+        Key(self.words)
+    }
+}
+
+/// What packets' keys are made of.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRules {
+    /// Bits of the word of ports that are kept; others are replaced by those of `unknown`.
+    kept: u64,
+    unknown: u64,
+    fields: KeyFields,
+    biflow: bool,
+    count: Octets,
+}
+
+/// Bits that tell flows apart, and the secret of the hash.
+#[derive(Clone, Debug)]
+pub(crate) struct Matching {
+    ports: u64,
+    secret: [u64; 6],
+}
+
+impl KeyRules {
+    pub(crate) fn new(options: &MeterOptions) -> Self {
+        let key = options.key;
+        let mut unknown = 0u64;
+        unknown |= if key.ports { 0 } else { 0xffff_ffff << DST_PORT };
+        unknown |= if key.traffic_class { 0 } else { 0xff << TRAFFIC_CLASS };
+        unknown |= if key.ingress { 0 } else { 0xffff };
+        let no_port = if key.ingress { 0 } else { u64::from(NO_PORT) };
+        Self { kept: !unknown, unknown: no_port, fields: key, biflow: options.biflow, count: options.count }
+    }
+
+    /// Octets of a packet, whatever it is.
+    #[inline(always)]
+    pub(crate) fn octets(&self, packet: &Packet) -> u32 {
+        match self.count {
+            Octets::Ip if packet.ip_len > 0 => packet.ip_len,
+            _ => packet.wire_len,
+        }
+    }
+
+    /// What is counted of this packet, into `facts`; or why it belongs to no flow.
+    #[inline(always)]
+    pub(crate) fn read(&self, packet: &Packet, frame: &[u8], facts: &mut Facts) -> Result<(), DropReason> {
+        facts.drop = packet.drop_reason();
+        if let Some(reason) = facts.drop.filter(|reason| is_unreadable(*reason)) {
+            return Err(reason);
+        }
+        let unreadable = facts.drop.unwrap_or(DropReason::NotIp);
+        if packet.ip_len == 0 {
+            return Err(unreadable);
+        }
+        let l3 = frame.get(usize::from(packet.l3_offset)..).ok_or(unreadable)?;
+        let (src_port, dst_port) = ports(packet, frame);
+        let word = u64::from(src_port) << SRC_PORT
+            | u64::from(dst_port) << DST_PORT
+            | u64::from(packet.protocol) << PROTOCOL
+            | u64::from(packet.traffic_class) << TRAFFIC_CLASS
+            | u64::from(packet.port_in);
+        let word = word & self.kept | self.unknown;
+        let tags = self.tags(packet, frame);
+        facts.backward = false;
+        facts.ipv6 = packet.is_ipv6();
+        if facts.ipv6 {
+            let header = l3.first_chunk::<40>().ok_or(unreadable)?;
+            facts.ttl = header[7];
+            let [src_high, src_low, dst_high, dst_low] = [8, 16, 24, 32].map(|at| be64(header, at));
+            facts.words = [src_high, src_low, dst_high, dst_low, word, tags];
+            if self.biflow {
+                facts.backward = self.exchange6(&mut facts.words, packet.protocol);
+            }
+        } else {
+            let header = l3.first_chunk::<20>().ok_or(unreadable)?;
+            facts.ttl = header[8];
+            facts.words[..3].copy_from_slice(&[be64(header, 12), word, tags]);
+            if self.biflow {
+                facts.backward = self.exchange4(&mut facts.words, packet.protocol);
+            }
+        }
+        facts.arrival_ns = packet.arrival_ns;
+        facts.octets = self.octets(packet);
+        facts.egress = packet.port_out;
+        facts.tcp_flags = tcp_flags(packet, frame);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn tags(&self, packet: &Packet, frame: &[u8]) -> u64 {
+        let mut tags = u64::from(packet.application) << APPLICATION;
+        // Nothing lies between an Ethernet header of 14 octets and the packet.
+        if packet.link == LinkType::Ethernet && packet.l3_offset > 14 {
+            let (vlan, label) = between(packet, frame);
+            tags |= if self.fields.vlan { u64::from(vlan) } else { 0 };
+            if let (true, Some(label)) = (self.fields.mpls, label) {
+                tags |= HAS_LABEL | u64::from(label) << LABEL;
+            }
+        }
+        tags
+    }
+
+    /// Puts the lower endpoint first. Whether that was an exchange.
+    fn exchange4(&self, words: &mut [u64; 6], protocol: u8) -> bool {
+        let (src, dst) = (words[0] >> 32, words[0] & 0xffff_ffff);
+        let (src_port, dst_port) = directed_ports(words[1], protocol);
+        let exchange = (src, src_port) > (dst, dst_port);
+        if exchange {
+            words[0] = words[0].rotate_left(32);
+            words[1] = exchange_ports(words[1], protocol);
+        }
+        exchange
+    }
+
+    fn exchange6(&self, words: &mut [u64; 6], protocol: u8) -> bool {
+        let [src_high, src_low, dst_high, dst_low, word, _] = *words;
+        let (src_port, dst_port) = directed_ports(word, protocol);
+        let exchange = (src_high, src_low, src_port) > (dst_high, dst_low, dst_port);
+        if exchange {
+            words[..4].copy_from_slice(&[dst_high, dst_low, src_high, src_low]);
+            words[4] = exchange_ports(word, protocol);
+        }
+        exchange
+    }
+}
+
+/// Ports as far as they belong to an endpoint: type and code of ICMP belong to neither.
+#[inline(always)]
+fn directed_ports(word: u64, protocol: u8) -> (u16, u16) {
+    if is_icmp(protocol) { (0, 0) } else { ((word >> SRC_PORT) as u16, (word >> DST_PORT) as u16) }
+}
+
+#[inline(always)]
+fn exchange_ports(word: u64, protocol: u8) -> u64 {
+    if is_icmp(protocol) {
+        return word;
+    }
+    let (src, dst) = (word >> SRC_PORT & 0xffff, word >> DST_PORT & 0xffff);
+    word & 0xffff_ffff | dst << SRC_PORT | src << DST_PORT
+}
+
+#[inline(always)]
+pub(crate) fn is_icmp(protocol: u8) -> bool {
+    matches!(protocol, ICMP | ICMPV6)
+}
+
+/// Whether a packet with this reason could not be read: it belongs to no flow. One that was dropped for another reason
+/// belongs to its flow, if validation came as far as its addresses.
+fn is_unreadable(reason: DropReason) -> bool {
+    use DropReason::*;
+    matches!(
+        reason,
+        UnsupportedLink
+            | FrameTooShort
+            | NotIp
+            | VlanDepth
+            | IpVersion
+            | IpHeaderLength
+            | IpTotalLength
+            | Ipv6Extension
+            | TransportTruncated
+    )
+}
+
+/// The ports of a packet as keys have them: of ICMP type and code.
+#[inline(always)]
+pub(crate) fn ports(packet: &Packet, frame: &[u8]) -> (u16, u16) {
+    if is_icmp(packet.protocol) && !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+        let at = usize::from(packet.l4_offset);
+        let code = frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+        (0, code)
+    } else if packet.flags.has(PacketFlags::HAS_PORTS) {
+        (packet.src_port, packet.dst_port)
+    } else {
+        (0, 0)
+    }
+}
+
+#[inline(always)]
+fn tcp_flags(packet: &Packet, frame: &[u8]) -> u8 {
+    if packet.protocol == TCP && !packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+        frame.get(usize::from(packet.l4_offset) + 13).copied().unwrap_or(0)
+    } else {
+        0
+    }
+}
+
+/// The outermost VLAN identifier and the topmost MPLS label before the packet of an Ethernet frame.
+fn between(packet: &Packet, frame: &[u8]) -> (u16, Option<u32>) {
+    let (mut at, mut vlan) = (12, 0);
+    let word = |at: usize| frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    while at + 2 < usize::from(packet.l3_offset) {
+        match word(at) {
+            0x8100 | 0x88a8 | 0x9100 => {
+                vlan = if at == 12 { word(at + 2) & 0xfff } else { vlan };
+                at += 4;
+            }
+            0x8847 | 0x8848 => {
+                return (vlan, Some(u32::from(word(at + 2)) << 4 | u32::from(word(at + 4) >> 12)));
+            }
+            _ => break,
+        }
+    }
+    (vlan, None)
+}
+
+#[inline(always)]
+fn be64(header: &[u8], at: usize) -> u64 {
+    header[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// Multiplies and folds the halves of the product: every bit of one factor is scrambled by the other.
+#[inline(always)]
+pub(crate) fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl Matching {
+    pub(crate) fn new(options: &MeterOptions) -> Self {
+        // An answer comes in by another port, and perhaps with another class.
+        let undirected: u64 = if options.biflow { 0xff << TRAFFIC_CLASS | 0xffff } else { 0 };
+        Self { ports: !undirected, secret: secret(options.hash_key) }
+    }
+}
+
+/// Words of a secret from the two that were given.
+pub(crate) fn secret(key: [u64; 2]) -> [u64; 6] {
+    let mut state = key[0];
+    std::array::from_fn(|n| {
+        state = thalweg_base::mix64(
+            state.wrapping_add(key[1]).wrapping_add(0x9e37_79b9_7f4a_7c15 * (n as u64 + 1)),
+        );
+        state | 1
+    })
+}
+
+impl<const WORDS: usize> Key<WORDS> {
+    const PORTS: usize = WORDS - 2;
+    const TAGS: usize = WORDS - 1;
+
+    /// Whether both are keys of the same flow.
+    #[inline(always)]
+    pub(crate) fn matches(&self, other: &Self, matching: &Matching) -> bool {
+        let mut difference = 0;
+        for word in 0..Self::PORTS {
+            difference |= self.0[word] ^ other.0[word];
+        }
+        difference |= (self.0[Self::PORTS] ^ other.0[Self::PORTS]) & matching.ports;
+        difference |= (self.0[Self::TAGS] ^ other.0[Self::TAGS]) & !APPLICATION_MASK;
+        difference == 0
+    }
+
+    /// A hash that nobody can foresee who does not know the secret. Folded products in the manner of wyhash (Wang Yi):
+    /// keys that differ meet with about the chance of random numbers, and which do is a matter of the secret.
+    #[inline(always)]
+    pub(crate) fn hash(&self, matching: &Matching) -> u64 {
+        let [a, b, c, d, e, f] = matching.secret;
+        let ports = self.0[Self::PORTS] & matching.ports;
+        let tags = self.0[Self::TAGS] & !APPLICATION_MASK;
+        if WORDS == 3 {
+            fold(fold(self.0[0] ^ a, ports ^ b) ^ c, tags ^ d)
+        } else {
+            let src = fold(self.0[0] ^ a, self.0[1] ^ b);
+            let dst = fold(self.0[2] ^ c, self.0[WORDS - 3] ^ d);
+            fold(src ^ ports ^ e, dst.rotate_left(29) ^ tags ^ f)
+        }
+    }
+
+    pub(crate) fn protocol(&self) -> u8 {
+        (self.0[Self::PORTS] >> PROTOCOL) as u8
+    }
+
+    pub(crate) fn application(&self) -> u8 {
+        (self.0[Self::TAGS] >> APPLICATION) as u8
+    }
+
+    /// Notes the application if none is known yet.
+    #[inline(always)]
+    pub(crate) fn note_application(&mut self, other: &Self) {
+        if self.0[Self::TAGS] & APPLICATION_MASK == 0 {
+            self.0[Self::TAGS] |= other.0[Self::TAGS] & APPLICATION_MASK;
+        }
+    }
+
+    /// The key for people; `backward` undoes the exchange of endpoints.
+    pub(crate) fn flow_key(&self, backward: bool) -> FlowKey {
+        let (ports, tags) = (self.0[Self::PORTS], self.0[Self::TAGS]);
+        let (src, dst): (IpAddr, IpAddr) = if WORDS == 3 {
+            (Ipv4Addr::from((self.0[0] >> 32) as u32).into(), Ipv4Addr::from(self.0[0] as u32).into())
+        } else {
+            let address = |high: u64, low: u64| Ipv6Addr::from(u128::from(high) << 64 | u128::from(low));
+            (address(self.0[0], self.0[1]).into(), address(self.0[2], self.0[WORDS - 3]).into())
+        };
+        let key = FlowKey {
+            src,
+            dst,
+            src_port: (ports >> SRC_PORT) as u16,
+            dst_port: (ports >> DST_PORT) as u16,
+            protocol: (ports >> PROTOCOL) as u8,
+            traffic_class: (ports >> TRAFFIC_CLASS) as u8,
+            ingress: ports as u16,
+            vlan: tags as u16,
+            mpls_label: (tags & HAS_LABEL != 0).then_some((tags >> LABEL) as u32 & 0xf_ffff),
+        };
+        if backward { key.reversed() } else { key }
+    }
+}
