@@ -8,6 +8,7 @@ use thalweg_ports::InputReport;
 
 use crate::deliver::Delivered;
 use crate::inputs::Read;
+use crate::outbox::Outbox;
 use crate::plan::Scratch;
 use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNSAMPLED};
 use crate::{ProbeOptions, Shape, Volume, usage};
@@ -25,7 +26,7 @@ pub(crate) struct Book {
     packets: u64,
     frame_octets: u64,
     /// In records that found no room.
-    pub(crate) lost: Volume,
+    lost: Volume,
 }
 
 impl Book {
@@ -34,6 +35,12 @@ impl Book {
         scratch.outbox.send();
         let Scratch { packets, frame_octets, ref outbox, .. } = scratch;
         Self { packets, frame_octets, lost: outbox.lost() }
+    }
+
+    /// Of an outbox that had no packets of its own.
+    pub(crate) fn close_outbox(mut outbox: Outbox) -> Self {
+        outbox.send();
+        Self { lost: outbox.lost(), ..Self::default() }
     }
 }
 

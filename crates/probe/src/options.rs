@@ -12,7 +12,7 @@ use thalweg_ports::live::LiveError;
 use thalweg_ports::{InputError, Issue};
 
 /// Packets of files in a chunk.
-pub const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
+pub(crate) const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
 
 /// Where packets come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub struct ProbeOptions {
     pub input: Input,
     /// How the work is spread.
     pub shape: Shape,
-    /// Packets a chunk, 1 to 65535; if not given, [`CHUNK_PACKETS`] of files, 256 of interfaces.
+    /// Packets a chunk, 1 to 65535; if not given, 1600 of files, 256 of interfaces.
     pub chunk_packets: Option<usize>,
     /// What is read of packets.
     pub parsing: ParseOptions,

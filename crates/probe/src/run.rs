@@ -131,8 +131,7 @@ fn run(options: &ProbeOptions, opened: Opened, way: Way, stop: &AtomicBool) -> R
             meter.flush(shard, EndReason::ForcedEnd, &mut |record| outbox.put(record));
         }
     }
-    outbox.send();
-    books.push(Book { lost: outbox.lost(), ..Book::default() });
+    books.push(Book::close_outbox(outbox));
     Ok(Outcome { books, meters, read })
 }
 
