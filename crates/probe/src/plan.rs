@@ -12,6 +12,7 @@
 //! end by the clock of the same chunk everywhere, and records are the same under all models.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_base::{Chunk, PacketFlags};
@@ -52,7 +53,7 @@ pub(crate) struct Scratch {
 /// One pipeline's meter, ready to be run by a model.
 pub(crate) struct ProbePlan {
     stages: Vec<StageSpec>,
-    meter: Meter,
+    meter: Arc<Meter>,
     parsing: ParseOptions,
     groups: usize,
     /// Workers come group by group to the same chunk, so that lists of packets by group pay.
@@ -64,7 +65,7 @@ pub(crate) struct ProbePlan {
 impl ProbePlan {
     /// A plan around a meter, cut for a model with so many workers. What is metered does not depend on these.
     pub(crate) fn new(
-        meter: Meter,
+        meter: Arc<Meter>,
         parsing: ParseOptions,
         (kind, workers): (ModelKind, usize),
         way: Way,
@@ -85,11 +86,6 @@ impl ProbePlan {
             way,
             handing,
         }
-    }
-
-    /// The meter, when no model runs the plan any more.
-    pub(crate) fn into_meter(self) -> Meter {
-        self.meter
     }
 
     fn parse(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {

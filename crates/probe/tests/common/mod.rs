@@ -197,7 +197,11 @@ pub(crate) fn run(options: &ProbeOptions) -> ProbeSummary {
 
 /// The records in a file, a JSON object each, in an order that does not depend on who wrote them.
 pub(crate) fn records(path: &Path) -> Vec<serde_json::Value> {
-    let text = std::fs::read_to_string(path).expect("records were written");
+    records_of(&std::fs::read_to_string(path).expect("records were written"))
+}
+
+/// The same of lines at hand.
+pub(crate) fn records_of(text: &str) -> Vec<serde_json::Value> {
     let mut lines: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
     lines.into_iter().map(|line| serde_json::from_str(line).expect("a line is an object")).collect()
