@@ -302,11 +302,9 @@ impl Matching {
 /// Words of a secret from the two that were given.
 pub(crate) fn secret(key: [u64; 2]) -> [u64; 6] {
     let mut state = key[0];
-    std::array::from_fn(|n| {
-        state = thalweg_base::mix64(
-            state.wrapping_add(key[1]).wrapping_add(0x9e37_79b9_7f4a_7c15 * (n as u64 + 1)),
-        );
-        state | 1
+    std::array::from_fn(|_| {
+        state = thalweg_base::mix64(state.wrapping_add(key[1]).wrapping_add(0x9e37_79b9_7f4a_7c15));
+        state
     })
 }
 

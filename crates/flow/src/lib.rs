@@ -20,6 +20,8 @@ pub mod parse;
 mod prefetch;
 pub mod record;
 mod sampling;
+#[doc(hidden)]
+pub mod testing;
 mod wheel;
 
 pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};

@@ -6,10 +6,10 @@
 //! observe          per shard   counts, reports what is over
 //! ```
 //!
-//! `observe` goes over a block of packets three times, so that what a packet needs from memory comes while others are
-//! dealt with: the first time its key is read and its bucket asked for, the second time the entry that the bucket names,
-//! the third time it is counted. A flow that the block itself makes is found by the packets behind: the last pass looks
-//! again.
+//! `observe` goes over a block of packets several times, so that what a packet needs from memory comes while others are
+//! dealt with: the first time its key is read and its bucket asked for, then the entry that the bucket names (or the other
+//! bucket and its entry), and the last time it is counted. A flow that the block itself makes is found by the packets
+//! behind: the last pass looks again.
 //!
 //! Every packet is in the books once, of the shard it is labelled with; one without a label is the first shard's.
 
@@ -27,7 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use thalweg_base::{Batch, Chunk, Packet};
 use totals::MeterTotals;
 
-/// Packets that are gone over three times.
+/// Packets that are gone over at a time.
 const BLOCK: usize = 32;
 /// Packets between asking for a frame and reading it.
 const AHEAD_FRAME: usize = 16;
@@ -248,9 +248,17 @@ impl Walk<'_> {
                 }
                 self.read(batch, place(from + n), n);
             }
-            for ahead in &self.ahead[..block] {
+            let (mut missed, mut misses) = ([0; BLOCK], 0);
+            for (n, ahead) in self.ahead[..block].iter().enumerate() {
                 if let Some(shard) = self.shards.get(ahead.shard) {
-                    shard.prefetch_entry(ahead.hash);
+                    missed[misses] = n;
+                    misses += usize::from(!shard.prefetch_entry(ahead.hash));
+                }
+            }
+            for &n in &missed[..misses] {
+                let ahead = &self.ahead[n];
+                if let Some(shard) = self.shards.get(ahead.shard) {
+                    shard.prefetch_second(ahead.hash);
                 }
             }
             for ahead in &self.ahead[..block] {

@@ -1,1 +1,457 @@
+//! The meter against a twin that keeps flows in a map, scans all of them each time and has the same rules.
 
+mod limits;
+mod twin;
+
+use super::*;
+use crate::record::{Counters, FlowKey};
+use crate::sampling::Sampling;
+use crate::testing::{self, Sample};
+use crate::{Amount, KeyFields, Octets};
+use proptest::prelude::*;
+use std::net::IpAddr;
+use thalweg_base::{DropReason, XorShift64Star};
+use twin::Twin;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const START_NS: u64 = 1_700_000_000 * SECOND_NS;
+
+fn options() -> MeterOptions {
+    MeterOptions { flows_max: 10_000, shards: 5, ..MeterOptions::default() }
+}
+
+/// How the shards of a chunk are observed.
+#[derive(Clone, Copy, Debug)]
+enum Grouping {
+    /// All at once.
+    Whole,
+    /// So many groups, one after another, the last first; with an index of the chunk or by walking it.
+    Groups { count: usize, with_index: bool },
+    /// The chunk is split into so many parts, each with its own shards.
+    Split(usize),
+}
+
+/// A meter, what it was given, and its records.
+struct Run {
+    meter: Meter,
+    grouping: Grouping,
+    sequence: u64,
+    clock_ns: u64,
+    records: Vec<FlowRecord>,
+    /// What records reported that are not kept, and how many they were.
+    before: (Amount, u64),
+}
+
+impl Run {
+    fn new(options: &MeterOptions, grouping: Grouping) -> Self {
+        let meter = Meter::new(options).unwrap();
+        Self { meter, grouping, sequence: 0, clock_ns: 0, records: Vec::new(), before: Default::default() }
+    }
+
+    /// Observes a chunk of these packets; its clock.
+    fn observe(&mut self, samples: &[Sample]) -> u64 {
+        let mut chunk = testing::chunk(self.sequence, self.clock_ns, samples);
+        self.sequence += 1;
+        self.clock_ns = chunk.clock_ns;
+        for (packet, frame) in chunk.whole().0.frames() {
+            self.meter.label(packet, frame);
+        }
+        self.meter.resolve_fragments(&mut chunk);
+        let (meter, records) = (&self.meter, &mut self.records);
+        let mut out = |record: &FlowRecord| records.push(*record);
+        match self.grouping {
+            Grouping::Whole => meter.observe(&mut chunk, 0..1, 1, &mut out),
+            Grouping::Groups { count, with_index } => {
+                let group = |packet: &Packet| (packet.index, meter.group_of(packet.shard, count));
+                let members: Vec<_> = chunk.packets().iter().map(group).collect();
+                if with_index {
+                    chunk.shard_index.build(count, &members);
+                }
+                for group in (0..count).rev() {
+                    meter.observe(&mut chunk, group..group + 1, count, &mut out);
+                }
+            }
+            Grouping::Split(parts) => {
+                let owner = |packet: &Packet| usize::from(meter.group_of(packet.shard, parts));
+                for (n, part) in chunk.split(parts, owner).iter_mut().enumerate() {
+                    meter.observe(part, n..n + 1, parts, &mut out);
+                }
+            }
+        }
+        self.check();
+        self.clock_ns
+    }
+
+    fn flush(&mut self) {
+        for shard in 0..self.meter.shard_count() {
+            let records = &mut self.records;
+            self.meter.flush(shard, EndReason::ForcedEnd, &mut |record| records.push(*record));
+        }
+        self.check();
+        assert_eq!((self.meter.totals().cached, self.meter.totals().flows_cached), Default::default());
+    }
+
+    /// The law, and that the books say what the records and the cache say.
+    fn check(&self) {
+        let totals = self.meter.totals();
+        assert!(totals.holds(), "{totals:?}");
+        assert_eq!(totals.exported, self.before.0 + sum(&self.records));
+        assert_eq!(totals.records_sum(), self.before.1 + self.records.len() as u64);
+        let cached = self.cached();
+        assert_eq!(totals.cached, sum(&cached));
+        assert!(cached.len() as u64 <= totals.flows_cached);
+    }
+
+    /// Takes the records made so far.
+    fn take(&mut self) -> Vec<FlowRecord> {
+        let records = std::mem::take(&mut self.records);
+        self.before.0 += sum(&records);
+        self.before.1 += records.len() as u64;
+        records
+    }
+
+    fn cached(&self) -> Vec<FlowRecord> {
+        let mut records = Vec::new();
+        for shard in 0..self.meter.shard_count() {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                from = self.meter.snapshot(shard, at, &mut |record| records.push(*record));
+            }
+        }
+        records
+    }
+}
+
+fn sum(records: &[FlowRecord]) -> Amount {
+    records.iter().fold(Amount::default(), |sum, record| sum + Amount::of(record))
+}
+
+/// Records in an order of their own.
+fn sorted(records: &[FlowRecord]) -> Vec<String> {
+    let mut lines: Vec<_> = records.iter().map(|record| format!("{record:?}")).collect();
+    lines.sort();
+    lines
+}
+
+/// Random traffic of few flows, so that each has many packets, with silences in which flows end.
+struct Source {
+    rng: XorShift64Star,
+    clock_ns: u64,
+    hosts: u32,
+}
+
+impl Source {
+    fn new(seed: u64, hosts: u32) -> Self {
+        Self { rng: XorShift64Star::new(seed.max(1)), clock_ns: START_NS, hosts }
+    }
+
+    fn one_in(&mut self, count: u32) -> bool {
+        self.rng.below(count) == 0
+    }
+
+    fn host(&mut self, ipv6: bool) -> IpAddr {
+        let number = 1 + self.rng.below(self.hosts);
+        let address = if ipv6 { format!("2001:db8::{number:x}") } else { format!("10.0.0.{number}") };
+        address.parse().unwrap()
+    }
+
+    fn sample(&mut self) -> Sample {
+        // Mostly milliseconds, sometimes seconds, seldom longer than any timeout.
+        let gap_ns = match self.rng.below(100) {
+            0 => 40 * SECOND_NS,
+            1..=9 => 2 * SECOND_NS,
+            10..=20 => 0,
+            _ => SECOND_NS / 100,
+        };
+        self.clock_ns += u64::from(self.rng.below(1000)) * gap_ns / 1000;
+        let ipv6 = self.one_in(3);
+        let (src, dst) = (self.host(ipv6), self.host(ipv6));
+        let ports = |rng: &mut XorShift64Star| 1000 + rng.below(2) as u16;
+        let endpoints = ((src, ports(&mut self.rng)), (dst, ports(&mut self.rng)));
+        let mut sample = Sample::tcp(endpoints.0, endpoints.1);
+        sample.protocol = [6, 6, 6, 17, 1, 47][self.rng.below(6) as usize];
+        if sample.protocol == 1 && ipv6 {
+            sample.protocol = 58;
+        }
+        if sample.protocol == 47 {
+            (sample.src_port, sample.dst_port) = (0, 0);
+        } else if sample.protocol != 6 && sample.protocol != 17 {
+            (sample.src_port, sample.dst_port) = (0, [0, 0x800, 0x301][self.rng.below(3) as usize]);
+        }
+        if sample.protocol == 6 {
+            sample.tcp_flags = [2, 18, 16, 16, 16, 24, 17, 17, 4][self.rng.below(9) as usize];
+        }
+        sample.arrival_ns = self.clock_ns;
+        sample.payload = self.rng.below(1200) as u16;
+        sample.ttl = 60 + self.rng.below(5) as u8;
+        sample.traffic_class = if self.one_in(10) { 0xb8 } else { 0 };
+        sample.ingress = self.rng.below(2) as u16;
+        sample.vlan = if self.one_in(10) { 7 } else { 0 };
+        sample.label = if self.one_in(20) { Some(16) } else { None };
+        sample.drop = match self.rng.below(40) {
+            0 => Some(DropReason::NoRoute),
+            1 => Some(DropReason::AclDenied),
+            2 => Some(DropReason::NotIp),
+            3 => Some(DropReason::TransportTruncated),
+            _ => None,
+        };
+        sample
+    }
+
+    fn chunk(&mut self, packets: usize) -> Vec<Sample> {
+        (0..packets).map(|_| self.sample()).collect()
+    }
+}
+
+/// The meter and its twin over the same traffic, in chunks of different sizes.
+fn agree(options: &MeterOptions, grouping: Grouping, seed: u64, chunks: usize) {
+    let mut source = Source::new(seed, 4);
+    let (mut run, mut twin) = (Run::new(options, grouping), Twin::new(options));
+    for _ in 0..chunks {
+        let packets = 1 + source.rng.below(150) as usize;
+        let samples = source.chunk(packets);
+        let clock_ns = run.observe(&samples);
+        twin.observe(&samples, clock_ns);
+        assert_eq!(sorted(&run.take()), sorted(&std::mem::take(&mut twin.records)));
+        assert_eq!(sorted(&run.cached()), sorted(&twin.cached()));
+    }
+    run.flush();
+    twin.flush();
+    assert_eq!(sorted(&run.records), sorted(&twin.records));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_its_twin(
+        seed: u64,
+        biflow: bool,
+        key_bits in 0u8..64,
+        frame: bool,
+        fates: bool,
+        groups in 1usize..6,
+    ) {
+        let bit = |n: u8| key_bits & 1 << n != 0 || key_bits & 32 != 0;
+        let key = KeyFields { ports: bit(0), traffic_class: bit(1), ingress: bit(2), vlan: bit(3), mpls: bit(4) };
+        let count = if frame { Octets::Frame } else { Octets::Ip };
+        let options = MeterOptions { key, biflow, count, fates, ..options() };
+        let groupings = [
+            Grouping::Whole,
+            Grouping::Groups { count: groups, with_index: true },
+            Grouping::Groups { count: groups, with_index: false },
+            Grouping::Split(groups),
+        ];
+        agree(&options, groupings[(seed % 4) as usize], seed, 30);
+    }
+}
+
+fn tcp(from: &str, to: &str, flags: u8, at_s: u64) -> Sample {
+    let endpoint = |text: &str| {
+        let address: std::net::SocketAddr = text.parse().unwrap();
+        (address.ip(), address.port())
+    };
+    Sample {
+        tcp_flags: flags,
+        arrival_ns: START_NS + at_s * SECOND_NS,
+        ..Sample::tcp(endpoint(from), endpoint(to))
+    }
+}
+
+const CLIENT: &str = "10.0.0.1:4000";
+const SERVER: &str = "10.9.0.1:80";
+
+#[test]
+fn a_connection_is_one_biflow_and_ends_when_both_have_said_so() {
+    let options = MeterOptions { biflow: true, ..options() };
+    for (client, server) in
+        [(CLIENT, SERVER), (SERVER, CLIENT), ("[::2]:9", "[::1]:9"), ("[::1]:9", "[::2]:9")]
+    {
+        let mut run = Run::new(&options, Grouping::Whole);
+        run.observe(&[
+            tcp(client, server, 2, 0),
+            tcp(server, client, 18, 0),
+            tcp(client, server, 17, 1),
+            tcp(server, client, 17, 1),
+            tcp(client, server, 16, 1),
+            // A new one between the same endpoints.
+            tcp(client, server, 2, 2),
+        ]);
+        assert_eq!(run.records.len(), 1);
+        let first = run.take()[0];
+        assert_eq!(
+            (first.key.src_port, first.end_reason),
+            (client.rsplit_once(':').unwrap().1.parse().unwrap(), EndReason::EndDetected)
+        );
+        assert_eq!(first.counters.packets, 3);
+        assert_eq!(first.reverse.unwrap().packets, 2);
+        assert_eq!(first.counters.last_ns, START_NS + SECOND_NS);
+        run.observe(&[tcp(client, server, 4, 3)]);
+        run.observe(&[tcp("10.7.7.7:7", SERVER, 16, 6)]);
+        let records = run.take();
+        assert_eq!(records.len(), 1, "{records:?}");
+        assert_eq!((records[0].counters.tcp_flags, records[0].reverse), (6, None));
+        assert_eq!(records[0].end_reason, EndReason::EndDetected);
+    }
+}
+
+#[test]
+fn a_flow_that_goes_on_is_reported_in_parts_that_add_up() {
+    let mut run = Run::new(&options(), Grouping::Whole);
+    for second in 0..=200 {
+        run.observe(&[tcp(CLIENT, SERVER, 16, second)]);
+    }
+    let parts: Vec<_> =
+        run.records.iter().map(|record| (record.end_reason, record.counters.packets)).collect();
+    assert_eq!(parts, [(EndReason::ActiveTimeout, 60); 3]);
+    assert_eq!(run.records[1].counters.first_ns, START_NS + 60 * SECOND_NS);
+    assert_eq!(run.records[1].counters.last_ns, START_NS + 119 * SECOND_NS);
+    run.flush();
+    assert_eq!(run.records.iter().map(FlowRecord::packets).sum::<u64>(), 201);
+}
+
+#[test]
+fn silence_is_reported_without_any_packet() {
+    let mut run = Run::new(&options(), Grouping::Whole);
+    run.observe(&[tcp(CLIENT, SERVER, 16, 0)]);
+    for (second, expected) in [(10, 0), (16, 1), (100, 1)] {
+        for shard in 0..run.meter.shard_count() {
+            let records = &mut run.records;
+            run.meter.advance(shard, START_NS + second * SECOND_NS, &mut |record| records.push(*record));
+        }
+        assert_eq!(run.records.len(), expected);
+    }
+    assert_eq!(run.records[0].end_reason, EndReason::IdleTimeout);
+    run.check();
+}
+
+#[test]
+fn a_clock_that_jumps_or_goes_back_loses_nothing() {
+    let mut source = Source::new(11, 30);
+    let mut run = Run::new(&options(), Grouping::Whole);
+    let mut seen = 0;
+    for round in 0..60u64 {
+        let mut samples = source.chunk(100);
+        let jump = match round % 6 {
+            0 => u64::MAX / 2,
+            1 => 0,
+            2 => u64::MAX - START_NS * 2,
+            _ => round * SECOND_NS,
+        };
+        samples.iter_mut().for_each(|sample| sample.arrival_ns = sample.arrival_ns.wrapping_add(jump));
+        seen += samples.len() as u64;
+        run.observe(&samples);
+    }
+    assert_eq!(run.meter.totals().seen.packets, seen);
+    run.flush();
+}
+
+#[test]
+fn later_fragments_go_with_their_first_and_without_it_have_no_ports() {
+    let part = |sample: Sample, id, later| Sample { fragment: Some((id, later)), payload: 64, ..sample };
+    for (client, server) in [(CLIENT, SERVER), ("[2001:db8::1]:4000", "[2001:db8::2]:80")] {
+        for protocol in [6, 17] {
+            let sample = Sample { protocol, ..tcp(client, server, 0, 0) };
+            let mut run = Run::new(&options(), Grouping::Whole);
+            // A later one before its first in the same chunk, one of a datagram never begun, one in the next chunk, one
+            // too late.
+            run.observe(&[part(sample, 1, true), part(sample, 2, true), part(sample, 1, false)]);
+            run.observe(&[part(sample, 1, true)]);
+            run.observe(&[tcp("10.7.7.7:7", SERVER, 16, 31)]);
+            run.observe(&[part(Sample { arrival_ns: START_NS + 31 * SECOND_NS, ..sample }, 1, true)]);
+            run.flush();
+            let totals = run.meter.totals();
+            assert_eq!((totals.fragments_matched, totals.fragments_unmatched), (2, 2));
+            let packets = |port| -> u64 {
+                let of_port =
+                    |record: &&FlowRecord| record.key.src_port == port && record.key.protocol == protocol;
+                run.records
+                    .iter()
+                    .filter(of_port)
+                    .filter(|r| r.key.src_port != 7)
+                    .map(FlowRecord::packets)
+                    .sum()
+            };
+            assert_eq!((packets(4000), packets(0)), (3, 2), "{:?}", run.records);
+        }
+    }
+}
+
+#[test]
+fn sampled_packets_alone_are_metered_and_the_others_counted() {
+    for sampling in [Sampling::Count { interval: 10 }, Sampling::Random { interval: 10, seed: 1 }] {
+        let options = MeterOptions { sampling, ..options() };
+        let mut results = Vec::new();
+        for grouping in [Grouping::Whole, Grouping::Groups { count: 3, with_index: true }, Grouping::Split(2)]
+        {
+            let mut source = Source::new(3, 8);
+            let mut run = Run::new(&options, grouping);
+            for _ in 0..50 {
+                run.observe(&source.chunk(200));
+            }
+            run.flush();
+            let totals = run.meter.totals();
+            assert_eq!(totals.seen.packets, 10_000);
+            let looked_at = 10_000 - totals.unsampled.packets;
+            // Exactly, but for the beginning and end of five shards; or within six standard deviations.
+            let allowed = if matches!(sampling, Sampling::Count { .. }) { 5 } else { 180 };
+            assert!(looked_at.abs_diff(1000) <= allowed, "{looked_at}");
+            assert!(run.records.iter().all(|record| record.sampling_interval == 10));
+            results.push((sorted(&run.records), totals));
+        }
+        assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "the same whatever the grouping");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_counted_by_its_reason() {
+    let good = tcp(CLIENT, SERVER, 16, 0);
+    let bad = |reason| Sample { drop: Some(reason), ..good };
+    let mut run = Run::new(&MeterOptions { fates: true, ..options() }, Grouping::Whole);
+    run.observe(&[good, bad(DropReason::NotIp), bad(DropReason::Ipv6Extension), bad(DropReason::NoRoute)]);
+    // Without any facts, and with a header that is not all there.
+    let mut chunk = testing::chunk(1, run.clock_ns, &[good, good]);
+    chunk.packets_mut()[0].ip_len = 0;
+    chunk.packets_mut()[1].l3_offset = 55;
+    run.meter.observe(&mut chunk, 0..1, 1, &mut |_| ());
+    let totals = run.meter.totals();
+    let not_metered: Vec<_> = totals.not_metered().map(|(reason, amount)| (reason, amount.packets)).collect();
+    assert_eq!(not_metered, [(DropReason::NotIp, 3), (DropReason::Ipv6Extension, 1)]);
+    run.flush();
+    let [record] = run.records[..] else { panic!("{:?}", run.records) };
+    assert_eq!((record.counters.packets, record.drops.packets(), record.drops.octets), (2, 1, 40));
+}
+
+#[test]
+fn a_counter_that_is_full_is_reported_first() {
+    let mut run = Run::new(&options(), Grouping::Whole);
+    let sample = Sample { payload: 0, ..tcp(CLIENT, SERVER, 16, 0) };
+    run.observe(&[sample]);
+    for shard in &run.meter.shards {
+        lock(shard).pretend_packets(u32::MAX);
+    }
+    run.observe(&[sample, sample]);
+    run.flush();
+    let parts: Vec<_> =
+        run.records.iter().map(|record| (record.end_reason, record.counters.packets)).collect();
+    assert_eq!(parts, [(EndReason::ActiveTimeout, u64::from(u32::MAX)), (EndReason::ForcedEnd, 2)]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_in_words() {
+    let refused = |change: &dyn Fn(&mut MeterOptions)| {
+        let mut options = options();
+        change(&mut options);
+        Meter::new(&options).map(|_| ()).unwrap_err().to_string()
+    };
+    assert_eq!(refused(&|o| o.shards = 0), "0 shards: there must be 1 to 4096");
+    assert_eq!(
+        refused(&|o| o.flows_max = 20),
+        "20 flows in 5 shards: each shard must have 16 at least and 1073741824 at most"
+    );
+    assert_eq!(refused(&|o| o.idle_timeout_ns = 0), "the idle timeout must not be 0");
+    assert_eq!(
+        refused(&|o| o.sampling = Sampling::Count { interval: 0 }),
+        "sampling one packet in 0: the interval must be 1 at least"
+    );
+}
