@@ -231,25 +231,18 @@ impl IpFacts {
     /// after too many.
     fn follow_extensions(&mut self, l3: &[u8]) {
         for _ in 0..EXTENSIONS_MAX {
-            let Some(&[next, units, high, low]) = l3.get(self.l4..).and_then(|rest| rest.first_chunk())
-            else {
-                return;
-            };
-            let len = match self.protocol {
-                // Hop-by-hop, routing, destination options, mobility: in units of 8 octets, less the first.
-                0 | 43 | 60 | 135 => 8 + usize::from(units) * 8,
+            let (next, len, fragment) = match (self.protocol, l3.get(self.l4..).unwrap_or_default()) {
+                // Hop-by-hop, routing, destination options: in units of 8 octets, less the first.
+                (0 | 43 | 60, &[next, units, ..]) => (next, 8 + usize::from(units) * 8, 0),
+                (44, &[next, _, high, low, ..]) => (next, 8, u16::from_be_bytes([high, low])),
                 // Authentication header: in units of 4 octets, less two.
-                51 => 8 + usize::from(units) * 4,
-                44 => 8,
+                (51, &[next, units, ..]) => (next, 8 + usize::from(units) * 4, 0),
                 _ => return,
             };
             if self.l4 + len > self.end {
                 return;
             }
-            if self.protocol == 44 {
-                let field = u16::from_be_bytes([high, low]);
-                self.flags |= fragment_flags(field & 0xfff9 != 0, field & 0xfff8 != 0);
-            }
+            self.flags |= fragment_flags(fragment & 0xfff9 != 0, fragment & 0xfff8 != 0);
             self.protocol = next;
             self.l4 += len;
             if self.flags & PacketFlags::LATER_FRAGMENT != 0 {
