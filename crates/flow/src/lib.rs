@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Map of the crate:
+//! - [`export`]: records become messages of NetFlow and IPFIX.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
 
+pub mod export;
 pub mod record;
 
 pub use record::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, Translation};
