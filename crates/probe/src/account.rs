@@ -1,8 +1,10 @@
 //! From what everybody has counted to the summary.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use thalweg_exec::ModelKind;
+use thalweg_flow::export::Amount;
 use thalweg_flow::{EndReason, Meter};
 use thalweg_ports::InputReport;
 
@@ -11,12 +13,12 @@ use crate::inputs::Read;
 use crate::outbox::Outbox;
 use crate::plan::Scratch;
 use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNSAMPLED};
-use crate::{ProbeOptions, Shape, Volume, usage};
+use crate::{ProbeOptions, Shape, usage};
 
 /// What the pipelines leave.
 pub(crate) struct Outcome {
     pub(crate) books: Vec<Book>,
-    pub(crate) meters: Vec<Meter>,
+    pub(crate) meters: Vec<Arc<Meter>>,
     pub(crate) read: Read,
 }
 
@@ -26,7 +28,7 @@ pub(crate) struct Book {
     packets: u64,
     frame_octets: u64,
     /// In records that found no room.
-    lost: Volume,
+    lost: Amount,
 }
 
 impl Book {
@@ -53,7 +55,7 @@ pub(crate) fn summary(
     cpu: Duration,
 ) -> ProbeSummary {
     let Shape { pipelines, model, workers, readers, .. } = options.shape;
-    let Volume { records, packets, octets } = delivered.volume;
+    let Amount { records, packets, octets } = delivered.amount;
     let mut summary = ProbeSummary {
         packets_exported: packets,
         bytes_exported: octets,

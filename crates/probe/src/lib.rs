@@ -33,9 +33,10 @@ pub mod summary;
 mod usage;
 
 pub use options::{
-    Deal, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress, Shape,
+    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
+    Shape, Spool,
 };
-pub use outbox::Volume;
 pub use run::probe;
 pub use summary::{CaptureSummary, InputIssues, OutletSummary, ProbeSummary};
 pub use thalweg_exec::ModelKind;
+pub use thalweg_ports::collector::TlsOptions;

@@ -8,6 +8,7 @@ use thalweg_base::CHUNK_PACKETS_DEFAULT;
 use thalweg_exec::{ExecError, ModelKind, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{MeterError, MeterOptions};
+use thalweg_ports::collector::{CollectorError, TlsOptions};
 use thalweg_ports::live::LiveError;
 use thalweg_ports::{InputError, Issue};
 
@@ -110,6 +111,32 @@ impl Default for Shape {
     }
 }
 
+/// Collectors, and how they are spoken to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportTargets {
+    /// Where they are: `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`.
+    pub addresses: Vec<String>,
+    /// Each flow's records go to one of them, by its hash; else all records go to each.
+    pub balance: bool,
+    /// The observation domain of the first; the next ones have the numbers that follow.
+    pub observation_domain: u32,
+    /// Where records wait while a collector that is connected to is down.
+    pub spool: Option<Spool>,
+    /// Whom TLS trusts.
+    pub tls: TlsOptions,
+    /// Datagrams a second to each at most: collectors lose what their receive buffers do not hold.
+    pub datagrams_per_s_max: Option<u32>,
+}
+
+/// Where records wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spool {
+    /// A folder, in which each collector has its own.
+    pub folder: PathBuf,
+    /// Octets that all files in it may have.
+    pub octets_max: u64,
+}
+
 /// What to measure, how, and where to send it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeOptions {
@@ -123,6 +150,8 @@ pub struct ProbeOptions {
     pub parsing: ParseOptions,
     /// The meter; with several pipelines each has its part of the flows.
     pub meter: MeterOptions,
+    /// Collectors to send records to.
+    pub export: ExportTargets,
     /// A file to write records to, a line of JSON each; `-` is standard output.
     pub json: Option<PathBuf>,
     /// The same as comma-separated values.
@@ -138,6 +167,7 @@ impl ProbeOptions {
             chunk_packets: None,
             parsing: ParseOptions::default(),
             meter: MeterOptions::default(),
+            export: ExportTargets::default(),
             json: None,
             csv: None,
         }
@@ -167,6 +197,8 @@ pub enum ProbeError {
     Input(InputError),
     /// An interface cannot be opened.
     Interface(LiveError),
+    /// A collector cannot be had.
+    Collector(CollectorError),
     /// An output cannot be written.
     Output {
         /// The file, or what else it is.
@@ -189,7 +221,7 @@ impl ProbeError {
     pub fn is_usage(&self) -> bool {
         let of_input = |error: &InputError| matches!(error, InputError::NoSuchPort { .. });
         match self {
-            Self::Options(_) => true,
+            Self::Options(_) | Self::Collector(CollectorError::Address { .. }) => true,
             Self::Meter(error) => !matches!(error, MeterError::OutOfMemory { .. }),
             Self::Input(error) => of_input(error),
             _ => false,
@@ -211,6 +243,7 @@ impl fmt::Display for ProbeError {
             Self::Input(InputError::Strict(issue)) => write!(f, "{issue} (--strict stops here)"),
             Self::Input(error) => write!(f, "cannot read {error}"),
             Self::Interface(error) => write!(f, "{error}"),
+            Self::Collector(error) => write!(f, "{error}"),
             Self::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             Self::Options(what) => f.write_str(what),
             Self::Meter(error) => write!(f, "{error}"),
@@ -225,6 +258,7 @@ impl std::error::Error for ProbeError {
         match self {
             Self::Input(error) => Some(error),
             Self::Interface(error) => Some(error),
+            Self::Collector(error) => Some(error),
             Self::Output { source, .. } | Self::Thread(source) => Some(source),
             Self::Meter(error) => Some(error),
             Self::Model(error) => Some(error),

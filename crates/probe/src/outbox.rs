@@ -17,44 +17,18 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 use thalweg_flow::FlowRecord;
+use thalweg_flow::export::Amount;
 
 /// Records in a batch: 38 KiB, which a second-level cache holds from the worker's writing to the hand-over.
 const BATCH_RECORDS: usize = 128;
 /// Batches that may wait: 2.4 MiB.
 const QUEUE_BATCHES: usize = 64;
 
-/// Records, and what they stand for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Volume {
-    /// Records.
-    pub records: u64,
-    /// Packets in them, of both directions.
-    pub packets: u64,
-    /// Octets in them.
-    pub octets: u64,
-}
-
-impl Volume {
-    /// Counts a record.
-    pub fn add(&mut self, record: &FlowRecord) {
-        self.records += 1;
-        self.packets += record.packets();
-        self.octets += record.octets();
-    }
-
-    /// Adds what another has counted.
-    pub fn merge(&mut self, other: Self) {
-        self.records += other.records;
-        self.packets += other.packets;
-        self.octets += other.octets;
-    }
-
-    /// What these records stand for.
-    pub fn of(records: &[FlowRecord]) -> Self {
-        let mut volume = Self::default();
-        records.iter().for_each(|record| volume.add(record));
-        volume
-    }
+/// What these records stand for.
+pub(crate) fn amount_of(records: &[FlowRecord]) -> Amount {
+    let mut sum = Amount::default();
+    records.iter().for_each(|record| sum += Amount::of(record));
+    sum
 }
 
 /// The queue before somebody uses it.
@@ -74,7 +48,7 @@ pub(crate) struct Way {
 impl Way {
     /// An outbox that waits for `patience` when the queue is full, or for as long as it takes.
     pub(crate) fn outbox(&self, patience: Option<Duration>) -> Outbox {
-        Outbox { way: self.clone(), patience, batch: Vec::new(), lost: Volume::default() }
+        Outbox { way: self.clone(), patience, batch: Vec::new(), lost: Amount::default() }
     }
 }
 
@@ -83,7 +57,7 @@ pub(crate) struct Outbox {
     way: Way,
     patience: Option<Duration>,
     batch: Vec<FlowRecord>,
-    lost: Volume,
+    lost: Amount,
 }
 
 impl Outbox {
@@ -117,12 +91,12 @@ impl Outbox {
             },
         };
         if let Some(batch) = refused {
-            self.lost.merge(Volume::of(&batch));
+            self.lost += amount_of(&batch);
         }
     }
 
     /// What found no room in time.
-    pub(crate) fn lost(&self) -> Volume {
+    pub(crate) fn lost(&self) -> Amount {
         self.lost
     }
 }
@@ -196,11 +170,11 @@ mod tests {
         let (way, arrivals) = queue();
         let received = std::thread::scope(|scope| {
             let receiver = scope.spawn(|| {
-                let mut all = Volume::default();
+                let mut all = Amount::default();
                 loop {
                     match arrivals.next(Duration::from_secs(60)) {
                         Arrival::Batch(batch) => {
-                            all.merge(Volume::of(&batch));
+                            all += amount_of(&batch);
                             arrivals.give_back(batch);
                         }
                         Arrival::Nothing => panic!("the sender is there and sends nothing"),
@@ -213,13 +187,13 @@ mod tests {
                 scope.spawn(move || {
                     (0..20_000 + worker).for_each(|_| outbox.put(&record(3)));
                     outbox.send();
-                    assert_eq!(outbox.lost(), Volume::default());
+                    assert_eq!(outbox.lost(), Amount::default());
                 });
             }
             drop(way);
             receiver.join().expect("it adds up")
         });
-        assert_eq!(received, Volume { records: 60_003, packets: 180_009, octets: 1_800_090 });
+        assert_eq!(received, Amount { records: 60_003, packets: 180_009, octets: 1_800_090 });
     }
 
     #[test]
@@ -229,7 +203,7 @@ mod tests {
         let room = (QUEUE_BATCHES * BATCH_RECORDS) as u64;
         (0..room + 5).for_each(|_| outbox.put(&record(2)));
         outbox.send();
-        assert_eq!(outbox.lost(), Volume { records: 5, packets: 10, octets: 100 });
+        assert_eq!(outbox.lost(), Amount { records: 5, packets: 10, octets: 100 });
         drop(arrivals);
         outbox.put(&record(1));
         outbox.send();

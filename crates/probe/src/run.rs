@@ -13,7 +13,7 @@ use thalweg_flow::{EndReason, Meter, MeterOptions};
 
 use crate::account::{Book, Outcome, summary};
 use crate::columns::LineFormat;
-use crate::deliver::{self, Lines, Outlet};
+use crate::deliver::{Collectors, Delivery, Lines, Outlet};
 use crate::inputs::{self, Opened, Read};
 use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
@@ -46,11 +46,13 @@ pub fn probe(
     if options.preloads() {
         clock = Clock::start();
     }
+    let meters = meters(options)?;
     let outlets = outlets(options, &names)?;
     let (way, arrivals) = queue();
+    let delivery = Delivery { arrivals, outlets, meters: meters.clone(), stop: Arc::clone(stop) };
     let (outcome, delivered) = thread::scope(|scope| {
-        let delivery = deliver::start(scope, arrivals, outlets, Arc::clone(stop))?;
-        let outcome = watched(&seen, progress, || run(options, opened, way, stop));
+        let delivery = delivery.start(scope)?;
+        let outcome = watched(&seen, progress, || run(options, opened, meters, way, stop));
         let delivered = delivery.join().unwrap_or_else(|_| Err(died("the export thread")));
         Ok::<_, ProbeError>((outcome?, delivered?))
     })?;
@@ -103,11 +105,22 @@ fn outlets(options: &ProbeOptions, ports: &[String]) -> Result<Vec<Box<dyn Outle
             outlets.push(Box::new(Lines::create(format, path, ports.to_vec())?));
         }
     }
+    if !options.export.addresses.is_empty() {
+        // Packets of files can wait until their records are sent.
+        let waits = matches!(options.input, Input::Files(_));
+        outlets.push(Box::new(Collectors::open(&options.export, &options.meter, ports, waits)?));
+    }
     Ok(outlets)
 }
 
-fn run(options: &ProbeOptions, opened: Opened, way: Way, stop: &AtomicBool) -> Result<Outcome, ProbeError> {
-    let plans = plans(options, &way)?;
+fn run(
+    options: &ProbeOptions,
+    opened: Opened,
+    meters: Vec<Arc<Meter>>,
+    way: Way,
+    stop: &AtomicBool,
+) -> Result<Outcome, ProbeError> {
+    let plans: Vec<_> = meters.iter().map(|meter| plan(options, meter, &way)).collect();
     let pipelines = Pipelines { plans: &plans, shape: &options.shape, keep: options.preloads(), stop };
     let (ran, read) = match opened {
         Opened::Captures(mut captures) => {
@@ -124,7 +137,6 @@ fn run(options: &ProbeOptions, opened: Opened, way: Way, stop: &AtomicBool) -> R
     };
     let mut books: Vec<Book> =
         ran?.into_iter().flat_map(|report| report.scratches).map(Book::close).collect();
-    let meters: Vec<Meter> = plans.into_iter().map(ProbePlan::into_meter).collect();
     let mut outbox = way.outbox(None);
     for meter in &meters {
         for shard in 0..meter.shard_count() {
@@ -135,23 +147,25 @@ fn run(options: &ProbeOptions, opened: Opened, way: Way, stop: &AtomicBool) -> R
     Ok(Outcome { books, meters, read })
 }
 
-fn plans(options: &ProbeOptions, way: &Way) -> Result<Vec<ProbePlan>, ProbeError> {
-    let Shape { pipelines, model, workers, .. } = options.shape;
+fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
+    let pipelines = options.shape.pipelines;
     let flows_max = options.meter.flows_max.div_ceil(pipelines as u32);
     let mut meter = MeterOptions { flows_max, ..options.meter.clone() };
-    // Packets of files can wait, and whoever made them does not wait to see where a hash puts its flows.
+    if let Input::Live(_) = options.input {
+        // Whoever sends packets must not know where their flows come to lie.
+        meter.hash_key = [(); 2].map(|()| RandomState::new().build_hasher().finish());
+    }
+    (0..pipelines).map(|_| Ok(Arc::new(Meter::new(&meter)?))).collect()
+}
+
+fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &Way) -> ProbePlan {
     let handing = match options.input {
+        // Packets of files can wait.
         Input::Files(_) => Handing { patience: None, at_once: false },
-        Input::Live(_) => {
-            meter.hash_key = [(); 2].map(|()| RandomState::new().build_hasher().finish());
-            Handing { patience: Some(PATIENCE), at_once: true }
-        }
+        Input::Live(_) => Handing { patience: Some(PATIENCE), at_once: true },
     };
-    let plan = |_| {
-        let meter = Meter::new(&meter)?;
-        Ok(ProbePlan::new(meter, options.parsing, (model, workers), way.clone(), handing))
-    };
-    (0..pipelines).map(plan).collect()
+    let Shape { model, workers, .. } = options.shape;
+    ProbePlan::new(Arc::clone(meter), options.parsing, (model, workers), way.clone(), handing)
 }
 
 /// Runs `work` and says now and then how far it is, from a thread beside it.

@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-
-use crate::outbox::Volume;
+use thalweg_flow::export::Amount;
 
 /// The name under which packets count that sampling passed over.
 pub const UNSAMPLED: &str = "unsampled";
@@ -104,8 +103,8 @@ pub struct OutletSummary {
 
 impl OutletSummary {
     /// Nothing was lost.
-    pub(crate) fn all_taken(to: String, volume: Volume) -> Self {
-        let Volume { records, packets, octets: bytes } = volume;
+    pub(crate) fn all_taken(to: String, amount: Amount) -> Self {
+        let Amount { records, packets, octets: bytes } = amount;
         Self { to, records, packets, bytes, lost: BTreeMap::new() }
     }
 }

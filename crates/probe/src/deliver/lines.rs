@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use thalweg_flow::FlowRecord;
+use thalweg_flow::export::Amount;
 
 use super::Outlet;
 use crate::ProbeError;
 use crate::columns::LineFormat;
-use crate::outbox::Volume;
+use crate::outbox::amount_of;
 use crate::summary::OutletSummary;
 
 /// Octets gathered before they are written.
@@ -22,7 +23,7 @@ pub(crate) struct Lines {
     file: Box<dyn Write + Send>,
     ports: Vec<String>,
     buffer: Vec<u8>,
-    volume: Volume,
+    amount: Amount,
 }
 
 impl Lines {
@@ -35,7 +36,7 @@ impl Lines {
         };
         let mut buffer = Vec::with_capacity(BUFFER_OCTETS + 4096);
         buffer.extend_from_slice(format.header().as_bytes());
-        Ok(Self { format, path, file, ports, buffer, volume: Volume::default() })
+        Ok(Self { format, path, file, ports, buffer, amount: Amount::default() })
     }
 
     fn write(&mut self) -> Result<(), ProbeError> {
@@ -53,7 +54,7 @@ impl Outlet for Lines {
                 self.write()?;
             }
         }
-        self.volume.merge(Volume::of(records));
+        self.amount += amount_of(records);
         Ok(())
     }
 
@@ -61,8 +62,8 @@ impl Outlet for Lines {
         if self.buffer.is_empty() { Ok(()) } else { self.write() }
     }
 
-    fn finish(mut self: Box<Self>) -> Result<OutletSummary, ProbeError> {
+    fn finish(mut self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
         self.write()?;
-        Ok(OutletSummary::all_taken(self.path.display().to_string(), self.volume))
+        Ok(vec![OutletSummary::all_taken(self.path.display().to_string(), self.amount)])
     }
 }

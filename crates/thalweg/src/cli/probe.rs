@@ -7,7 +7,9 @@ use clap::{Args, ValueEnum};
 use thalweg_exec::ModelKind;
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{KeyFields, MeterOptions, Octets, Sampling};
-use thalweg_probe::{Deal, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape};
+use thalweg_probe::{
+    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
+};
 
 use super::{Cores, ModelArg, parse_cores};
 
@@ -78,6 +80,38 @@ pub(crate) struct ProbeArgs {
     /// Flows in the cache at most; for one more, the one nearest to its end is reported early
     #[arg(long, value_name = "N", default_value = "1048576", help_heading = "Flow cache")]
     pub(crate) flows_max: NonZeroU32,
+    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://; may be given several times
+    #[arg(short, long, value_name = "URL", help_heading = "Export")]
+    pub(crate) export: Vec<String>,
+    /// Share flows out among collectors by their hash, instead of sending all to each
+    #[arg(long, requires = "export", help_heading = "Export")]
+    pub(crate) export_balance: bool,
+    /// Datagrams a second to each collector at most: faster ones may be lost by it [default: unlimited]
+    #[arg(long, value_name = "N", requires = "export", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = "Export")]
+    pub(crate) export_rate: Option<u32>,
+    /// Observation domain of the first collector's session; further ones count up
+    #[arg(long, value_name = "N", requires = "export", default_value = "1", help_heading = "Export")]
+    pub(crate) export_domain: u32,
+    /// Folder where records wait while a collector on TCP or TLS is down
+    #[arg(long, value_name = "DIR", requires = "export", help_heading = "Export")]
+    pub(crate) spool: Option<PathBuf>,
+    /// Most octets of all records that wait there, in MB
+    #[arg(long, value_name = "MB", requires = "spool", default_value = "256", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = "Export")]
+    pub(crate) spool_mb: u32,
+    /// Certificates (PEM) of the authorities that sign collectors' certificates
+    #[arg(long, value_name = "FILE", requires = "export", help_heading = "Export")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The name in the collector's certificate, if not its address's
+    #[arg(long, value_name = "NAME", requires = "export", help_heading = "Export")]
+    pub(crate) tls_name: Option<String>,
+    /// Our certificate (PEM), for collectors that ask for one
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Export")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Export")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// Write records to a file as lines of JSON; `-` is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) json: Option<PathBuf>,
@@ -226,6 +260,7 @@ impl ProbeArgs {
             chunk_packets: self.chunk.map(NonZeroUsize::get),
             parsing: ParseOptions { tunnels: self.tunnels },
             meter,
+            export: self.export(),
             json: self.json.clone(),
             csv: self.csv.clone(),
             ..ProbeOptions::new(input)
@@ -241,6 +276,24 @@ impl ProbeArgs {
             },
             seconds: self.seconds,
             packets: self.packets,
+        }
+    }
+
+    fn export(&self) -> ExportTargets {
+        ExportTargets {
+            addresses: self.export.clone(),
+            balance: self.export_balance,
+            observation_domain: self.export_domain,
+            spool: self
+                .spool
+                .clone()
+                .map(|folder| Spool { folder, octets_max: u64::from(self.spool_mb) * 1_000_000 }),
+            tls: TlsOptions {
+                authorities: self.tls_ca.clone(),
+                server_name: self.tls_name.clone(),
+                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+            },
+            datagrams_per_s_max: self.export_rate,
         }
     }
 
@@ -286,6 +339,7 @@ Examples:
   thalweg probe office.pcapng --json -                         a line for each flow
   thalweg probe office.pcapng --csv flows.csv --biflow         both directions in one record
   thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      which port packets came in by tells flows apart
+  thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
   thalweg probe big.pcap --readers 1 --workers 2               ffProbe's 1R+2W
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W, dealt out by a hash of addresses
   thalweg probe --interface eth1 --seconds 60 --json -         what comes in, for a minute
