@@ -45,7 +45,7 @@ impl Traffic {
                 1 => traffic.push_icmp(at, flow, payload),
                 2 => traffic.push_fragments(at, flow, n as u16),
                 3 if n % 7 == 0 => traffic.push_arp(at),
-                tagged @ 4..6 => traffic.push_ipv4(at, flow, 17, payload, Some(tagged as u16)),
+                tagged @ 4..=5 => traffic.push_ipv4(at, flow, 17, payload, Some(tagged as u16)),
                 7 => traffic.push_ipv4(at, flow, 6, payload.max(12), None),
                 _ => traffic.push_ipv4(at, flow, 17, payload, None),
             }
