@@ -8,12 +8,14 @@
 //! Map of the crate:
 //! - [`application`]: which application a flow belongs to.
 //! - [`parse`]: from frame to the facts of a packet that a flow's key is made of.
+//! - [`export`]: records become messages of NetFlow and IPFIX.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
 //! - [`Meter`]: which packets are counted, their keys, shards and fragments; the books. Its cache, index and timing wheel
 //!   are not seen from outside.
 
 pub mod application;
 mod cache;
+pub mod export;
 mod key;
 mod meter;
 pub mod parse;

@@ -6,8 +6,10 @@
 //! of `thalweg-wire`; here are reads, writes, threads, and what to say when a file is damaged.
 //!
 //! The network, on Linux: [`live`] for packets on interfaces, [`tcp`] for BGP's connections, [`kernel`] for the
-//! kernel's routing tables.
+//! kernel's routing tables, [`collector`] for those that take flow records.
 
+#[cfg(target_os = "linux")]
+pub mod collector;
 mod input;
 #[cfg(target_os = "linux")]
 pub mod kernel;

@@ -24,6 +24,8 @@ mod error;
 #[cfg(target_os = "linux")]
 pub mod link;
 #[cfg(target_os = "linux")]
+mod membership;
+#[cfg(target_os = "linux")]
 pub mod packet;
 #[cfg(target_os = "linux")]
 pub mod reopen;

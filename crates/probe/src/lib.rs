@@ -1,1 +1,42 @@
 //! The flow probe: packets from files or interfaces through the meter, and records to where they are wanted.
+//!
+//! ```text
+//!            ┌─ pipeline: model (parse, fragments, meter) ─┐ records
+//! sources ───┤     ...                                     ├────────> bounded queue ──> delivery ──> lines of JSON, CSV
+//!   (deal)   └─ pipeline: model (parse, fragments, meter) ─┘
+//! ```
+//!
+//! This is where the parts meet: `ports` reads, `flow` meters, `exec` runs it; none of them knows of the others.
+//!
+//! **Shapes.** A pipeline is a meter of its own and a model that runs it. One pipeline with a farm of R readers and W workers
+//! is what ffProbe calls RR+WW; several pipelines each have a capture queue, filled as a network card fills its receive
+//! queues ([`deal`]). No pipeline waits for another, and no state is shared but the queue to the delivery.
+//!
+//! **Conservation.** Every packet is in exactly one record, still in a cache, or dropped with a reason; octets likewise. It
+//! is checked at the end of every run ([`summary`]).
+//!
+//! **Bounds.** Slabs between reader and workers, batches of records between workers and delivery, flows in the cache.
+
+mod account;
+mod columns;
+mod deal;
+mod deliver;
+mod inputs;
+mod live;
+mod options;
+mod outbox;
+mod pipelines;
+mod plan;
+mod run;
+mod source;
+pub mod summary;
+mod usage;
+
+pub use options::{
+    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
+    Shape, Spool,
+};
+pub use run::probe;
+pub use summary::{CaptureSummary, InputIssues, OutletSummary, ProbeSummary};
+pub use thalweg_exec::ModelKind;
+pub use thalweg_ports::collector::TlsOptions;

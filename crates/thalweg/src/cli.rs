@@ -2,7 +2,9 @@
 
 mod capture;
 mod forwarding;
+mod lpm;
 mod nat;
+mod probe;
 mod qos;
 mod show_nat;
 mod stages;
@@ -19,7 +21,9 @@ use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use capture::CaptureArgs;
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
+pub(crate) use probe::ProbeArgs;
 pub(crate) use qos::{LabQosArgs, QosSubjectArg};
 pub(crate) use show_nat::NatArgs;
 pub(crate) use stages::LabStagesArgs;
@@ -65,6 +69,11 @@ pub(crate) enum Command {
     /// Reads pcap, pcapng and text traces (plain or .gz, .zst, .bz2), takes every packet through the
     /// configured stages and says what happened to each: forwarded, or dropped with a reason.
     Replay(ReplayArgs),
+    /// Meter flows: packets in, flow records out
+    ///
+    /// Reads captures, counts packets by flow and gives a record of each flow that ends or goes on for long to files and
+    /// collectors. At the end it says what became of every packet.
+    Probe(Box<ProbeArgs>),
     /// Run the router in the foreground
     ///
     /// Reads the configuration, opens sessions with its neighbours and routes until it is interrupted.
@@ -721,29 +730,6 @@ impl From<GenerateArg> for Generated {
             GenerateArg::Trace => Generated::Trace,
         }
     }
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  thalweg lab lpm full-table.txt.gz --output report     a table of your own
-  thalweg lab lpm --quick                               a made-up table, to see that it works")]
-pub(crate) struct LabLpmArgs {
-    /// Prefixes, the first word of each line, plain or compressed [default: a made-up table]
-    #[arg(value_name = "PREFIXES")]
-    pub(crate) prefixes: Option<PathBuf>,
-    /// Passes over the addresses that count, structures taking turns [default: 7; 3 with --quick]
-    #[arg(long, alias = "runs", value_name = "N")]
-    pub(crate) passes: Option<NonZeroUsize>,
-    /// Folder for report.html and results.json
-    #[arg(long, value_name = "DIR", default_value = "lab-lpm")]
-    pub(crate) output: PathBuf,
-    /// A tenth of the work, to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of the made-up table
-    #[arg(long, value_name = "N", default_value = "0")]
-    pub(crate) seed: u64,
 }
 
 #[cfg(test)]

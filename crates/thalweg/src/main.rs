@@ -10,6 +10,7 @@ mod cli;
 mod kernel_installer;
 mod lab;
 mod mrt;
+mod probe;
 mod progress;
 mod replay;
 mod run;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde_json::{Value, json};
 use thalweg_node::config::{ConfigErrors, RouterConfig};
+use thalweg_probe::{ProbeError, ProbeSummary};
 use thalweg_replay::{ReplayError, summary::ReplaySummary};
 
 use cli::{Cli, Command, Format};
@@ -44,6 +46,10 @@ enum Failure {
     Replay(ReplayError),
     /// The replay lost or invented packets: a mistake in this program.
     Conservation(Box<ReplaySummary>),
+    /// The probe failed.
+    Probe(ProbeError),
+    /// The probe lost or invented packets: a mistake in this program.
+    ProbeConservation(Box<ProbeSummary>),
     /// An experiment failed.
     Lab(lab::LabError),
     /// Input had errors, each of which was told; what could be read was printed.
@@ -66,6 +72,7 @@ impl Failure {
         match self {
             Failure::Config(_) | Failure::Usage(_) | Failure::Replay(ReplayError::Options(_)) => 2,
             Failure::Lab(error) if error.is_usage() => 2,
+            Failure::Probe(error) if error.is_usage() => 2,
             _ => 1,
         }
     }
@@ -93,6 +100,16 @@ impl fmt::Display for Failure {
                 summary.packets_out,
                 summary.dropped_total()
             ),
+            Failure::Probe(error) => write!(f, "error: {error}"),
+            Failure::ProbeConservation(summary) => write!(
+                f,
+                "error: {} packets seen, but {} exported, {} cached and {} dropped (or octets that do not add up): please \
+                 report this, with the input",
+                summary.packets_seen,
+                summary.packets_exported,
+                summary.packets_cached,
+                summary.dropped_total()
+            ),
             Failure::Lab(error) => write!(f, "error: {error}"),
             Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: errors in the input: {errors}"),
             Failure::Damaged { errors, not_shown } => {
@@ -110,6 +127,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Check(args) => check::run(&args, format),
         Command::Replay(args) => replay::run(&args, format),
+        Command::Probe(args) => probe::run(&args, format),
         Command::Run(args) => run::run(&args),
         Command::Show(args) => show::run(&args, format),
         Command::Trace(args) => trace::run(&args, format),

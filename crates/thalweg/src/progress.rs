@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use thalweg_probe::ProbeProgress;
 use thalweg_replay::ReplayProgress;
 
 use crate::tables::count;
@@ -42,6 +43,18 @@ impl Bar {
 
 impl ReplayProgress for Bar {
     fn advanced(&self, packets: u64, fraction: Option<f64>) {
+        self.show(packets, fraction);
+    }
+}
+
+impl ProbeProgress for Bar {
+    fn advanced(&self, packets: u64, fraction: Option<f64>) {
+        self.show(packets, fraction);
+    }
+}
+
+impl Bar {
+    fn show(&self, packets: u64, fraction: Option<f64>) {
         let elapsed = self.started.elapsed();
         if elapsed < QUIET_TIME || self.bar.is_hidden() {
             return;

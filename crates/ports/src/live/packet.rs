@@ -64,6 +64,8 @@ pub struct PacketOptions {
     /// The port's own address: frames to it, and to groups, are the port's. `None` takes the interface's. If it is
     /// another one, the interface is made to listen to everything.
     pub mac: Option<[u8; 6]>,
+    /// Every frame is the port's, whoever it is for: the interface is made to listen to everything. For whoever watches.
+    pub everything: bool,
     /// Receiving halves, 1 to [`QUEUES_MAX`]; the kernel spreads flows over them by a symmetric hash.
     pub queues: usize,
     /// Slots of each half's ring, rounded up to a power of two: frames that can wait. 4,096 are 7 ms at 0.6 million
@@ -81,6 +83,7 @@ impl PacketOptions {
         Self {
             interface: interface.into(),
             mac: None,
+            everything: false,
             queues: 1,
             ring_frames: 4096,
             exclusive: true,
@@ -103,7 +106,8 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
         interface: options.interface.clone(),
         mac: AtomicU64::new(number_of(mac)),
         follows: options.mac.is_none(),
-        promiscuous: mac != facts.mac,
+        everything: options.everything,
+        promiscuous: options.everything || mac != facts.mac,
         exclusive: options.exclusive,
         attached: Mutex::new(Attached {
             index: facts.index,
@@ -145,6 +149,8 @@ struct Shared {
     mac: AtomicU64,
     /// It is the interface's, whatever that is.
     follows: bool,
+    /// Frames for others are the port's too.
+    everything: bool,
     promiscuous: bool,
     exclusive: bool,
     attached: Mutex<Attached>,

@@ -81,6 +81,7 @@ use std::time::Duration;
 
 use super::error::LiveError;
 use super::link::LinkFacts;
+use super::membership::Promiscuous;
 use super::{Port, PortFacts, PortRx, is_for, number_of};
 use crate::kernel::XdpAttachment;
 use bpf::{Link, Program, SocketMap};
@@ -154,6 +155,9 @@ pub struct XdpOptions {
     pub tx_frames: u32,
     /// Takes a foreign XDP program off the interface, instead of saying whose it is.
     pub take_over: bool,
+    /// Every frame is the port's, whoever it is for: the interface is made to listen to everything. For whoever watches; the
+    /// host gets none of them.
+    pub everything: bool,
     /// Lets the kernel forward packets of flows that it is told.
     pub offload: Option<Arc<Offload>>,
 }
@@ -169,6 +173,7 @@ impl XdpOptions {
             rx_frames: RX_FRAMES,
             tx_frames: 2048,
             take_over: false,
+            everything: false,
             offload: None,
         }
     }
@@ -276,6 +281,8 @@ struct Shared {
     is_generic: bool,
     has_unfinished_checksums: bool,
     restore_gro: bool,
+    /// Set if every frame is the port's.
+    everything: Option<Promiscuous>,
     attachment: Attachment,
 }
 
@@ -295,7 +302,7 @@ impl Shared {
     /// Whether a frame is for this port: sent to its address, or to a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        is_for(self.mac.load(Ordering::Relaxed), frame)
+        self.everything.is_some() || is_for(self.mac.load(Ordering::Relaxed), frame)
     }
 
     fn longest(&self) -> usize {
@@ -554,6 +561,11 @@ impl<'a> Setup<'a> {
         let is_generic = !mode.is_native();
         // Where it cannot be switched off, merged segments are refused one by one.
         let restore_gro = is_generic && self.interface.set_gro(false).unwrap_or(false);
+        let listen = || {
+            Promiscuous::begin(self.interface.index)
+                .map_err(self.refused("setsockopt(PACKET_ADD_MEMBERSHIP)"))
+        };
+        let everything = self.options.everything.then(listen).transpose()?;
         let shared = Arc::new(Shared {
             mtu: AtomicU32::new(self.mtu),
             mac: AtomicU64::new(number_of(self.mac)),
@@ -562,6 +574,7 @@ impl<'a> Setup<'a> {
             is_generic,
             has_unfinished_checksums: self.interface.has_unfinished_checksums(),
             restore_gro,
+            everything,
             interface: self.interface,
             attachment,
         });

@@ -11,6 +11,7 @@ use thalweg_base::{ChunkBuilder, LinkType};
 use super::ring::{Ring, Slot};
 use super::{Attached, Exclusive, Shared};
 use crate::live::link::{LinkFacts, Links};
+use crate::live::membership::{self, ListensTo};
 use crate::live::segment::{self, OFFLOAD_BYTES, Offload, Segments};
 use crate::live::{LiveError, PortRx, RxCounters, is_for, number_of, system};
 use crate::socket_option;
@@ -442,7 +443,7 @@ impl Shared {
     /// Whether a frame is for the port: to its address or a group.
     #[inline]
     fn is_ours(&self, frame: &[u8]) -> bool {
-        is_for(self.mac.load(Ordering::Relaxed), frame)
+        self.everything || is_for(self.mac.load(Ordering::Relaxed), frame)
     }
 
     /// Makes a socket with a ring and attaches it to the interface.
@@ -473,16 +474,9 @@ impl Shared {
             .map_err(LiveError::call(name, "setsockopt(PACKET_RX_RING)"))?;
         system::bind_packet(fd, libc::ETH_P_ALL as u16, attached.index)
             .map_err(LiveError::call(name, "bind"))?;
-        let mut kinds = vec![libc::PACKET_MR_ALLMULTI];
-        if self.promiscuous {
-            kinds.push(libc::PACKET_MR_PROMISC);
-        }
-        for kind in kinds {
-            // struct packet_mreq: index, kind, length of the address, address.
-            let mut membership = [0; 16];
-            membership[..4].copy_from_slice(&attached.index.to_ne_bytes());
-            membership[4..6].copy_from_slice(&(kind as u16).to_ne_bytes());
-            socket_option::set(fd, packet, libc::PACKET_ADD_MEMBERSHIP, &membership)
+        let everybody = self.promiscuous.then_some(ListensTo::Everybody);
+        for listens_to in [ListensTo::Groups].into_iter().chain(everybody) {
+            membership::ask(fd, attached.index, listens_to)
                 .map_err(LiveError::call(name, "setsockopt(PACKET_ADD_MEMBERSHIP)"))?;
         }
         if fanout {

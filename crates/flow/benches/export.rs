@@ -1,0 +1,102 @@
+//! What a record costs on its way into a message.
+//!
+//!     cargo bench -p thalweg-flow --bench export --profile quick
+//!
+//! Batches of 256 records are encoded and their messages polled, as the probe's export thread does. `mixed` changes
+//! between IPv4 and IPv6 every other record, which is the worst for sets; `route` has AS numbers and next hops.
+
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use std::net::IpAddr;
+use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
+
+const BATCH: u32 = 256;
+const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+fn main() {
+    divan::main();
+}
+
+fn ipv4(n: u32) -> FlowRecord {
+    let key = FlowKey {
+        src: IpAddr::from((0x0a00_0000 + n * 77).to_be_bytes()),
+        dst: IpAddr::from((0xc000_0200 + n).to_be_bytes()),
+        src_port: n as u16,
+        dst_port: 443,
+        protocol: 6,
+        traffic_class: 0,
+        ingress: 1,
+        vlan: 0,
+        mpls_label: None,
+    };
+    let counters = Counters {
+        packets: u64::from(n) + 1,
+        octets: u64::from(n) * 900 + 64,
+        first_ns: NOW_NS - 10_000_000_000,
+        last_ns: NOW_NS - 1_000_000,
+        tcp_flags: 0x1b,
+        ttl_min: 60,
+        ttl_max: 64,
+    };
+    FlowRecord::new(key, counters, EndReason::IdleTimeout)
+}
+
+fn ipv6(n: u32) -> FlowRecord {
+    let record = ipv4(n);
+    let address = |n: u32| IpAddr::from((0x2001_0db8_u128 << 96 | u128::from(n)).to_be_bytes());
+    FlowRecord { key: FlowKey { src: address(n), dst: address(n * 31), ..record.key }, ..record }
+}
+
+fn biflow(n: u32) -> FlowRecord {
+    let record = ipv4(n);
+    FlowRecord { reverse: Some(record.counters), ..record }
+}
+
+fn mixed(n: u32) -> FlowRecord {
+    if n % 4 < 2 { ipv4(n) } else { ipv6(n) }
+}
+
+fn route(n: u32) -> FlowRecord {
+    let hop = Some(IpAddr::from([192, 0, 2, 1]));
+    FlowRecord { src_as: 64_500, dst_as: 64_501, next_hop: hop, bgp_next_hop: hop, egress: 2, ..ipv4(n) }
+}
+
+fn encode(bencher: Bencher, version: Version, record: fn(u32) -> FlowRecord) {
+    let records: Vec<FlowRecord> = (0..BATCH).map(record).collect();
+    let mut exporter =
+        Exporter::new(&ExportOptions::new(version, Transport::Datagram)).expect("these options go together");
+    exporter.handle_connected(NOW_NS);
+    let mut message = Vec::new();
+    bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
+        exporter.handle_records(black_box(&records), NOW_NS);
+        while exporter.poll_message(&mut message).is_some() {
+            black_box(&message);
+        }
+    });
+}
+
+#[divan::bench(args = ["ipv4", "ipv6", "mixed", "route", "biflow"])]
+fn ipfix(bencher: Bencher, what: &str) {
+    encode(bencher, Version::Ipfix, maker(what));
+}
+
+#[divan::bench(args = ["ipv4", "ipv6", "mixed", "route", "biflow"])]
+fn netflow9(bencher: Bencher, what: &str) {
+    encode(bencher, Version::NetFlow9, maker(what));
+}
+
+#[divan::bench]
+fn netflow5(bencher: Bencher) {
+    encode(bencher, Version::NetFlow5, ipv4);
+}
+
+fn maker(what: &str) -> fn(u32) -> FlowRecord {
+    match what {
+        "ipv4" => ipv4,
+        "ipv6" => ipv6,
+        "mixed" => mixed,
+        "route" => route,
+        _ => biflow,
+    }
+}

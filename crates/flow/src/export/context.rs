@@ -1,0 +1,271 @@
+//! Options data: what collectors need to know beside flows.
+//!
+//! | what | IPFIX | NetFlow 9 |
+//! |---|---|---|
+//! | samplers | `selectorId` -> `selectorAlgorithm`, interval and space (RFC 5477, 6.5.2), probability | `samplerId`, mode, interval |
+//! | interfaces | `ingressInterface` -> name, description | the same of fixed length |
+//! | applications | `applicationId` -> `applicationName` (RFC 6759) | the same of fixed length |
+//! | exporting | messages, flow records, octets (RFC 7011, 4.1) | the same |
+//! | metering reliability | ignored packets and octets (RFC 7011, 4.2) | |
+//! | exporting reliability | records, packets, octets not sent (RFC 7011, 4.3) | |
+//! | books | the conservation law, a record for each of its terms | |
+//!
+//! The books' records: scope `meteringProcessId` 1 and `selectorName` ("seen", "exported", "cached" or the name of a
+//! reason for dropping), then `packetTotalCount` and `octetTotalCount`. The registry has no element for a reason; a
+//! selector is what selects packets, and that is what a term of the law does.
+
+use super::options::{ExportOptions, SamplingMethod, Version};
+use super::shape::{Field, field, interface};
+use super::{ExportTotals, Statistics};
+use thalweg_wire::application::APPLICATIONS;
+use thalweg_wire::netflow::element::*;
+
+/// Elements that only options data needs.
+const OCTET_TOTAL_COUNT: u16 = 85;
+const PACKET_TOTAL_COUNT: u16 = 86;
+const SELECTOR_NAME: u16 = 335;
+
+/// Length of fields whose length stands before each value.
+const VARIABLE: u16 = u16::MAX;
+/// Octets of names in NetFlow 9, which has no variable length, and the most of any text in IPFIX.
+const NAME_OCTETS: usize = 32;
+const DESCRIPTION_OCTETS: usize = 64;
+const TEXT_OCTETS_MAX: usize = 200;
+
+/// Scopes of NetFlow 9 (RFC 3954, 6.1).
+const SCOPE_SYSTEM: u16 = 1;
+const SCOPE_INTERFACE: u16 = 2;
+
+/// A kind of options data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Context {
+    Samplers,
+    Interfaces,
+    Applications,
+    Exporting,
+    MeteringReliability,
+    ExportingReliability,
+    Books,
+}
+
+/// What there is to tell.
+pub(super) struct Told<'a> {
+    pub(super) options: &'a ExportOptions,
+    pub(super) samplers: &'a [u32],
+    pub(super) statistics: &'a Statistics,
+    pub(super) totals: &'a ExportTotals,
+}
+
+impl Context {
+    /// What is sent on the statistics' timer.
+    pub(super) const STATISTICS: [Self; 4] =
+        [Self::Exporting, Self::MeteringReliability, Self::ExportingReliability, Self::Books];
+
+    pub(super) fn template_id(self) -> u16 {
+        256 + self as u16
+    }
+
+    pub(super) fn bit(self) -> u16 {
+        1 << self as u16
+    }
+
+    /// The scope fields and the others, in IPFIX.
+    fn ipfix_fields(self) -> (Vec<Field>, Vec<Field>) {
+        match self {
+            Self::Samplers => (
+                vec![field(SELECTOR_ID, 1)],
+                vec![
+                    field(SELECTOR_ALGORITHM, 2),
+                    field(SAMPLING_PACKET_INTERVAL, 4),
+                    field(SAMPLING_PACKET_SPACE, 4),
+                    field(SAMPLING_PROBABILITY, 8),
+                ],
+            ),
+            Self::Interfaces => (
+                vec![field(INGRESS_INTERFACE, 4)],
+                vec![field(INTERFACE_NAME, VARIABLE), field(INTERFACE_DESCRIPTION, VARIABLE)],
+            ),
+            Self::Applications => (vec![field(APPLICATION_ID, 4)], vec![field(APPLICATION_NAME, VARIABLE)]),
+            Self::Exporting => (vec![field(OBSERVATION_DOMAIN_ID, 4)], counts(EXPORTED)),
+            Self::MeteringReliability => (vec![field(METERING_PROCESS_ID, 4)], counts(IGNORED)),
+            Self::ExportingReliability => (vec![field(EXPORTING_PROCESS_ID, 4)], counts(NOT_SENT)),
+            Self::Books => {
+                (vec![field(METERING_PROCESS_ID, 4), field(SELECTOR_NAME, VARIABLE)], counts(SEEN))
+            }
+        }
+    }
+
+    /// The scope and the other fields, in NetFlow 9; nothing for what it does not tell.
+    fn netflow9_fields(self) -> ((u16, u16), Vec<Field>) {
+        let name = |element| field(element, NAME_OCTETS as u16);
+        match self {
+            Self::Samplers => (
+                (SCOPE_SYSTEM, 4),
+                vec![field(SAMPLER_ID, 1), field(SAMPLER_MODE, 1), field(SAMPLER_RANDOM_INTERVAL, 4)],
+            ),
+            Self::Interfaces => (
+                (SCOPE_INTERFACE, 4),
+                vec![name(INTERFACE_NAME), field(INTERFACE_DESCRIPTION, DESCRIPTION_OCTETS as u16)],
+            ),
+            Self::Applications => ((SCOPE_SYSTEM, 4), vec![field(APPLICATION_ID, 4), name(APPLICATION_NAME)]),
+            Self::Exporting => ((SCOPE_SYSTEM, 4), counts(EXPORTED)),
+            Self::MeteringReliability | Self::ExportingReliability | Self::Books => {
+                ((SCOPE_SYSTEM, 4), Vec::new())
+            }
+        }
+    }
+
+    /// An options template record (RFC 7011, 3.4.2.2).
+    pub(super) fn ipfix_template(self) -> Vec<u8> {
+        let (scope, others) = self.ipfix_fields();
+        let count = (scope.len() + others.len()) as u16;
+        words16(
+            [self.template_id(), count, scope.len() as u16]
+                .into_iter()
+                .chain(pairs(&scope))
+                .chain(pairs(&others)),
+        )
+    }
+
+    /// An options template record (RFC 3954, 6.1).
+    pub(super) fn netflow9_template(self) -> Vec<u8> {
+        let ((scope, octets), others) = self.netflow9_fields();
+        let head = [self.template_id(), 4, 4 * others.len() as u16, scope, octets];
+        words16(head.into_iter().chain(pairs(&others)))
+    }
+
+    /// The data records that there are at present.
+    pub(super) fn records(self, told: &Told<'_>) -> Vec<Vec<u8>> {
+        let ipfix = told.options.version == Version::Ipfix;
+        match self {
+            Self::Samplers => samplers(told, ipfix),
+            Self::Interfaces => interfaces(told, ipfix),
+            Self::Applications if told.options.application_names => applications(told, ipfix),
+            Self::Applications => Vec::new(),
+            Self::Exporting => vec![exporting(told)],
+            Self::MeteringReliability | Self::ExportingReliability | Self::Books if !ipfix => Vec::new(),
+            Self::MeteringReliability => {
+                let dropped =
+                    told.statistics.dropped.iter().fold([0, 0], |[packets, octets], (_, amount)| {
+                        [packets + amount.packets, octets + amount.octets]
+                    });
+                vec![numbers(1, &dropped)]
+            }
+            Self::ExportingReliability => {
+                let not_sent = &told.statistics.not_sent;
+                vec![numbers(1, &[not_sent.records, not_sent.packets, not_sent.octets])]
+            }
+            Self::Books => books(told.statistics),
+        }
+    }
+}
+
+const EXPORTED: &[u16] =
+    &[EXPORTED_MESSAGE_TOTAL_COUNT, EXPORTED_FLOW_RECORD_TOTAL_COUNT, EXPORTED_OCTET_TOTAL_COUNT];
+const IGNORED: &[u16] = &[IGNORED_PACKET_TOTAL_COUNT, IGNORED_OCTET_TOTAL_COUNT];
+const NOT_SENT: &[u16] =
+    &[NOT_SENT_FLOW_TOTAL_COUNT, NOT_SENT_PACKET_TOTAL_COUNT, NOT_SENT_OCTET_TOTAL_COUNT];
+const SEEN: &[u16] = &[PACKET_TOTAL_COUNT, OCTET_TOTAL_COUNT];
+
+/// Totals of eight octets.
+fn counts(elements: &[u16]) -> Vec<Field> {
+    elements.iter().map(|&element| field(element, 8)).collect()
+}
+
+fn pairs(fields: &[Field]) -> impl Iterator<Item = u16> + '_ {
+    fields.iter().flat_map(|field| [field.element, field.octets])
+}
+
+fn words16(words: impl Iterator<Item = u16>) -> Vec<u8> {
+    words.flat_map(u16::to_be_bytes).collect()
+}
+
+/// A number of four octets, then some of eight.
+fn numbers(scope: u32, values: &[u64]) -> Vec<u8> {
+    let mut record = scope.to_be_bytes().to_vec();
+    record.extend(values.iter().flat_map(|value| value.to_be_bytes()));
+    record
+}
+
+fn samplers(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
+    // RFC 5477: 1 is systematic count-based, 3 uniform probabilistic; NetFlow 9: 1 is deterministic, 2 random.
+    let (algorithm, mode) = match told.options.sampling {
+        SamplingMethod::Systematic => (1u16, 1u8),
+        SamplingMethod::Random => (3, 2),
+    };
+    let record = |(place, &interval): (usize, &u32)| {
+        let (id, interval) = (place as u8 + 1, interval.max(1));
+        let mut record = Vec::with_capacity(24);
+        if ipfix {
+            record.push(id);
+            record.extend_from_slice(&algorithm.to_be_bytes());
+            // One packet is looked at, so many are passed over. Collectors that do not know of chances read these.
+            record.extend_from_slice(&1u32.to_be_bytes());
+            record.extend_from_slice(&(interval - 1).to_be_bytes());
+            record.extend_from_slice(&(1.0 / f64::from(interval)).to_be_bytes());
+        } else {
+            record.extend_from_slice(&told.options.observation_domain.to_be_bytes());
+            record.extend_from_slice(&[id, mode]);
+            record.extend_from_slice(&interval.to_be_bytes());
+        }
+        record
+    };
+    told.samplers.iter().enumerate().map(record).collect()
+}
+
+fn interfaces(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
+    let record = |named: &super::Interface| {
+        let mut record = interface(named.port).to_be_bytes().to_vec();
+        put_text(&mut record, &named.name, NAME_OCTETS, ipfix);
+        put_text(&mut record, &named.description, DESCRIPTION_OCTETS, ipfix);
+        record
+    };
+    told.options.interfaces.iter().map(record).collect()
+}
+
+fn applications(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
+    let record = |application: &thalweg_wire::application::Application| {
+        let mut record = Vec::with_capacity(48);
+        if !ipfix {
+            record.extend_from_slice(&told.options.observation_domain.to_be_bytes());
+        }
+        record.extend_from_slice(&super::shape::application_id(application.code));
+        put_text(&mut record, application.name, NAME_OCTETS, ipfix);
+        record
+    };
+    APPLICATIONS.iter().map(record).collect()
+}
+
+/// RFC 7011, 4.1. The message that this is in is not counted yet.
+fn exporting(told: &Told<'_>) -> Vec<u8> {
+    let totals = told.totals;
+    numbers(
+        told.options.observation_domain,
+        &[totals.messages, totals.exported.records, totals.message_octets],
+    )
+}
+
+fn books(statistics: &Statistics) -> Vec<Vec<u8>> {
+    let terms = [("seen", statistics.seen), ("exported", statistics.exported), ("cached", statistics.cached)];
+    let record = |(name, amount): (&str, super::Amount)| {
+        let mut record = 1u32.to_be_bytes().to_vec();
+        put_text(&mut record, name, NAME_OCTETS, true);
+        record.extend_from_slice(&amount.packets.to_be_bytes());
+        record.extend_from_slice(&amount.octets.to_be_bytes());
+        record
+    };
+    terms.into_iter().chain(statistics.dropped.iter().copied()).map(record).collect()
+}
+
+/// Text with its length before it, or cut and filled up with zeros to a fixed length.
+fn put_text(record: &mut Vec<u8>, text: &str, fixed_octets: usize, variable: bool) {
+    let text = &text[..text.floor_char_boundary(if variable { TEXT_OCTETS_MAX } else { fixed_octets })];
+    if variable {
+        // Below 255 octets the length takes one (RFC 7011, 7).
+        record.push(text.len() as u8);
+    }
+    record.extend_from_slice(text.as_bytes());
+    if !variable {
+        record.resize(record.len() + fixed_octets - text.len(), 0);
+    }
+}

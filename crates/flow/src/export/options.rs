@@ -1,0 +1,239 @@
+//! What an exporter may be told, and what of it contradicts itself.
+
+use std::fmt;
+
+/// Nanoseconds in a second.
+pub(super) const SECOND_NS: u64 = 1_000_000_000;
+/// Octets a message must be allowed to have: the longest record, its set and the message's header fit.
+pub const MESSAGE_OCTETS_MIN: usize = 512;
+/// Octets of a datagram that fit an Ethernet path with room for a tunnel's headers.
+const DATAGRAM_OCTETS: usize = 1400;
+/// Octets of a message on a stream: one TLS record.
+const STREAM_OCTETS: usize = 16_000;
+/// Interfaces that may be named.
+const INTERFACES_MAX: usize = 65_534;
+
+/// The protocol spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// NetFlow 5, IPv4 only.
+    NetFlow5,
+    /// NetFlow 9, RFC 3954.
+    NetFlow9,
+    /// IPFIX, RFC 7011.
+    Ipfix,
+}
+
+impl Version {
+    /// The name in tables and addresses.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NetFlow5 => "v5",
+            Self::NetFlow9 => "v9",
+            Self::Ipfix => "ipfix",
+        }
+    }
+}
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Messages may be lost: templates are repeated.
+    Datagram,
+    /// All or nothing: templates are sent once a session.
+    Stream,
+}
+
+/// In what times of packets are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Times {
+    /// Milliseconds since the exporter's start (NetFlow 5 and 9).
+    Uptime,
+    /// Milliseconds since the epoch (NetFlow 9 and IPFIX).
+    Milliseconds,
+    /// Nanoseconds, as NTP time stamps (IPFIX).
+    Nanoseconds,
+}
+
+/// How packets were chosen where not all were looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SamplingMethod {
+    /// Every Nth.
+    Systematic,
+    /// Each with a chance of 1 in N.
+    Random,
+}
+
+/// A port's name for collectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The port's number as in records. Collectors see it plus one, since their 0 is "unknown".
+    pub port: u16,
+    /// Short name.
+    pub name: String,
+    /// What a person wrote about it, or nothing.
+    pub description: String,
+}
+
+/// How to export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportOptions {
+    /// The protocol.
+    pub version: Version,
+    /// What carries the messages.
+    pub transport: Transport,
+    /// The longest message, octets of UDP payload or of stream.
+    pub message_octets_max: usize,
+    /// Observation domain (IPFIX), source id (NetFlow 9), engine id (NetFlow 5: the lowest eight bits). A number of its
+    /// own for each session, or collectors see sequence failures.
+    pub observation_domain: u32,
+    /// How times are told.
+    pub times: Times,
+    /// Counters below 2^32 in four octets instead of eight (RFC 7011, 6.2).
+    pub reduced_sizes: bool,
+    /// Templates are repeated after so long on datagrams, nanoseconds.
+    pub template_interval_ns: u64,
+    /// ... and after so many messages.
+    pub template_messages: u32,
+    /// Statistics are sent so often, nanoseconds.
+    pub statistics_interval_ns: u64,
+    /// A message that is not full waits for more records so long at most, nanoseconds.
+    pub delay_max_ns: u64,
+    /// How packets were chosen, should records say that not all were looked at.
+    pub sampling: SamplingMethod,
+    /// Names of ports.
+    pub interfaces: Vec<Interface>,
+    /// Whether names of applications are sent.
+    pub application_names: bool,
+}
+
+impl ExportOptions {
+    /// The usual options of a protocol on a transport.
+    pub fn new(version: Version, transport: Transport) -> Self {
+        Self {
+            version,
+            transport,
+            message_octets_max: match transport {
+                Transport::Datagram => DATAGRAM_OCTETS,
+                Transport::Stream => STREAM_OCTETS,
+            },
+            observation_domain: 1,
+            times: match version {
+                Version::NetFlow5 | Version::NetFlow9 => Times::Uptime,
+                Version::Ipfix => Times::Milliseconds,
+            },
+            reduced_sizes: true,
+            template_interval_ns: 60 * SECOND_NS,
+            template_messages: 4096,
+            statistics_interval_ns: 60 * SECOND_NS,
+            delay_max_ns: SECOND_NS / 2,
+            sampling: SamplingMethod::Systematic,
+            interfaces: Vec::new(),
+            application_names: true,
+        }
+    }
+
+    /// Whether the options go together.
+    pub(super) fn check(&self) -> Result<(), ExportOptionsError> {
+        let octets_max = match self.transport {
+            // IPv6 leaves as much of a datagram.
+            Transport::Datagram => 65_487,
+            Transport::Stream => 65_535,
+        };
+        if !(MESSAGE_OCTETS_MIN..=octets_max).contains(&self.message_octets_max) {
+            return Err(ExportOptionsError::MessageOctets { octets: self.message_octets_max, octets_max });
+        }
+        let times = match self.version {
+            Version::NetFlow5 => self.times == Times::Uptime,
+            Version::NetFlow9 => self.times != Times::Nanoseconds,
+            Version::Ipfix => self.times != Times::Uptime,
+        };
+        if !times {
+            return Err(ExportOptionsError::Times { version: self.version, times: self.times });
+        }
+        if self.transport == Transport::Stream && self.version != Version::Ipfix {
+            return Err(ExportOptionsError::Stream { version: self.version });
+        }
+        if self.interfaces.len() > INTERFACES_MAX {
+            return Err(ExportOptionsError::Interfaces { count: self.interfaces.len() });
+        }
+        for (option, interval_ns) in [
+            ("template interval", self.template_interval_ns),
+            ("statistics interval", self.statistics_interval_ns),
+        ] {
+            if interval_ns < SECOND_NS {
+                return Err(ExportOptionsError::Interval { option, interval_ns });
+            }
+        }
+        match self.template_messages {
+            0 => Err(ExportOptionsError::TemplateMessages),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Options that do not go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExportOptionsError {
+    /// A message of that size cannot be.
+    MessageOctets {
+        /// What was asked for.
+        octets: usize,
+        /// What the transport can carry.
+        octets_max: usize,
+    },
+    /// The protocol cannot tell times so.
+    Times {
+        /// The protocol.
+        version: Version,
+        /// What was asked for.
+        times: Times,
+    },
+    /// Only IPFIX goes over streams.
+    Stream {
+        /// The protocol.
+        version: Version,
+    },
+    /// Too many interfaces.
+    Interfaces {
+        /// How many were named.
+        count: usize,
+    },
+    /// Too short an interval.
+    Interval {
+        /// Which.
+        option: &'static str,
+        /// What was asked for.
+        interval_ns: u64,
+    },
+    /// Templates after no message at all.
+    TemplateMessages,
+}
+
+impl fmt::Display for ExportOptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MessageOctets { octets, octets_max } => {
+                write!(f, "messages of {octets} octets: expected {MESSAGE_OCTETS_MIN} to {octets_max}")
+            }
+            Self::Times { version, times } => {
+                let expected = match version {
+                    Version::NetFlow5 => "uptime",
+                    Version::NetFlow9 => "uptime or milliseconds",
+                    Version::Ipfix => "milliseconds or nanoseconds",
+                };
+                write!(f, "times as {times:?} in {}: expected {expected}", version.name())
+            }
+            Self::Stream { version } => {
+                write!(f, "{} over a stream: expected UDP, only IPFIX goes over TCP and TLS", version.name())
+            }
+            Self::Interfaces { count } => write!(f, "{count} interfaces: expected at most {INTERFACES_MAX}"),
+            Self::Interval { option, interval_ns } => {
+                write!(f, "{option} of {interval_ns} ns: expected at least a second")
+            }
+            Self::TemplateMessages => write!(f, "templates every 0 messages: expected at least 1"),
+        }
+    }
+}
+
+impl std::error::Error for ExportOptionsError {}

@@ -1,0 +1,141 @@
+//! Messages on their way out: one that is being written, and those that are closed and wait to be polled.
+//!
+//! They lie one behind the other in one buffer, which is used again from its beginning when all were taken. It grows
+//! with what one call handles and is given back when that was unusually much; after a few calls nothing is allocated.
+
+use super::Amount;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// The buffer keeps this much at most when it is empty, octets.
+const KEPT_OCTETS_MAX: usize = 8 << 20;
+
+/// See the head of this file.
+pub(super) struct Outbox {
+    buffer: Vec<u8>,
+    /// Where the open message begins; the end of the closed ones.
+    start: usize,
+    /// Where writing goes on; `start` when no message is open.
+    at: usize,
+    /// Where the open message must end.
+    limit: usize,
+    opened_ns: Option<u64>,
+    closed: VecDeque<(Range<usize>, Amount)>,
+    message_octets_max: usize,
+    /// Of the open message.
+    pub(super) counts: Amount,
+}
+
+impl Outbox {
+    pub(super) fn new(message_octets_max: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            start: 0,
+            at: 0,
+            limit: 0,
+            opened_ns: None,
+            closed: VecDeque::new(),
+            message_octets_max,
+            counts: Amount::default(),
+        }
+    }
+
+    /// When the open message was opened.
+    pub(super) fn opened_ns(&self) -> Option<u64> {
+        self.opened_ns
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.opened_ns.is_some()
+    }
+
+    /// Opens a message with an empty header. Its records may fill it up to a multiple of `align` octets.
+    pub(super) fn open(&mut self, header_octets: usize, align: usize, now_ns: u64) {
+        let end = self.start + self.message_octets_max;
+        if self.buffer.len() < end {
+            self.buffer.resize(end, 0);
+        }
+        self.at = self.start + header_octets;
+        self.limit = end - self.message_octets_max % align;
+        self.opened_ns = Some(now_ns);
+    }
+
+    /// Octets that the open message can still take.
+    #[inline(always)]
+    pub(super) fn left(&self) -> usize {
+        self.limit - self.at
+    }
+
+    /// The next octets of the open message, to be overwritten; the caller has made sure that they fit.
+    #[inline(always)]
+    pub(super) fn take(&mut self, octets: usize) -> &mut [u8] {
+        debug_assert!(octets <= self.left());
+        let at = self.at;
+        self.at += octets;
+        &mut self.buffer[at..at + octets]
+    }
+
+    /// Appends octets; the caller has made sure that they fit.
+    pub(super) fn put(&mut self, octets: &[u8]) {
+        self.take(octets.len()).copy_from_slice(octets);
+    }
+
+    /// Where writing goes on, from the beginning of the open message.
+    pub(super) fn position(&self) -> usize {
+        self.at - self.start
+    }
+
+    /// Overwrites octets of the open message.
+    pub(super) fn patch(&mut self, position: usize, octets: &[u8]) {
+        let at = self.start + position;
+        self.buffer[at..at + octets.len()].copy_from_slice(octets);
+    }
+
+    /// Closes the open message; how many octets it has.
+    pub(super) fn close(&mut self) -> usize {
+        let octets = self.position();
+        self.closed.push_back((self.start..self.at, self.counts));
+        self.counts = Amount::default();
+        self.start = self.at;
+        self.opened_ns = None;
+        octets
+    }
+
+    /// See [`Exporter::poll_message`](super::Exporter::poll_message).
+    pub(super) fn poll(&mut self, message: &mut Vec<u8>) -> Option<Amount> {
+        let Some((range, counts)) = self.closed.pop_front() else {
+            self.rewind();
+            return None;
+        };
+        message.clear();
+        message.extend_from_slice(&self.buffer[range]);
+        Some(counts)
+    }
+
+    /// Forgets every message, open and closed; what was in them.
+    pub(super) fn clear(&mut self) -> Amount {
+        let mut unsent = std::mem::take(&mut self.counts);
+        for (_, counts) in self.closed.drain(..) {
+            unsent += counts;
+        }
+        self.opened_ns = None;
+        self.start = 0;
+        self.at = 0;
+        unsent
+    }
+
+    /// Moves the open message to the beginning of the buffer, which is otherwise empty.
+    fn rewind(&mut self) {
+        if self.start == 0 {
+            return;
+        }
+        self.buffer.copy_within(self.start..self.at, 0);
+        self.at -= self.start;
+        self.limit = self.limit.saturating_sub(self.start);
+        self.start = 0;
+        if self.buffer.len() > KEPT_OCTETS_MAX {
+            self.buffer.truncate(self.message_octets_max);
+            self.buffer.shrink_to_fit();
+        }
+    }
+}

@@ -1,0 +1,495 @@
+//! Shapes of data records: which groups of fields a record has, what a template says of them, how they are written.
+//!
+//! A shape is a set of groups. Fields stand in this order, whatever the shape:
+//!
+//! | group | octets | when |
+//! |---|---|---|
+//! | addresses | 8 or 32 | always; by family |
+//! | ports, protocol, class, flags, TTLs, end reason, interfaces, application | 22 | always |
+//! | octets, packets | 16, or 8 if both and all further counters are below 2^32 | always |
+//! | first, last | 16, or 8 by uptime | always |
+//! | VLAN | 2 | there is a tag |
+//! | MPLS | 3 | there is a label |
+//! | origin AS of source and destination | 8 | one is known |
+//! | next hop and BGP's, IPv4 | 8 | one is IPv4 |
+//! | next hop and BGP's, IPv6 | 32 | one is IPv6 |
+//! | addresses and ports behind NAT | 12 or 36 | translated; by family |
+//! | dropped octets and packets, forwarding status | 17 or 9 | some were dropped |
+//! | sampler | 1 | not all packets were looked at |
+//! | way back (RFC 5103): octets, packets, first, last, flags, TTLs | 35 or 27 | biflow |
+//!
+//! What a group has of which nothing is known is zero: an AS 0 (RFC 7607), the unspecified address. Ports of ICMP are as
+//! everywhere in NetFlow: 256 times the type plus the code as destination port.
+
+use super::options::{Times, Version};
+use crate::record::{Counters, FlowRecord, NO_AS};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use thalweg_base::{DropReason, NO_PORT};
+use thalweg_wire::netflow::element::*;
+
+/// `applicationId` (RFC 6759, 4.1): numbers of our own are "user defined".
+const ENGINE_USER_DEFINED: u8 = 6;
+/// From NTP's epoch (1900) to Unix's.
+const NTP_OFFSET_S: u64 = 2_208_988_800;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// The number of the template of the empty shape; options templates and NAT events have smaller ones.
+pub(super) const DATA_TEMPLATES: u16 = 1024;
+/// How many shapes there are.
+pub(super) const SHAPES: usize = 1 << 13;
+
+/// A set of groups of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape(pub(super) u16);
+
+impl Shape {
+    const IPV6: u16 = 1;
+    const WIDE: u16 = 1 << 1;
+    const UPTIME: u16 = 1 << 2;
+    const VLAN: u16 = 1 << 3;
+    const MPLS: u16 = 1 << 4;
+    const AS: u16 = 1 << 5;
+    const HOP4: u16 = 1 << 6;
+    const HOP6: u16 = 1 << 7;
+    const NAT4: u16 = 1 << 8;
+    const NAT6: u16 = 1 << 9;
+    const DROPS: u16 = 1 << 10;
+    const SAMPLER: u16 = 1 << 11;
+    const REVERSE: u16 = 1 << 12;
+
+    #[inline(always)]
+    fn has(self, group: u16) -> bool {
+        self.0 & group != 0
+    }
+
+    /// The number of its template.
+    pub(super) fn template_id(self) -> u16 {
+        DATA_TEMPLATES + self.0
+    }
+}
+
+/// A field of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    /// Number of the element.
+    pub(super) element: u16,
+    /// Octets in a record.
+    pub(super) octets: u16,
+    /// An element of the opposite direction (RFC 5103).
+    pub(super) reverse: bool,
+}
+
+pub(super) const fn field(element: u16, octets: u16) -> Field {
+    Field { element, octets, reverse: false }
+}
+
+const fn reverse(element: u16, octets: u16) -> Field {
+    Field { element, octets, reverse: true }
+}
+
+/// What is the same for all records of a session, and the start that uptimes are told from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) version: Version,
+    pub(super) times: Times,
+    pub(super) reduced_sizes: bool,
+    /// The start of ours, milliseconds since the epoch.
+    pub(super) start_ms: u64,
+    /// The latest time that this message can tell by uptime, milliseconds since the epoch.
+    pub(super) latest_ms: u64,
+}
+
+/// What a record looks like in a message, by the rules.
+#[inline(always)]
+pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
+    let mut shape = 0;
+    if record.key.src.is_ipv6() {
+        shape |= Shape::IPV6;
+    }
+    let mut largest = record.counters.octets | record.counters.packets;
+    if rules.times == Times::Uptime && tells_by_uptime(&record.counters, rules) {
+        shape |= Shape::UPTIME;
+    }
+    if record.key.vlan != 0 {
+        shape |= Shape::VLAN;
+    }
+    if record.key.mpls_label.is_some() {
+        shape |= Shape::MPLS;
+    }
+    if record.src_as | record.dst_as != NO_AS {
+        shape |= Shape::AS;
+    }
+    for hop in [record.next_hop, record.bgp_next_hop].into_iter().flatten() {
+        shape |= if hop.is_ipv6() { Shape::HOP6 } else { Shape::HOP4 };
+    }
+    if let Some(translation) = &record.translation {
+        let is_ipv6 = translation.src.is_ipv6() || translation.dst.is_ipv6();
+        shape |= if is_ipv6 { Shape::NAT6 } else { Shape::NAT4 };
+    }
+    if !record.drops.is_empty() {
+        shape |= Shape::DROPS;
+        largest |= record.drops.octets | record.drops.packets();
+    }
+    if record.sampling_interval != 1 {
+        shape |= Shape::SAMPLER;
+    }
+    if let Some(reverse) = &record.reverse {
+        shape |= Shape::REVERSE;
+        largest |= reverse.octets | reverse.packets;
+    }
+    if !rules.reduced_sizes || largest >> 32 != 0 {
+        shape |= Shape::WIDE;
+    }
+    Shape(shape)
+}
+
+#[inline(always)]
+fn tells_by_uptime(counters: &Counters, rules: &Rules) -> bool {
+    counters.first_ns / MILLISECOND_NS >= rules.start_ms
+        && counters.last_ns / MILLISECOND_NS <= rules.latest_ms
+}
+
+/// The fields of a shape, in order.
+pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
+    let mut fields = Vec::with_capacity(40);
+    let (v4, v6) = (4, 16);
+    if shape.has(Shape::IPV6) {
+        fields.extend([field(SOURCE_IPV6_ADDRESS, v6), field(DESTINATION_IPV6_ADDRESS, v6)]);
+    } else {
+        fields.extend([field(SOURCE_IPV4_ADDRESS, v4), field(DESTINATION_IPV4_ADDRESS, v4)]);
+    }
+    fields.extend([
+        field(SOURCE_TRANSPORT_PORT, 2),
+        field(DESTINATION_TRANSPORT_PORT, 2),
+        field(PROTOCOL_IDENTIFIER, 1),
+        field(IP_CLASS_OF_SERVICE, 1),
+        field(TCP_CONTROL_BITS, 1),
+        field(MINIMUM_TTL, 1),
+        field(MAXIMUM_TTL, 1),
+        field(FLOW_END_REASON, 1),
+        field(INGRESS_INTERFACE, 4),
+        field(EGRESS_INTERFACE, 4),
+        field(APPLICATION_ID, 4),
+    ]);
+    let counter = if shape.has(Shape::WIDE) { 8 } else { 4 };
+    let (first, last, time) = match rules.times {
+        Times::Uptime if shape.has(Shape::UPTIME) => (FLOW_START_SYS_UP_TIME, FLOW_END_SYS_UP_TIME, 4),
+        Times::Uptime | Times::Milliseconds => (FLOW_START_MILLISECONDS, FLOW_END_MILLISECONDS, 8),
+        Times::Nanoseconds => (FLOW_START_NANOSECONDS, FLOW_END_NANOSECONDS, 8),
+    };
+    fields.extend([field(OCTET_DELTA_COUNT, counter), field(PACKET_DELTA_COUNT, counter)]);
+    fields.extend([field(first, time), field(last, time)]);
+    if shape.has(Shape::VLAN) {
+        fields.push(field(VLAN_ID, 2));
+    }
+    if shape.has(Shape::MPLS) {
+        fields.push(field(MPLS_TOP_LABEL_STACK_SECTION, 3));
+    }
+    if shape.has(Shape::AS) {
+        fields.extend([field(BGP_SOURCE_AS_NUMBER, 4), field(BGP_DESTINATION_AS_NUMBER, 4)]);
+    }
+    if shape.has(Shape::HOP4) {
+        fields.extend([field(IP_NEXT_HOP_IPV4_ADDRESS, v4), field(BGP_NEXT_HOP_IPV4_ADDRESS, v4)]);
+    }
+    if shape.has(Shape::HOP6) {
+        fields.extend([field(IP_NEXT_HOP_IPV6_ADDRESS, v6), field(BGP_NEXT_HOP_IPV6_ADDRESS, v6)]);
+    }
+    if shape.has(Shape::NAT4) {
+        fields
+            .extend([field(POST_NAT_SOURCE_IPV4_ADDRESS, v4), field(POST_NAT_DESTINATION_IPV4_ADDRESS, v4)]);
+    }
+    if shape.has(Shape::NAT6) {
+        fields
+            .extend([field(POST_NAT_SOURCE_IPV6_ADDRESS, v6), field(POST_NAT_DESTINATION_IPV6_ADDRESS, v6)]);
+    }
+    if shape.has(Shape::NAT4 | Shape::NAT6) {
+        let ports = [POST_NAPT_SOURCE_TRANSPORT_PORT, POST_NAPT_DESTINATION_TRANSPORT_PORT];
+        fields.extend(ports.map(|port| field(port, 2)));
+    }
+    if shape.has(Shape::DROPS) {
+        fields.extend(
+            [DROPPED_OCTET_DELTA_COUNT, DROPPED_PACKET_DELTA_COUNT].map(|count| field(count, counter)),
+        );
+        fields.push(field(FORWARDING_STATUS, 1));
+    }
+    if shape.has(Shape::SAMPLER) {
+        fields.push(field(if rules.version == Version::Ipfix { SELECTOR_ID } else { SAMPLER_ID }, 1));
+    }
+    if shape.has(Shape::REVERSE) {
+        fields.extend([reverse(OCTET_DELTA_COUNT, counter), reverse(PACKET_DELTA_COUNT, counter)]);
+        fields.extend([reverse(first, time), reverse(last, time)]);
+        fields.extend([TCP_CONTROL_BITS, MINIMUM_TTL, MAXIMUM_TTL].map(|element| reverse(element, 1)));
+    }
+    fields
+}
+
+/// Octets of the records of a shape.
+pub(super) fn length(shape: Shape) -> usize {
+    let by = |group, octets: usize| if shape.has(group) { octets } else { 0 };
+    let counters = if shape.has(Shape::WIDE) { 16 } else { 8 };
+    let times = if shape.has(Shape::UPTIME) { 8 } else { 16 };
+    let addresses = if shape.has(Shape::IPV6) { 32 } else { 8 };
+    addresses
+        + 22
+        + counters
+        + times
+        + by(Shape::VLAN, 2)
+        + by(Shape::MPLS, 3)
+        + by(Shape::AS, 8)
+        + by(Shape::HOP4, 8)
+        + by(Shape::HOP6, 32)
+        + by(Shape::NAT4, 12)
+        + by(Shape::NAT6, 36)
+        + by(Shape::DROPS, counters + 1)
+        + by(Shape::SAMPLER, 1)
+        + by(Shape::REVERSE, counters + times + 3)
+}
+
+/// Writes a record into `out`, which has the octets of its shape.
+#[inline(always)]
+pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, out: &mut [u8]) {
+    let mut rest = Rest(out);
+    rest.addresses(record.key.src, record.key.dst, shape.has(Shape::IPV6));
+    let key = &record.key;
+    let base = rest.take::<22>();
+    base[0..2].copy_from_slice(&key.src_port.to_be_bytes());
+    base[2..4].copy_from_slice(&key.dst_port.to_be_bytes());
+    base[4] = key.protocol;
+    base[5] = key.traffic_class;
+    base[6] = record.counters.tcp_flags;
+    base[7] = record.counters.ttl_min;
+    base[8] = record.counters.ttl_max;
+    base[9] = record.end_reason as u8;
+    base[10..14].copy_from_slice(&interface(key.ingress).to_be_bytes());
+    base[14..18].copy_from_slice(&interface(record.egress).to_be_bytes());
+    base[18..22].copy_from_slice(&application_id(record.application));
+    let wide = shape.has(Shape::WIDE);
+    rest.pair(record.counters.octets, record.counters.packets, wide);
+    let uptime = shape.has(Shape::UPTIME);
+    rest.times(&record.counters, uptime, rules);
+    if shape.0 & !(Shape::IPV6 | Shape::WIDE | Shape::UPTIME) != 0 {
+        write_further(record, shape, sampler, rules, &mut rest);
+    }
+}
+
+/// The groups that not every record has.
+fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, rest: &mut Rest<'_>) {
+    let wide = shape.has(Shape::WIDE);
+    if shape.has(Shape::VLAN) {
+        *rest.take() = record.key.vlan.to_be_bytes();
+    }
+    if let Some(label) = record.key.mpls_label.filter(|_| shape.has(Shape::MPLS)) {
+        // 20 bits of label; the three of the class and the one of the stack's bottom are not known.
+        let [_, a, b, c] = (label << 4).to_be_bytes();
+        *rest.take() = [a, b, c];
+    }
+    if shape.has(Shape::AS) {
+        *rest.take() = record.src_as.to_be_bytes();
+        *rest.take() = record.dst_as.to_be_bytes();
+    }
+    if shape.has(Shape::HOP4) {
+        *rest.take() = ipv4_or_none(record.next_hop).octets();
+        *rest.take() = ipv4_or_none(record.bgp_next_hop).octets();
+    }
+    if shape.has(Shape::HOP6) {
+        *rest.take() = ipv6_or_none(record.next_hop).octets();
+        *rest.take() = ipv6_or_none(record.bgp_next_hop).octets();
+    }
+    if let Some(translation) = &record.translation {
+        rest.addresses(translation.src, translation.dst, shape.has(Shape::NAT6));
+        *rest.take() = translation.src_port.to_be_bytes();
+        *rest.take() = translation.dst_port.to_be_bytes();
+    }
+    if shape.has(Shape::DROPS) {
+        rest.pair(record.drops.octets, record.drops.packets(), wide);
+        *rest.take() = [forwarding_status(record)];
+    }
+    if shape.has(Shape::SAMPLER) {
+        *rest.take() = [sampler];
+    }
+    if let Some(reverse) = &record.reverse {
+        rest.pair(reverse.octets, reverse.packets, wide);
+        rest.times(reverse, shape.has(Shape::UPTIME), rules);
+        *rest.take() = [reverse.tcp_flags, reverse.ttl_min, reverse.ttl_max];
+    }
+}
+
+/// What is not written yet of a record.
+struct Rest<'a>(&'a mut [u8]);
+
+impl<'a> Rest<'a> {
+    /// The next octets. The record was given the octets of its shape, so there are so many.
+    #[inline(always)]
+    fn take<const N: usize>(&mut self) -> &'a mut [u8; N] {
+        let (taken, rest) = std::mem::take(&mut self.0)
+            .split_first_chunk_mut()
+            .expect("a record has the octets of its shape");
+        self.0 = rest;
+        taken
+    }
+
+    #[inline(always)]
+    fn addresses(&mut self, src: IpAddr, dst: IpAddr, ipv6: bool) {
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) if !ipv6 => {
+                let out = self.take::<8>();
+                out[0..4].copy_from_slice(&src.octets());
+                out[4..8].copy_from_slice(&dst.octets());
+            }
+            _ if ipv6 => {
+                let out = self.take::<32>();
+                out[0..16].copy_from_slice(&mapped(src).octets());
+                out[16..32].copy_from_slice(&mapped(dst).octets());
+            }
+            // A key's addresses are of one family; what is not so is said to be unknown.
+            _ => *self.take() = [0; 8],
+        }
+    }
+
+    #[inline(always)]
+    fn pair(&mut self, a: u64, b: u64, wide: bool) {
+        if wide {
+            let out = self.take::<16>();
+            out[0..8].copy_from_slice(&a.to_be_bytes());
+            out[8..16].copy_from_slice(&b.to_be_bytes());
+        } else {
+            let out = self.take::<8>();
+            out[0..4].copy_from_slice(&(a as u32).to_be_bytes());
+            out[4..8].copy_from_slice(&(b as u32).to_be_bytes());
+        }
+    }
+
+    #[inline(always)]
+    fn times(&mut self, counters: &Counters, uptime: bool, rules: &Rules) {
+        let (first_ms, last_ms) = (counters.first_ns / MILLISECOND_NS, counters.last_ns / MILLISECOND_NS);
+        if uptime {
+            self.pair(first_ms.wrapping_sub(rules.start_ms), last_ms.wrapping_sub(rules.start_ms), false);
+        } else if rules.times == Times::Nanoseconds {
+            self.pair(ntp_time(counters.first_ns), ntp_time(counters.last_ns), true);
+        } else {
+            self.pair(first_ms, last_ms, true);
+        }
+    }
+}
+
+/// `applicationId` of a code of ours.
+#[inline(always)]
+pub(super) fn application_id(code: u8) -> [u8; 4] {
+    [ENGINE_USER_DEFINED, 0, 0, code]
+}
+
+/// How collectors know a port: their 0 is "unknown".
+#[inline(always)]
+pub(super) fn interface(port: u16) -> u32 {
+    if port == NO_PORT { 0 } else { u32::from(port) + 1 }
+}
+
+/// An IPv4 address in IPv6's clothes (RFC 4291, 2.5.5.2), where both have to go into one field.
+#[inline(always)]
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+pub(super) fn ipv4_or_none(address: Option<IpAddr>) -> Ipv4Addr {
+    match address {
+        Some(IpAddr::V4(v4)) => v4,
+        _ => Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+fn ipv6_or_none(address: Option<IpAddr>) -> Ipv6Addr {
+    match address {
+        Some(IpAddr::V6(v6)) => v6,
+        _ => Ipv6Addr::UNSPECIFIED,
+    }
+}
+
+/// Nanoseconds since 1970 as NTP's 32 bits of seconds since 1900 (modulo 2^32, RFC 7011, 6.1.10) and 32 of a fraction.
+/// The fraction is rounded up, so that readers that cut and readers that round both find the nanosecond again.
+#[inline(always)]
+pub(super) fn ntp_time(ns: u64) -> u64 {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let seconds = ns / SECOND_NS + NTP_OFFSET_S;
+    let fraction = ((ns % SECOND_NS) << 32).div_ceil(SECOND_NS);
+    seconds << 32 | fraction
+}
+
+/// `forwardingStatus` (RFC 7270, 4.12) of a flow some of whose packets were dropped.
+fn forwarding_status(record: &FlowRecord) -> u8 {
+    const FORWARDED_UNKNOWN: u8 = 64;
+    const DROPPED_UNKNOWN: u8 = 128;
+    if record.drops.packets() < record.counters.packets {
+        return FORWARDED_UNKNOWN;
+    }
+    match record.drops.by_reason().next().map(|(reason, _)| reason) {
+        Some(DropReason::AclDenied) => 129,
+        Some(DropReason::NoRoute | DropReason::Unreachable) => 131,
+        Some(DropReason::NeighbourUnresolved) => 132,
+        Some(DropReason::MtuExceeded) => 133,
+        Some(DropReason::IpChecksum) => 134,
+        Some(DropReason::IpTotalLength) => 135,
+        Some(DropReason::IpHeaderLength) => 136,
+        Some(DropReason::TtlExpired) => 137,
+        Some(DropReason::Policed) => 138,
+        Some(DropReason::QueueManaged) => 139,
+        Some(DropReason::ReversePath) => 140,
+        Some(DropReason::Local) => 141,
+        Some(DropReason::TransmitFailed) => 142,
+        _ => DROPPED_UNKNOWN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_says_what_is_written() {
+        for (version, times) in [
+            (Version::NetFlow9, Times::Uptime),
+            (Version::Ipfix, Times::Milliseconds),
+            (Version::Ipfix, Times::Nanoseconds),
+        ] {
+            let rules = Rules { version, times, reduced_sizes: true, start_ms: 0, latest_ms: u64::MAX };
+            for bits in 0..SHAPES as u16 {
+                let shape = Shape(bits);
+                let both_nat = Shape::NAT4 | Shape::NAT6;
+                if (times != Times::Uptime && shape.has(Shape::UPTIME)) || bits & both_nat == both_nat {
+                    continue;
+                }
+                let octets: u16 = fields(shape, &rules).iter().map(|field| field.octets).sum();
+                assert_eq!(usize::from(octets), length(shape), "{shape:?}");
+            }
+        }
+        assert!(u32::from(DATA_TEMPLATES) + SHAPES as u32 <= 65_536);
+    }
+
+    #[test]
+    fn the_longest_record_fits_the_shortest_message() {
+        let longest = (0..SHAPES as u16).map(|bits| length(Shape(bits))).max().expect("there are shapes");
+        assert!(longest + 20 + 4 + 4 <= super::super::MESSAGE_OCTETS_MIN, "{longest}");
+    }
+
+    #[test]
+    fn ntp_times_are_read_back_by_cutting_and_by_rounding() {
+        for ns in [
+            0,
+            1,
+            999_999_999,
+            1_700_000_000_123_456_789,
+            1_700_000_000_000_000_003,
+            2_085_978_496_999_999_999,
+        ] {
+            let time = ntp_time(ns);
+            let seconds =
+                u64::from((time >> 32) as u32).wrapping_sub(NTP_OFFSET_S & 0xffff_ffff) & 0xffff_ffff;
+            let fraction = u128::from(time as u32) * 1_000_000_000;
+            let cut = (fraction >> 32) as u64;
+            let rounded = ((fraction + (1 << 31)) >> 32) as u64;
+            assert_eq!((seconds * 1_000_000_000 + cut, seconds * 1_000_000_000 + rounded), (ns, ns));
+        }
+    }
+}

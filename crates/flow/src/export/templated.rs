@@ -1,0 +1,483 @@
+//! NetFlow 9 and IPFIX: messages of sets, templates and when to say them, sequence numbers.
+
+use super::context::{self, Context};
+use super::nat::{self, NatEvent};
+use super::options::{ExportOptions, SECOND_NS, Times, Transport, Version};
+use super::outbox::Outbox;
+use super::shape::{self, Field, Rules, SHAPES, Shape};
+use super::{Amount, ExportTotals, Statistics};
+use crate::record::FlowRecord;
+use thalweg_base::NO_PORT;
+use thalweg_wire::netflow::element::REVERSE_ENTERPRISE;
+
+const SET_HEADER_OCTETS: usize = 4;
+/// Uptimes are told from a start so long ago, at a session's begin and when the start moves on.
+const UPTIME_BEFORE_MS: u64 = 24 * 3600 * 1000;
+/// The start moves on when it is so long ago: half of what 32 bits can tell.
+const UPTIME_MAX_MS: u64 = 1 << 31;
+/// How many sampling intervals are told apart; further ones share the last sampler.
+const SAMPLERS_MAX: usize = 255;
+
+/// See the head of this file.
+pub(super) struct Templated {
+    rules: Rules,
+    options: ExportOptions,
+    /// The number of the set that is open, 0 if none is, and where it begins.
+    set: u16,
+    set_start: usize,
+    /// Octets of a record of the open set, if it is one of flows.
+    record_octets: usize,
+    /// Records of all kinds in the open message (NetFlow 9's count).
+    message_records: u16,
+    /// Data records in the open message, those of options too.
+    message_data: u32,
+    /// IPFIX: data records in closed messages; NetFlow 9: closed messages.
+    sequence: u32,
+    /// The latest time that was ever given.
+    now_ns: u64,
+    announced: Announced,
+    samplers: Vec<u32>,
+    repeats: Repeats,
+    statistics_due_ns: u64,
+    pub(super) statistics: Statistics,
+    scratch: Vec<u8>,
+}
+
+/// What the collector was told in this session.
+struct Announced {
+    by_shape: Box<[u64]>,
+    shapes: Vec<Shape>,
+    contexts: u16,
+    nat: u16,
+}
+
+/// When everything announced is said again.
+struct Repeats {
+    due_ns: u64,
+    /// The next interval: doubles up to the one configured.
+    interval_ns: u64,
+    /// Messages since.
+    messages: u32,
+    /// It is being said just now.
+    under_way: bool,
+}
+
+impl Templated {
+    pub(super) fn new(options: &ExportOptions) -> Self {
+        Self {
+            rules: Rules {
+                version: options.version,
+                times: options.times,
+                reduced_sizes: options.reduced_sizes,
+                start_ms: 0,
+                latest_ms: 0,
+            },
+            options: options.clone(),
+            set: 0,
+            set_start: 0,
+            record_octets: 0,
+            message_records: 0,
+            message_data: 0,
+            sequence: 0,
+            now_ns: 0,
+            announced: Announced {
+                by_shape: vec![0; SHAPES / 64].into_boxed_slice(),
+                shapes: Vec::new(),
+                contexts: 0,
+                nat: 0,
+            },
+            samplers: Vec::new(),
+            repeats: Repeats { due_ns: 0, interval_ns: SECOND_NS, messages: 0, under_way: false },
+            statistics_due_ns: 0,
+            statistics: Statistics::default(),
+            scratch: Vec::new(),
+        }
+    }
+
+    fn is_ipfix(&self) -> bool {
+        self.rules.version == Version::Ipfix
+    }
+
+    /// Forgets what the collector was told.
+    pub(super) fn begin_session(&mut self, now_ns: u64) {
+        self.set = 0;
+        self.sequence = 0;
+        self.announced.by_shape.fill(0);
+        self.announced.shapes.clear();
+        self.announced.contexts = 0;
+        self.announced.nat = 0;
+        self.repeats = Repeats { due_ns: now_ns, interval_ns: SECOND_NS, messages: 0, under_way: false };
+        self.statistics_due_ns = now_ns.saturating_add(self.options.statistics_interval_ns);
+    }
+
+    pub(super) fn next_due(&self) -> Option<u64> {
+        Some(self.repeats.due_ns.min(self.statistics_due_ns))
+    }
+
+    /// Follows the clock, and moves the start of uptimes on before they run out of bits.
+    fn advance(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        if self.rules.times != Times::Uptime {
+            return;
+        }
+        self.rules.latest_ms = self.now_ns.div_ceil(SECOND_NS) * 1000;
+        if self.rules.latest_ms - self.rules.start_ms > UPTIME_MAX_MS {
+            self.close_message(out, totals, now_ns);
+            self.rules.start_ms = self.rules.latest_ms.saturating_sub(UPTIME_BEFORE_MS);
+        }
+    }
+
+    pub(super) fn handle_time(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        self.advance(out, totals, now_ns);
+        if self.repeats.due_ns <= now_ns {
+            self.repeat(out, totals, now_ns);
+        }
+        if self.statistics_due_ns <= now_ns {
+            self.send_statistics(out, totals, now_ns);
+        }
+    }
+
+    /// Encodes records.
+    pub(super) fn add(
+        &mut self,
+        records: &[FlowRecord],
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        self.advance(out, totals, now_ns);
+        let mut sum = Amount::default();
+        for record in records {
+            let amount = Amount::of(record);
+            sum += amount;
+            match record.reverse.filter(|_| !self.is_ipfix()) {
+                None => self.add_one(record, amount, out, totals, now_ns),
+                Some(_) => {
+                    totals.split += 1;
+                    totals.exported.records += 1;
+                    for way in both_ways(record) {
+                        self.add_one(&way, Amount::of(&way), out, totals, now_ns);
+                    }
+                }
+            }
+        }
+        totals.handled += sum;
+        totals.exported += sum;
+    }
+
+    #[inline(always)]
+    fn add_one(
+        &mut self,
+        record: &FlowRecord,
+        amount: Amount,
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        let shape = shape::shape_of(record, &self.rules);
+        let sampler = match record.sampling_interval {
+            1 => 0,
+            interval => self.sampler(interval, out, totals, now_ns),
+        };
+        if self.set != shape.template_id() || out.left() < self.record_octets {
+            self.begin_records(shape, out, totals, now_ns);
+        }
+        shape::write(record, shape, sampler, &self.rules, out.take(self.record_octets));
+        out.counts += amount;
+        self.message_records += 1;
+        self.message_data += 1;
+    }
+
+    /// Makes room for a record of this shape, in a set of its kind, and announces the template if it was not yet.
+    #[cold]
+    fn begin_records(&mut self, shape: Shape, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        let (word, bit) = (usize::from(shape.0) / 64, 1u64 << (shape.0 % 64));
+        if self.announced.by_shape[word] & bit == 0 {
+            self.put_template(shape.template_id(), &shape::fields(shape, &self.rules), out, totals, now_ns);
+            self.announced.by_shape[word] |= bit;
+            self.announced.shapes.push(shape);
+            self.repeat_soon(now_ns);
+        }
+        let octets = shape::length(shape);
+        self.make_room(shape.template_id(), octets, out, totals, now_ns);
+        self.record_octets = octets;
+    }
+
+    /// Encodes a NAT event.
+    pub(super) fn add_nat_event(
+        &mut self,
+        event: &NatEvent,
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        self.advance(out, totals, now_ns);
+        let mut record = std::mem::take(&mut self.scratch);
+        record.clear();
+        let layout = nat::write(event, &mut record);
+        let bit = 1u16 << layout as u16;
+        if self.announced.nat & bit == 0 {
+            self.put_template(layout.template_id(), &layout.fields(), out, totals, now_ns);
+            self.announced.nat |= bit;
+            self.repeat_soon(now_ns);
+        }
+        self.put_data(layout.template_id(), &record, out, totals, now_ns);
+        self.scratch = record;
+        let amount = Amount { records: 1, ..Amount::default() };
+        out.counts += amount;
+        totals.exported += amount;
+    }
+
+    /// The number of the sampler with this interval; a new one is announced.
+    fn sampler(&mut self, interval: u32, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) -> u8 {
+        if let Some(place) = self.samplers.iter().position(|&known| known == interval) {
+            return place as u8 + 1;
+        }
+        if self.samplers.len() < SAMPLERS_MAX {
+            self.samplers.push(interval);
+            self.put_context(Context::Samplers, out, totals, now_ns);
+            self.repeat_soon(now_ns);
+        }
+        self.samplers.len() as u8
+    }
+
+    /// Something new was said, and on datagrams it may be lost.
+    fn repeat_soon(&mut self, now_ns: u64) {
+        if self.options.transport == Transport::Datagram && self.repeats.due_ns > now_ns {
+            self.repeats.interval_ns = SECOND_NS;
+            self.repeats.due_ns = self.repeats.due_ns.min(now_ns + SECOND_NS);
+        }
+    }
+
+    /// Says again all that was announced.
+    fn repeat(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        let repeats = &mut self.repeats;
+        repeats.under_way = true;
+        repeats.messages = 0;
+        match self.options.transport {
+            Transport::Datagram => {
+                repeats.due_ns = now_ns + repeats.interval_ns;
+                repeats.interval_ns = (repeats.interval_ns * 2).min(self.options.template_interval_ns);
+            }
+            Transport::Stream => repeats.due_ns = u64::MAX,
+        }
+        for at in 0..self.announced.shapes.len() {
+            let shape = self.announced.shapes[at];
+            self.put_template(shape.template_id(), &shape::fields(shape, &self.rules), out, totals, now_ns);
+        }
+        for layout in nat::Layout::ALL {
+            if self.announced.nat & 1 << layout as u16 != 0 {
+                self.put_template(layout.template_id(), &layout.fields(), out, totals, now_ns);
+            }
+        }
+        let again = std::mem::take(&mut self.announced.contexts);
+        for context in [Context::Samplers, Context::Interfaces, Context::Applications] {
+            self.put_context(context, out, totals, now_ns);
+        }
+        for context in Context::STATISTICS {
+            if again & context.bit() != 0 {
+                self.announce_context(context, out, totals, now_ns);
+            }
+        }
+        self.repeats.under_way = false;
+    }
+
+    /// Sends what was counted.
+    pub(super) fn send_statistics(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        self.statistics_due_ns = now_ns.saturating_add(self.options.statistics_interval_ns);
+        for context in Context::STATISTICS {
+            self.put_context(context, out, totals, now_ns);
+        }
+    }
+
+    /// Says a piece of options data, its template first if it was not said yet.
+    fn put_context(&mut self, context: Context, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        let told = context::Told {
+            options: &self.options,
+            samplers: &self.samplers,
+            statistics: &self.statistics,
+            totals,
+        };
+        let records = context.records(&told);
+        if records.is_empty() {
+            return;
+        }
+        self.announce_context(context, out, totals, now_ns);
+        for record in &records {
+            self.put_data(context.template_id(), record, out, totals, now_ns);
+        }
+    }
+
+    fn announce_context(
+        &mut self,
+        context: Context,
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        if self.announced.contexts & context.bit() != 0 {
+            return;
+        }
+        self.announced.contexts |= context.bit();
+        let (set, template) =
+            if self.is_ipfix() { (3, context.ipfix_template()) } else { (1, context.netflow9_template()) };
+        self.make_room(set, template.len(), out, totals, now_ns);
+        out.put(&template);
+        self.message_records += 1;
+    }
+
+    fn put_template(
+        &mut self,
+        id: u16,
+        fields: &[Field],
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        let mut template = Vec::with_capacity(4 + 8 * fields.len());
+        template.extend_from_slice(&id.to_be_bytes());
+        template.extend_from_slice(&(fields.len() as u16).to_be_bytes());
+        for field in fields {
+            let enterprise = if field.reverse { 0x8000 } else { 0 };
+            template.extend_from_slice(&(field.element | enterprise).to_be_bytes());
+            template.extend_from_slice(&field.octets.to_be_bytes());
+            if field.reverse {
+                template.extend_from_slice(&REVERSE_ENTERPRISE.to_be_bytes());
+            }
+        }
+        let set = if self.is_ipfix() { 2 } else { 0 };
+        self.make_room(set, template.len(), out, totals, now_ns);
+        out.put(&template);
+        self.message_records += 1;
+    }
+
+    fn put_data(
+        &mut self,
+        set: u16,
+        record: &[u8],
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        self.make_room(set, record.len(), out, totals, now_ns);
+        out.put(record);
+        self.message_records += 1;
+        self.message_data += 1;
+    }
+
+    /// Sees to it that the set with this number is open and can take so many octets more, in another message if need be.
+    ///
+    /// The numbers of template sets are below 4 and 0 is one of them, so an open set is known by its number plus one,
+    /// data sets by their number.
+    fn make_room(
+        &mut self,
+        set: u16,
+        octets: usize,
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        let open_as = if set < 4 { set + 1 } else { set };
+        if self.set == open_as && out.left() >= octets {
+            return;
+        }
+        self.close_set(out);
+        if out.is_open() && out.left() < SET_HEADER_OCTETS + octets {
+            self.close_message(out, totals, now_ns);
+        }
+        if !out.is_open() {
+            self.open_message(out, now_ns);
+            let due =
+                self.repeats.due_ns <= now_ns || self.repeats.messages >= self.options.template_messages;
+            if due && !self.repeats.under_way {
+                self.repeat(out, totals, now_ns);
+                self.close_set(out);
+                if out.left() < SET_HEADER_OCTETS + octets {
+                    self.close_message(out, totals, now_ns);
+                    self.open_message(out, now_ns);
+                }
+            }
+        }
+        self.set = open_as;
+        self.set_start = out.position();
+        self.record_octets = 0;
+        let [high, low] = set.to_be_bytes();
+        out.put(&[high, low, 0, 0]);
+    }
+
+    fn close_set(&mut self, out: &mut Outbox) {
+        if self.set == 0 {
+            return;
+        }
+        if !self.is_ipfix() {
+            // RFC 3954, 5.2: the next FlowSet begins at a multiple of four octets.
+            let padding = out.position().next_multiple_of(4) - out.position();
+            out.put(&[0; 3][..padding]);
+        }
+        let octets = (out.position() - self.set_start) as u16;
+        out.patch(self.set_start + 2, &octets.to_be_bytes());
+        self.set = 0;
+    }
+
+    fn open_message(&mut self, out: &mut Outbox, now_ns: u64) {
+        let header_octets = if self.is_ipfix() { 16 } else { 20 };
+        out.open(header_octets, if self.is_ipfix() { 1 } else { 4 }, now_ns);
+        self.message_records = 0;
+        self.message_data = 0;
+    }
+
+    pub(super) fn close_message(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        if !out.is_open() {
+            return;
+        }
+        self.close_set(out);
+        self.now_ns = self.now_ns.max(now_ns);
+        if self.is_ipfix() {
+            let octets = out.position() as u16;
+            let header = [
+                u32::from(10u16) << 16 | u32::from(octets),
+                (self.now_ns / SECOND_NS) as u32,
+                self.sequence,
+                self.options.observation_domain,
+            ];
+            put_words(out, &header);
+            self.sequence = self.sequence.wrapping_add(self.message_data);
+        } else {
+            // Rounded up, uptime and all: see the head of `export.rs`.
+            let seconds = self.now_ns.div_ceil(SECOND_NS);
+            let uptime_ms = (seconds * 1000).wrapping_sub(self.rules.start_ms);
+            let header = [
+                9 << 16 | u32::from(self.message_records),
+                uptime_ms as u32,
+                seconds as u32,
+                self.sequence,
+                self.options.observation_domain,
+            ];
+            put_words(out, &header);
+            self.sequence = self.sequence.wrapping_add(1);
+        }
+        self.repeats.messages = self.repeats.messages.saturating_add(1);
+        totals.messages += 1;
+        totals.message_octets += out.close() as u64;
+    }
+}
+
+fn put_words(out: &mut Outbox, words: &[u32]) {
+    for (n, word) in words.iter().enumerate() {
+        out.patch(4 * n, &word.to_be_bytes());
+    }
+}
+
+/// A biflow as two records, for protocols that have none. What is known of routes is known of the first direction only.
+pub(super) fn both_ways(record: &FlowRecord) -> impl Iterator<Item = FlowRecord> + use<> {
+    let forward = FlowRecord { reverse: None, ..*record };
+    let backward = record.reverse.map(|counters| FlowRecord {
+        src_as: record.dst_as,
+        dst_as: record.src_as,
+        application: record.application,
+        egress: NO_PORT,
+        sampling_interval: record.sampling_interval,
+        ..FlowRecord::new(record.key.reversed(), counters, record.end_reason)
+    });
+    std::iter::once(forward).chain(backward)
+}

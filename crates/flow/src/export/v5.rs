@@ -1,0 +1,227 @@
+//! NetFlow 5: a header of 24 octets and up to 30 records of 48, IPv4 only, no templates.
+//!
+//! What it has no field for is left out: VLAN, MPLS, NAT, drops, TTLs, end reasons, applications, BGP's next hop. AS numbers
+//! beyond 16 bits become AS_TRANS (RFC 6793). Counters beyond 32 bits go in several records that add up. A record whose
+//! times the message cannot tell (an old capture exported today) gets a message whose own time is the record's.
+
+use super::options::{ExportOptions, SECOND_NS, SamplingMethod};
+use super::outbox::Outbox;
+use super::shape::{interface, ipv4_or_none};
+use super::templated::both_ways;
+use super::{Amount, ExportTotals, Unsayable};
+use crate::record::FlowRecord;
+use std::net::{IpAddr, Ipv4Addr};
+
+const HEADER_OCTETS: usize = 24;
+const RECORD_OCTETS: usize = 48;
+/// Records in a message at most: a habit of 1,464 octets that collectors rely on.
+const RECORDS_MAX: u16 = 30;
+const AS_TRANS: u16 = 23_456;
+const MILLISECOND_NS: u64 = 1_000_000;
+/// Uptimes are told from a start so long before a message.
+const UPTIME_BEFORE_MS: u64 = 24 * 3600 * 1000;
+const UPTIME_MAX_MS: u64 = 1 << 31;
+/// Records that one record's counters may be spread over.
+const PARTS_MAX: u64 = 256;
+/// The header has 14 bits for it.
+const SAMPLING_INTERVAL_MAX: u32 = (1 << 14) - 1;
+
+/// See the head of this file.
+pub(super) struct V5 {
+    engine_id: u8,
+    sampling: SamplingMethod,
+    records_max: u16,
+    /// Flows in closed messages.
+    sequence: u32,
+    now_ms: u64,
+    /// Uptimes at the present time are told from here.
+    start_ms: u64,
+    open: Open,
+}
+
+/// What the open message's header will say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Open {
+    records: u16,
+    /// Its time, milliseconds since the epoch.
+    time_ms: u64,
+    /// Where its uptimes are told from.
+    start_ms: u64,
+    sampling_interval: u32,
+}
+
+impl V5 {
+    pub(super) fn new(options: &ExportOptions) -> Self {
+        let fit = (options.message_octets_max - HEADER_OCTETS) / RECORD_OCTETS;
+        Self {
+            engine_id: options.observation_domain as u8,
+            sampling: options.sampling,
+            records_max: RECORDS_MAX.min(fit as u16),
+            sequence: 0,
+            now_ms: 0,
+            start_ms: 0,
+            open: Open { records: 0, time_ms: 0, start_ms: 0, sampling_interval: 1 },
+        }
+    }
+
+    pub(super) fn begin_session(&mut self, now_ns: u64) {
+        self.sequence = 0;
+        self.advance(now_ns);
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        self.now_ms = self.now_ms.max(now_ns / MILLISECOND_NS);
+        if self.now_ms - self.start_ms > UPTIME_MAX_MS {
+            self.start_ms = self.now_ms.saturating_sub(UPTIME_BEFORE_MS);
+        }
+    }
+
+    /// Encodes records.
+    pub(super) fn add(
+        &mut self,
+        records: &[FlowRecord],
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        self.advance(now_ns);
+        for record in records {
+            totals.handled += Amount::of(record);
+            let mut ways = 0;
+            for way in both_ways(record) {
+                ways += 1;
+                match self.add_one(&way, out, totals, now_ns) {
+                    Ok(parts) => totals.split += parts - 1,
+                    Err(why) => totals.count_unsayable(why, &way),
+                }
+            }
+            totals.split += ways - 1;
+        }
+    }
+
+    /// Writes a record of one direction; in how many parts.
+    fn add_one(
+        &mut self,
+        record: &FlowRecord,
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) -> Result<u64, Unsayable> {
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (record.key.src, record.key.dst) else {
+            return Err(Unsayable::Ipv6);
+        };
+        let (octets, packets) = (record.counters.octets, record.counters.packets);
+        let parts = octets.div_ceil(u64::from(u32::MAX)).max(packets.div_ceil(u64::from(u32::MAX))).max(1);
+        if parts > PARTS_MAX {
+            return Err(Unsayable::Counter);
+        }
+        let wanted = self.wanted(record)?;
+        for part in 0..parts {
+            self.make_room(wanted, out, totals, now_ns);
+            // The parts are as equal as they can be, and none beyond 32 bits.
+            let share = |total: u64| total / parts + u64::from(part < total % parts);
+            let amount = Amount { records: 1, packets: share(packets), octets: share(octets) };
+            write(record, src, dst, &amount, self.open.start_ms, out.take(RECORD_OCTETS));
+            self.open.records += 1;
+            out.counts += amount;
+            totals.exported += amount;
+        }
+        Ok(parts)
+    }
+
+    /// What the header of a message must say for this record to be in it: the present time if that will do.
+    fn wanted(&self, record: &FlowRecord) -> Result<Open, Unsayable> {
+        let sampling_interval = record.sampling_interval;
+        if sampling_interval > SAMPLING_INTERVAL_MAX {
+            return Err(Unsayable::Sampling);
+        }
+        let (first_ms, last_ms) =
+            (record.counters.first_ns / MILLISECOND_NS, record.counters.last_ns / MILLISECOND_NS);
+        let tells = |open: &Open| first_ms >= open.start_ms && last_ms <= open.time_ms;
+        let same = Open { sampling_interval, ..self.open };
+        let present = Open { time_ms: self.now_ms, start_ms: self.start_ms, sampling_interval, records: 0 };
+        if tells(&present) {
+            return Ok(present);
+        }
+        if self.open.records > 0 && tells(&same) {
+            return Ok(same);
+        }
+        if last_ms.saturating_sub(first_ms) > u64::from(u32::MAX) {
+            return Err(Unsayable::Duration);
+        }
+        // A little later, so that the records that follow find room in the same message.
+        let time_ms = last_ms + 1000;
+        let start_ms = time_ms.saturating_sub(UPTIME_BEFORE_MS).min(first_ms);
+        Ok(Open { time_ms, start_ms, sampling_interval, records: 0 })
+    }
+
+    fn make_room(&mut self, wanted: Open, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        let open = Open { records: 0, ..self.open };
+        // The present goes on: a later time tells the same uptimes.
+        let fits = open.start_ms == wanted.start_ms && open.sampling_interval == wanted.sampling_interval;
+        if out.is_open() && fits && self.open.records < self.records_max {
+            self.open.time_ms = self.open.time_ms.max(wanted.time_ms);
+            return;
+        }
+        self.close(out, totals);
+        self.open = Open { records: 0, ..wanted };
+        out.open(HEADER_OCTETS, 1, now_ns);
+    }
+
+    pub(super) fn close(&mut self, out: &mut Outbox, totals: &mut ExportTotals) {
+        if !out.is_open() {
+            return;
+        }
+        let open = self.open;
+        let mut header = [0; HEADER_OCTETS];
+        header[0..2].copy_from_slice(&5u16.to_be_bytes());
+        header[2..4].copy_from_slice(&open.records.to_be_bytes());
+        header[4..8].copy_from_slice(&(open.time_ms.wrapping_sub(open.start_ms) as u32).to_be_bytes());
+        header[8..12].copy_from_slice(&((open.time_ms / 1000) as u32).to_be_bytes());
+        let residual_ns = open.time_ms * MILLISECOND_NS % SECOND_NS;
+        header[12..16].copy_from_slice(&(residual_ns as u32).to_be_bytes());
+        header[16..20].copy_from_slice(&self.sequence.to_be_bytes());
+        header[21] = self.engine_id;
+        if open.sampling_interval != 1 {
+            let mode: u16 = match self.sampling {
+                SamplingMethod::Systematic => 1,
+                SamplingMethod::Random => 2,
+            };
+            let sampling = mode << 14 | open.sampling_interval as u16;
+            header[22..24].copy_from_slice(&sampling.to_be_bytes());
+        }
+        out.patch(0, &header);
+        self.sequence = self.sequence.wrapping_add(u32::from(open.records));
+        self.open.records = 0;
+        totals.messages += 1;
+        totals.message_octets += out.close() as u64;
+    }
+}
+
+fn write(record: &FlowRecord, src: Ipv4Addr, dst: Ipv4Addr, amount: &Amount, start_ms: u64, out: &mut [u8]) {
+    let key = &record.key;
+    let uptime = |ns: u64| ((ns / MILLISECOND_NS).wrapping_sub(start_ms) as u32).to_be_bytes();
+    out[0..4].copy_from_slice(&src.octets());
+    out[4..8].copy_from_slice(&dst.octets());
+    out[8..12].copy_from_slice(&ipv4_or_none(record.next_hop).octets());
+    out[12..14].copy_from_slice(&(interface(key.ingress) as u16).to_be_bytes());
+    out[14..16].copy_from_slice(&(interface(record.egress) as u16).to_be_bytes());
+    out[16..20].copy_from_slice(&(amount.packets as u32).to_be_bytes());
+    out[20..24].copy_from_slice(&(amount.octets as u32).to_be_bytes());
+    out[24..28].copy_from_slice(&uptime(record.counters.first_ns));
+    out[28..32].copy_from_slice(&uptime(record.counters.last_ns));
+    out[32..34].copy_from_slice(&key.src_port.to_be_bytes());
+    out[34..36].copy_from_slice(&key.dst_port.to_be_bytes());
+    out[36] = 0;
+    out[37] = record.counters.tcp_flags;
+    out[38] = key.protocol;
+    out[39] = key.traffic_class;
+    out[40..42].copy_from_slice(&as16(record.src_as));
+    out[42..44].copy_from_slice(&as16(record.dst_as));
+    // No prefix lengths are known, and two octets of padding.
+    out[44..48].fill(0);
+}
+
+fn as16(number: u32) -> [u8; 2] {
+    u16::try_from(number).unwrap_or(AS_TRANS).to_be_bytes()
+}

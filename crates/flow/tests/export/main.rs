@@ -1,0 +1,160 @@
+//! What the exporter writes, read by a slow reader that shares no line with it.
+
+mod laws;
+mod options;
+mod reader;
+mod records;
+mod times;
+
+use proptest::prelude::*;
+use std::net::IpAddr;
+use thalweg_base::{DropReason, NO_PORT};
+use thalweg_flow::export::{Amount, ExportOptions, Exporter};
+use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation};
+
+/// 2023-11-14 22:13:20 UTC.
+const NOW_NS: u64 = 1_700_000_000_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// All messages that are whole, and what the exporter says is in them.
+fn poll_all(exporter: &mut Exporter) -> Vec<(Vec<u8>, Amount)> {
+    let mut messages = Vec::new();
+    let mut message = Vec::new();
+    while let Some(amount) = exporter.poll_message(&mut message) {
+        messages.push((message.clone(), amount));
+    }
+    messages
+}
+
+/// One session over these records, from its beginning to its end.
+fn session(options: &ExportOptions, records: &[FlowRecord], now_ns: u64) -> Vec<Vec<u8>> {
+    let mut exporter = Exporter::new(options).unwrap();
+    exporter.handle_connected(now_ns);
+    exporter.handle_records(records, now_ns);
+    exporter.flush(now_ns);
+    poll_all(&mut exporter).into_iter().map(|(message, _)| message).collect()
+}
+
+fn simple(n: u32) -> FlowRecord {
+    let key = FlowKey {
+        src: IpAddr::from((0x0a00_0000 + n).to_be_bytes()),
+        dst: IpAddr::from([192, 0, 2, 1]),
+        src_port: n as u16,
+        dst_port: 443,
+        protocol: 6,
+        traffic_class: 0x28,
+        ingress: 2,
+        vlan: 0,
+        mpls_label: None,
+    };
+    let counters = Counters {
+        packets: u64::from(n) + 1,
+        octets: 100 * (u64::from(n) + 1),
+        first_ns: NOW_NS - 10 * SECOND_NS - 123_456_789,
+        last_ns: NOW_NS - SECOND_NS - 1_000_001,
+        tcp_flags: 0x1b,
+        ttl_min: 60,
+        ttl_max: 64,
+    };
+    FlowRecord::new(key, counters, EndReason::IdleTimeout)
+}
+
+fn simple6(n: u32) -> FlowRecord {
+    let record = simple(n);
+    let address = |last: u32| IpAddr::from((0x2001_0db8_u128 << 96 | u128::from(last)).to_be_bytes());
+    FlowRecord { key: FlowKey { src: address(n), dst: address(1), ..record.key }, ..record }
+}
+
+fn any_counters() -> impl Strategy<Value = Counters> {
+    let amount = prop_oneof![4 => 1..100_000u64, 1 => any::<u32>().prop_map(u64::from), 1 => 0..1u64 << 40];
+    let time = (0..3_600_000_000_000u64, 0..120_000_000_000u64);
+    (amount.clone(), amount, time, any::<[u8; 3]>()).prop_map(
+        |(packets, octets, (ago, life), [flags, a, b])| Counters {
+            packets,
+            octets,
+            first_ns: NOW_NS - ago - life,
+            last_ns: NOW_NS - ago,
+            tcp_flags: flags,
+            ttl_min: a.min(b),
+            ttl_max: a.max(b),
+        },
+    )
+}
+
+fn any_address(ipv6: bool) -> BoxedStrategy<IpAddr> {
+    if ipv6 {
+        any::<[u8; 16]>().prop_map(IpAddr::from).boxed()
+    } else {
+        any::<[u8; 4]>().prop_map(IpAddr::from).boxed()
+    }
+}
+
+fn any_key(ipv6: bool) -> impl Strategy<Value = FlowKey> {
+    let ports = (any::<u16>(), any::<u16>(), any::<u8>(), any::<u8>());
+    let ingress = prop_oneof![0..8u16, Just(NO_PORT)];
+    let vlan = prop_oneof![2 => Just(0u16), 1 => 1..4095u16];
+    let label = proptest::option::weighted(0.2, 0..1u32 << 20);
+    (any_address(ipv6), any_address(ipv6), ports, ingress, vlan, label).prop_map(
+        |(src, dst, (src_port, dst_port, protocol, traffic_class), ingress, vlan, mpls_label)| FlowKey {
+            src,
+            dst,
+            src_port,
+            dst_port,
+            protocol,
+            traffic_class,
+            ingress,
+            vlan,
+            mpls_label,
+        },
+    )
+}
+
+fn any_drops() -> impl Strategy<Value = Drops> {
+    proptest::collection::vec((0..DropReason::ALL.len(), 1..1000u32, 1..1000u64), 0..5).prop_map(|added| {
+        let mut drops = Drops::default();
+        for (reason, packets, octets) in added {
+            drops.add(DropReason::ALL[reason], packets, octets);
+        }
+        drops
+    })
+}
+
+fn any_translation(ipv6: bool) -> impl Strategy<Value = Translation> {
+    (any_address(ipv6), any_address(ipv6), any::<u16>(), any::<u16>())
+        .prop_map(|(src, dst, src_port, dst_port)| Translation { src, dst, src_port, dst_port })
+}
+
+fn any_record() -> impl Strategy<Value = FlowRecord> {
+    any::<bool>().prop_flat_map(|ipv6| {
+        let hop = || proptest::option::weighted(0.3, any::<bool>().prop_flat_map(any_address));
+        let flow = (any_key(ipv6), any_counters(), proptest::option::weighted(0.3, any_counters()));
+        let facts = (0..EndReason::ALL.len(), any::<u8>(), prop_oneof![0..8u16, Just(NO_PORT)]);
+        let route =
+            (hop(), hop(), prop_oneof![Just(0u32), any::<u32>()], prop_oneof![Just(0u32), any::<u32>()]);
+        let rest = (
+            proptest::option::weighted(0.2, any_translation(ipv6)),
+            prop_oneof![3 => Just(Drops::default()).boxed(), 1 => any_drops().boxed()],
+            prop_oneof![3 => Just(1u32), 1 => prop_oneof![Just(10u32), Just(1000), Just(16_000)]],
+        );
+        (flow, facts, route, rest).prop_map(
+            |(
+                (key, counters, reverse),
+                (reason, application, egress),
+                (next_hop, bgp_next_hop, src_as, dst_as),
+                (translation, drops, sampling_interval),
+            )| FlowRecord {
+                reverse,
+                application,
+                egress,
+                next_hop,
+                src_as,
+                dst_as,
+                bgp_next_hop,
+                translation,
+                drops,
+                sampling_interval,
+                ..FlowRecord::new(key, counters, EndReason::ALL[reason])
+            },
+        )
+    })
+}

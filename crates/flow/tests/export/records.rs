@@ -1,0 +1,280 @@
+//! Every field of a record arrives, in each protocol that has it.
+
+use super::*;
+use crate::reader::{Fields, Reader, address, number};
+use thalweg_flow::NO_AS;
+use thalweg_flow::export::{ExportOptions, Times, Transport, Version, read_image, write_image};
+use thalweg_wire::netflow::element::*;
+
+fn value(fields: &Fields, element: u16) -> Option<u64> {
+    fields.get(&(0, element)).map(|octets| number(octets))
+}
+
+fn place(fields: &Fields, elements: [u16; 2]) -> Option<IpAddr> {
+    elements.iter().find_map(|&element| fields.get(&(0, element))).map(|octets| address(octets))
+}
+
+fn counters(fields: &Fields, enterprise: u32) -> Option<Counters> {
+    let get = |element| fields.get(&(enterprise, element)).map(|octets| number(octets));
+    let (first_ns, last_ns) = match get(FLOW_START_NANOSECONDS) {
+        Some(first) => (unix_ns(first), unix_ns(get(FLOW_END_NANOSECONDS)?)),
+        None => (get(FLOW_START_MILLISECONDS)? * 1_000_000, get(FLOW_END_MILLISECONDS)? * 1_000_000),
+    };
+    Some(Counters {
+        packets: get(PACKET_DELTA_COUNT)?,
+        octets: get(OCTET_DELTA_COUNT)?,
+        first_ns,
+        last_ns,
+        tcp_flags: get(TCP_CONTROL_BITS)? as u8,
+        ttl_min: get(MINIMUM_TTL).unwrap_or(0) as u8,
+        ttl_max: get(MAXIMUM_TTL).unwrap_or(0) as u8,
+    })
+}
+
+fn unix_ns(ntp: u64) -> u64 {
+    let seconds = (ntp >> 32) - 2_208_988_800;
+    seconds * SECOND_NS + ((ntp & 0xffff_ffff) * SECOND_NS >> 32)
+}
+
+fn port(interface: u64) -> u16 {
+    if interface == 0 { NO_PORT } else { interface as u16 - 1 }
+}
+
+/// A record made of what arrived. Reasons of drops do not arrive; their sums are checked apart.
+fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
+    let get = |element| value(fields, element).unwrap();
+    let key = FlowKey {
+        src: place(fields, [SOURCE_IPV4_ADDRESS, SOURCE_IPV6_ADDRESS]).unwrap(),
+        dst: place(fields, [DESTINATION_IPV4_ADDRESS, DESTINATION_IPV6_ADDRESS]).unwrap(),
+        src_port: get(SOURCE_TRANSPORT_PORT) as u16,
+        dst_port: get(DESTINATION_TRANSPORT_PORT) as u16,
+        protocol: get(PROTOCOL_IDENTIFIER) as u8,
+        traffic_class: get(IP_CLASS_OF_SERVICE) as u8,
+        ingress: port(get(INGRESS_INTERFACE)),
+        vlan: value(fields, VLAN_ID).unwrap_or(0) as u16,
+        mpls_label: value(fields, MPLS_TOP_LABEL_STACK_SECTION).map(|section| (section >> 4) as u32),
+    };
+    let hop = |elements: [u16; 2]| {
+        let hops = elements.map(|element| fields.get(&(0, element)).map(|octets| address(octets)));
+        hops.into_iter().flatten().find(|hop| !hop.is_unspecified())
+    };
+    let post = place(fields, [POST_NAT_SOURCE_IPV4_ADDRESS, POST_NAT_SOURCE_IPV6_ADDRESS]);
+    let translation = post.map(|src| Translation {
+        src,
+        dst: place(fields, [POST_NAT_DESTINATION_IPV4_ADDRESS, POST_NAT_DESTINATION_IPV6_ADDRESS]).unwrap(),
+        src_port: get(POST_NAPT_SOURCE_TRANSPORT_PORT) as u16,
+        dst_port: get(POST_NAPT_DESTINATION_TRANSPORT_PORT) as u16,
+    });
+    let sampler = value(fields, SELECTOR_ID).or(value(fields, SAMPLER_ID));
+    let sampling_interval = match (sampler, value(fields, SAMPLING_INTERVAL)) {
+        (Some(id), _) => samplers.iter().find(|(known, _)| *known == id).expect("an unknown sampler").1,
+        (None, Some(interval)) if interval > 0 => interval as u32,
+        _ => 1,
+    };
+    FlowRecord {
+        reverse: counters(fields, REVERSE_ENTERPRISE),
+        application: value(fields, APPLICATION_ID).unwrap_or(0) as u8,
+        egress: port(get(EGRESS_INTERFACE)),
+        next_hop: hop([IP_NEXT_HOP_IPV4_ADDRESS, IP_NEXT_HOP_IPV6_ADDRESS]),
+        bgp_next_hop: hop([BGP_NEXT_HOP_IPV4_ADDRESS, BGP_NEXT_HOP_IPV6_ADDRESS]),
+        src_as: value(fields, BGP_SOURCE_AS_NUMBER).unwrap_or(0) as u32,
+        dst_as: value(fields, BGP_DESTINATION_AS_NUMBER).unwrap_or(0) as u32,
+        translation,
+        sampling_interval,
+        ..FlowRecord::new(
+            key,
+            counters(fields, 0).unwrap(),
+            value(fields, FLOW_END_REASON)
+                .map_or(EndReason::IdleTimeout, |code| EndReason::from_code(code as u8).unwrap()),
+        )
+    }
+}
+
+/// Samplers as they were announced: number and interval.
+fn samplers(reader: &Reader) -> Vec<(u64, u32)> {
+    let sampler = |(_, fields): &(u16, Fields)| {
+        let ipfix = value(fields, SELECTOR_ID).map(|id| {
+            let (interval, space) = (
+                value(fields, SAMPLING_PACKET_INTERVAL).unwrap(),
+                value(fields, SAMPLING_PACKET_SPACE).unwrap(),
+            );
+            assert_eq!(interval, 1);
+            (id, space as u32 + 1)
+        });
+        ipfix.or_else(|| Some((value(fields, SAMPLER_ID)?, value(fields, SAMPLER_RANDOM_INTERVAL)? as u32)))
+    };
+    reader.options.iter().filter_map(sampler).collect()
+}
+
+fn in_milliseconds(record: &FlowRecord) -> FlowRecord {
+    let cut = |counters: Counters| Counters {
+        first_ns: counters.first_ns / 1_000_000 * 1_000_000,
+        last_ns: counters.last_ns / 1_000_000 * 1_000_000,
+        ..counters
+    };
+    FlowRecord { counters: cut(record.counters), reverse: record.reverse.map(cut), ..*record }
+}
+
+/// What remains of a record without its drops, and with unspecified next hops taken for none.
+fn without_drops(record: &FlowRecord) -> FlowRecord {
+    let hop = |hop: Option<IpAddr>| hop.filter(|hop| !hop.is_unspecified());
+    FlowRecord {
+        drops: Drops::default(),
+        next_hop: hop(record.next_hop),
+        bgp_next_hop: hop(record.bgp_next_hop),
+        ..*record
+    }
+}
+
+/// Both directions of a biflow, as records.
+fn ways(record: &FlowRecord) -> Vec<FlowRecord> {
+    let mut ways = vec![FlowRecord { reverse: None, ..*record }];
+    if let Some(counters) = record.reverse {
+        ways.push(FlowRecord {
+            key: record.key.reversed(),
+            counters,
+            reverse: None,
+            egress: NO_PORT,
+            next_hop: None,
+            bgp_next_hop: None,
+            src_as: record.dst_as,
+            dst_as: record.src_as,
+            translation: None,
+            drops: Drops::default(),
+            ..*record
+        });
+    }
+    ways
+}
+
+fn check_drops(fields: &Fields, record: &FlowRecord) {
+    let drops = &record.drops;
+    let told = (!drops.is_empty()).then_some((drops.octets, drops.packets()));
+    let octets = value(fields, DROPPED_OCTET_DELTA_COUNT);
+    assert_eq!(octets.map(|octets| (octets, value(fields, DROPPED_PACKET_DELTA_COUNT).unwrap())), told);
+    let status = value(fields, FORWARDING_STATUS).map(|status| status >> 6);
+    let expected = told.map(|(_, packets)| if packets < record.counters.packets { 1 } else { 2 });
+    assert_eq!(status, expected);
+}
+
+fn check_templated(options: &ExportOptions, records: &[FlowRecord]) {
+    let reader = Reader::of(&session(options, records, NOW_NS));
+    let samplers = samplers(&reader);
+    let expected: Vec<FlowRecord> = match options.version {
+        Version::Ipfix => records.to_vec(),
+        _ => records.iter().flat_map(ways).collect(),
+    };
+    assert_eq!(reader.flows.len(), expected.len());
+    for (fields, record) in reader.flows.iter().zip(&expected) {
+        check_drops(fields, record);
+        let told = if options.times == Times::Nanoseconds { *record } else { in_milliseconds(record) };
+        assert_eq!(record_of(fields, &samplers), without_drops(&told));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn ipfix_says_all_of_a_record(
+        records in proptest::collection::vec(any_record(), 1..60),
+        nanoseconds: bool,
+        reduced_sizes: bool,
+        transport in prop_oneof![Just(Transport::Datagram), Just(Transport::Stream)],
+    ) {
+        let times = if nanoseconds { Times::Nanoseconds } else { Times::Milliseconds };
+        check_templated(&ExportOptions { times, reduced_sizes, ..ExportOptions::new(Version::Ipfix, transport) }, &records);
+    }
+
+    #[test]
+    fn netflow9_says_all_of_a_record(
+        records in proptest::collection::vec(any_record(), 1..60),
+        absolute: bool,
+        reduced_sizes: bool,
+    ) {
+        let times = if absolute { Times::Milliseconds } else { Times::Uptime };
+        let options = ExportOptions::new(Version::NetFlow9, Transport::Datagram);
+        check_templated(&ExportOptions { times, reduced_sizes, ..options }, &records);
+    }
+
+    #[test]
+    fn netflow5_says_what_it_can(records in proptest::collection::vec(any_record(), 1..60)) {
+        let reader = Reader::of(&session(
+            &ExportOptions::new(Version::NetFlow5, Transport::Datagram), &records, NOW_NS));
+        let expected: Vec<FlowRecord> =
+            records.iter().flat_map(ways).filter(|way| way.key.src.is_ipv4()).collect();
+        // Parts of one record follow each other: those of the same key are added up.
+        let mut told = reader.flows.iter().map(|fields| record_of(fields, &[])).peekable();
+        for way in &expected {
+            let mut sum = told.next().expect("a record is missing");
+            while sum.counters.octets < way.counters.octets || sum.counters.packets < way.counters.packets {
+                let part = told.next().expect("a part is missing");
+                prop_assert_eq!(part.key, sum.key);
+                sum.counters.packets += part.counters.packets;
+                sum.counters.octets += part.counters.octets;
+            }
+            let as16 = |number: u32| if number > 65_535 { 23_456 } else { number };
+            let wanted = in_milliseconds(&FlowRecord {
+                key: FlowKey { vlan: 0, mpls_label: None, ..way.key },
+                counters: Counters { ttl_min: 0, ttl_max: 0, ..way.counters },
+                end_reason: EndReason::IdleTimeout,
+                application: 0,
+                src_as: as16(way.src_as),
+                dst_as: as16(way.dst_as),
+                next_hop: way.next_hop.filter(|hop| hop.is_ipv4() && !hop.is_unspecified()),
+                bgp_next_hop: None,
+                translation: None,
+                drops: Drops::default(),
+                ..*way
+            });
+            prop_assert_eq!(sum, wanted);
+        }
+        prop_assert!(told.next().is_none());
+    }
+
+    #[test]
+    fn images_are_read_back(records in proptest::collection::vec(any_record(), 1..20)) {
+        let mut octets = Vec::new();
+        for record in &records {
+            let before = octets.len();
+            write_image(record, &mut octets);
+            prop_assert!(octets.len() - before <= thalweg_flow::export::IMAGE_OCTETS_MAX);
+        }
+        let mut rest = &octets[..];
+        for record in &records {
+            let (read, after) = read_image(rest).unwrap();
+            // Which reasons the fourth and further ones were is forgotten already in the record.
+            prop_assert_eq!(&read, record);
+            rest = after;
+        }
+        prop_assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn torn_and_flipped_images_are_told(record in any_record(), at: proptest::sample::Index, bit in 0..8u8) {
+        let mut octets = Vec::new();
+        write_image(&record, &mut octets);
+        prop_assert!(read_image(&octets[..at.index(octets.len())]).is_err());
+        let place = at.index(octets.len());
+        octets[place] ^= 1 << bit;
+        prop_assert!(read_image(&octets).is_err());
+    }
+}
+
+#[test]
+fn what_is_not_known_is_zero() {
+    let record = FlowRecord {
+        next_hop: Some("10.0.0.1".parse().unwrap()),
+        src_as: NO_AS,
+        dst_as: 64_500,
+        ..simple(1)
+    };
+    let options = ExportOptions::new(Version::Ipfix, Transport::Datagram);
+    let reader = Reader::of(&session(&options, &[record], NOW_NS));
+    let fields = &reader.flows[0];
+    assert_eq!(value(fields, BGP_SOURCE_AS_NUMBER), Some(0));
+    assert_eq!(value(fields, BGP_DESTINATION_AS_NUMBER), Some(64_500));
+    assert_eq!(value(fields, BGP_NEXT_HOP_IPV4_ADDRESS), Some(0));
+    assert_eq!(value(fields, EGRESS_INTERFACE), Some(0));
+    assert_eq!(value(fields, INGRESS_INTERFACE), Some(3));
+}

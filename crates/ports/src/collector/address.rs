@@ -1,0 +1,152 @@
+//! Where a collector is, and what it speaks: `ipfix://host:port`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`.
+
+use super::CollectorError;
+use std::fmt;
+use std::str::FromStr;
+use thalweg_flow::export::{Transport, Version};
+
+/// Ports that collectors listen on unless told otherwise (RFC 7011, 10.3.4; NetFlow's by habit).
+const IPFIX_PORT: u16 = 4739;
+const IPFIX_TLS_PORT: u16 = 4740;
+const NETFLOW_PORT: u16 = 2055;
+
+const EXPECTED: &str = "ipfix://, ipfix+tcp://, ipfix+tls://, v9:// or v5://, then HOST or HOST:PORT";
+
+/// What carries messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Datagrams.
+    Udp,
+    /// A connection.
+    Tcp,
+    /// An encrypted connection.
+    Tls,
+}
+
+impl Carrier {
+    /// What it means to an exporter.
+    pub fn transport(self) -> Transport {
+        match self {
+            Self::Udp => Transport::Datagram,
+            Self::Tcp | Self::Tls => Transport::Stream,
+        }
+    }
+}
+
+/// A collector's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectorAddress {
+    /// The protocol.
+    pub version: Version,
+    /// What carries it.
+    pub carrier: Carrier,
+    /// A name or an address; IPv6 without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl CollectorAddress {
+    fn scheme(&self) -> &'static str {
+        match (self.version, self.carrier) {
+            (Version::Ipfix, Carrier::Udp) => "ipfix",
+            (Version::Ipfix, Carrier::Tcp) => "ipfix+tcp",
+            (Version::Ipfix, Carrier::Tls) => "ipfix+tls",
+            (Version::NetFlow9, _) => "v9",
+            (Version::NetFlow5, _) => "v5",
+        }
+    }
+}
+
+impl fmt::Display for CollectorAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{}://{open}{}{close}:{}", self.scheme(), self.host, self.port)
+    }
+}
+
+impl FromStr for CollectorAddress {
+    type Err = CollectorError;
+
+    fn from_str(text: &str) -> Result<Self, CollectorError> {
+        let error = |at: usize, expected: &'static str| CollectorError::Address {
+            text: text.to_owned(),
+            column: text[..at].chars().count() + 1,
+            expected,
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| error(0, EXPECTED))?;
+        let (version, carrier, default_port) = match scheme {
+            "ipfix" | "ipfix+udp" => (Version::Ipfix, Carrier::Udp, IPFIX_PORT),
+            "ipfix+tcp" => (Version::Ipfix, Carrier::Tcp, IPFIX_PORT),
+            "ipfix+tls" => (Version::Ipfix, Carrier::Tls, IPFIX_TLS_PORT),
+            "v9" => (Version::NetFlow9, Carrier::Udp, NETFLOW_PORT),
+            "v5" => (Version::NetFlow5, Carrier::Udp, NETFLOW_PORT),
+            _ => return Err(error(0, EXPECTED)),
+        };
+        let host_at = text.len() - rest.len();
+        let (host, port_at) = match rest.strip_prefix('[') {
+            Some(inside) => {
+                let end =
+                    inside.find(']').ok_or_else(|| error(host_at, "a closing bracket behind the address"))?;
+                (&inside[..end], host_at + end + 2)
+            }
+            None => {
+                let end = rest.find(':').unwrap_or(rest.len());
+                (&rest[..end], host_at + end)
+            }
+        };
+        if host.is_empty() || host.contains(['/', ' ']) {
+            return Err(error(host_at, "a host's name or address; IPv6 in brackets"));
+        }
+        let port = match text[port_at..].strip_prefix(':') {
+            Some(port) => port.parse().ok().filter(|&port| port != 0),
+            None if port_at == text.len() => Some(default_port),
+            None => None,
+        };
+        let port = port.ok_or_else(|| error(port_at, "nothing, or a colon and a port from 1 to 65535"))?;
+        Ok(Self { version, carrier, host: host.to_owned(), port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for (text, written) in [
+            ("ipfix://collector", "ipfix://collector:4739"),
+            ("ipfix+udp://10.0.0.1:9", "ipfix://10.0.0.1:9"),
+            ("ipfix+tcp://[::1]:4739", "ipfix+tcp://[::1]:4739"),
+            ("ipfix+tls://host.example", "ipfix+tls://host.example:4740"),
+            ("v9://[2001:db8::1]", "v9://[2001:db8::1]:2055"),
+            ("v5://a:1", "v5://a:1"),
+        ] {
+            let address: CollectorAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), written);
+            assert_eq!(written.parse::<CollectorAddress>().unwrap(), address);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_column() {
+        for (text, column) in [
+            ("", 1),
+            ("host:4739", 1),
+            ("v7://host", 1),
+            ("v9+tcp://host", 1),
+            ("ipfix://", 9),
+            ("ipfix://:4739", 9),
+            ("ipfix://[::1", 9),
+            ("ipfix://host:0", 13),
+            ("ipfix://host:99999", 13),
+            ("ipfix://[::1]x", 14),
+            ("ipfix://::1", 9),
+        ] {
+            match text.parse::<CollectorAddress>() {
+                Err(CollectorError::Address { column: told, .. }) => assert_eq!(told, column, "{text}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

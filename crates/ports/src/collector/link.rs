@@ -1,0 +1,201 @@
+//! A connection to a collector: TCP, with or without TLS, and how much of what was sent is acknowledged.
+//!
+//! Connecting blocks and is done by a thread of its own; an established link never blocks longer than [`WRITE_WAIT`].
+
+use super::address::Carrier;
+use super::datagrams::resolve;
+use super::tls::Tls;
+use super::{CollectorAddress, CollectorError};
+use crate::socket_option;
+use rustls::ClientConnection;
+use socket2::SockRef;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// A write waits so long for room at most.
+const WRITE_WAIT: Duration = Duration::from_millis(50);
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// A collector that acknowledges nothing for so long is gone (RFC 5482).
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(30);
+/// What the kernel may hold for us, octets: this is also about what may be in flight.
+const SEND_BUFFER_OCTETS: usize = 512 << 10;
+/// Where `tcpi_bytes_acked` is in the kernel's `struct tcp_info` (linux/tcp.h, since 4.1).
+const BYTES_ACKED_AT: usize = 120;
+
+/// See the head of this file.
+pub(super) struct Link {
+    socket: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+    /// Octets that are to be written next, and how many of them were.
+    pending: Vec<u8>,
+    pending_written: usize,
+    /// Octets that the kernel took, those of TLS's handshake not.
+    written: u64,
+    /// What the kernel said was acknowledged before the first of them.
+    acknowledged_before: u64,
+}
+
+impl Link {
+    /// Connects, and shakes hands where there is TLS. Blocks for a few seconds at most, a resolver aside.
+    pub(super) fn connect(address: &CollectorAddress, tls: Option<&Tls>) -> Result<Self, CollectorError> {
+        let remote = resolve(address)?;
+        let failed = |source| CollectorError::Socket { collector: address.to_string(), source };
+        let socket = TcpStream::connect_timeout(&remote, CONNECT_WITHIN).map_err(failed)?;
+        let tls = match (address.carrier, tls) {
+            (Carrier::Tls, Some(tls)) => Some(Box::new(shake_hands(&socket, tls).map_err(failed)?)),
+            _ => None,
+        };
+        let mut link =
+            Self { socket, tls, pending: Vec::new(), pending_written: 0, written: 0, acknowledged_before: 0 };
+        link.prepare().map_err(failed)?;
+        Ok(link)
+    }
+
+    fn prepare(&mut self) -> io::Result<()> {
+        let socket = SockRef::from(&self.socket);
+        // The kernel gives what it may.
+        let _ = socket.set_send_buffer_size(SEND_BUFFER_OCTETS);
+        socket.set_tcp_user_timeout(Some(ACKNOWLEDGE_WITHIN))?;
+        socket.set_keepalive(true)?;
+        self.socket.set_nodelay(true)?;
+        self.socket.set_write_timeout(Some(WRITE_WAIT))?;
+        // Everything written so far (a SYN, TLS's last message) may still be on its way; all of it is waited for, so
+        // that what is counted from here on is ours.
+        let deadline = Instant::now() + CONNECT_WITHIN;
+        while self.unacknowledged()? > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.acknowledged_before = self.bytes_acknowledged()?;
+        Ok(())
+    }
+
+    /// Puts a message behind what is to be written.
+    pub(super) fn queue(&mut self, message: &[u8]) -> io::Result<()> {
+        match &mut self.tls {
+            None => self.pending.extend_from_slice(message),
+            Some(tls) => {
+                tls.set_buffer_limit(None);
+                tls.writer().write_all(message)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what was queued, as far as it goes without much waiting; whether all was written.
+    pub(super) fn advance(&mut self) -> io::Result<bool> {
+        while self.has_pending() {
+            let written = match &mut self.tls {
+                None => self.socket.write(&self.pending[self.pending_written..]),
+                Some(tls) => tls.write_tls(&mut self.socket),
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(octets) => {
+                    self.written += octets as u64;
+                    self.pending_written += octets;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.pending.clear();
+        self.pending_written = 0;
+        Ok(true)
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        match &self.tls {
+            None => self.pending_written < self.pending.len(),
+            Some(tls) => tls.wants_write(),
+        }
+    }
+
+    /// Octets written so far, as [`acknowledged`](Self::acknowledged) counts them.
+    pub(super) fn position(&self) -> u64 {
+        self.written
+    }
+
+    /// Octets that the collector's kernel has acknowledged.
+    pub(super) fn acknowledged(&self) -> io::Result<u64> {
+        Ok(self.bytes_acknowledged()?.saturating_sub(self.acknowledged_before))
+    }
+
+    /// Reads what the collector sends (nothing but TLS's business) without waiting; an error if it is gone.
+    pub(super) fn check(&mut self) -> io::Result<()> {
+        self.socket.set_nonblocking(true)?;
+        let checked = self.read_all();
+        self.socket.set_nonblocking(false)?;
+        checked
+    }
+
+    fn read_all(&mut self) -> io::Result<()> {
+        let closed = || io::Error::new(io::ErrorKind::ConnectionAborted, "closed by the collector");
+        let mut octets = [0; 2048];
+        loop {
+            let read = match &mut self.tls {
+                None => self.socket.read(&mut octets),
+                Some(tls) => tls.read_tls(&mut self.socket),
+            };
+            match read {
+                Ok(0) => return Err(closed()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            if let Some(tls) = &mut self.tls {
+                let state = tls.process_new_packets().map_err(io::Error::other)?;
+                if state.peer_has_closed() {
+                    return Err(closed());
+                }
+                // A collector has nothing to say; what it says is read and forgotten.
+                let _ = tls.reader().read(&mut octets);
+            }
+        }
+    }
+
+    /// Says that nothing more will come.
+    pub(super) fn close(mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+        }
+        // The collector may be gone already; everything that counts was acknowledged before.
+        let _ = self.advance();
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    fn bytes_acknowledged(&self) -> io::Result<u64> {
+        let mut info = [0; 256];
+        let octets = socket_option::get(self.socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+        match info[..octets].get(BYTES_ACKED_AT..BYTES_ACKED_AT + 8).and_then(|field| field.try_into().ok()) {
+            Some(field) => Ok(u64::from_ne_bytes(field)),
+            None => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel does not count acknowledged octets",
+            )),
+        }
+    }
+
+    /// Segments that were sent and are not acknowledged: `tcpi_unacked`.
+    fn unacknowledged(&self) -> io::Result<u32> {
+        let mut info = [0; 256];
+        socket_option::get(self.socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+        Ok(u32::from_ne_bytes([info[24], info[25], info[26], info[27]]))
+    }
+}
+
+/// The handshake, on a socket that blocks.
+fn shake_hands(socket: &TcpStream, tls: &Tls) -> io::Result<ClientConnection> {
+    socket.set_read_timeout(Some(CONNECT_WITHIN))?;
+    socket.set_write_timeout(Some(CONNECT_WITHIN))?;
+    let mut connection =
+        ClientConnection::new(tls.config.clone(), tls.server_name.clone()).map_err(io::Error::other)?;
+    let mut stream = socket;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut stream)?;
+    }
+    Ok(connection)
+}

@@ -1,0 +1,359 @@
+//! Records on disk until a collector is back: a queue of files in a folder, in order, of bounded size.
+//!
+//! ```text
+//! folder/lock
+//! folder/4294967296.flows    the oldest: read first, removed when all of it was read
+//! folder/4294967297.flows
+//! folder/4294967298.flows    the newest: records are appended
+//! ```
+//!
+//! A file begins with a mark of its format and holds images of records (`thalweg_flow::export::write_image`), each with a
+//! sum of its own, so that a file that a crash tore ends at its last whole record. Files are not synced: a crash of the
+//! program loses what is in its buffers (one batch), a crash of the machine what the kernel had not written.
+//! Records read are in memory until they are acknowledged; a crash then loses those of one file at most.
+
+use super::{CollectorError, SpoolOptions};
+use std::collections::VecDeque;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::{Amount, read_image, write_image};
+
+const MARK: &[u8; 8] = b"thwlspl1";
+/// Octets of a file, but for the batch that goes beyond.
+const FILE_OCTETS_MAX: u64 = 4 << 20;
+/// The first file's number: there is room before it for what comes back.
+const FIRST_NUMBER: u64 = 1 << 32;
+/// Records given out at a time.
+const BATCH_RECORDS: usize = 1024;
+
+/// See the head of this file.
+pub(super) struct Spool {
+    folder: PathBuf,
+    octets_max: u64,
+    octets: u64,
+    /// What is in it, records being read not.
+    amount: Amount,
+    files: VecDeque<SpoolFile>,
+    /// The last of `files`, while it is appended to.
+    tail: Option<File>,
+    reading: Reading,
+    torn_files: u64,
+    /// Held for as long as the spool is used.
+    _lock: File,
+}
+
+struct SpoolFile {
+    number: u64,
+    octets: u64,
+    amount: Amount,
+}
+
+/// The oldest file, read whole.
+#[derive(Default)]
+struct Reading {
+    octets: Vec<u8>,
+    at: usize,
+    left: Amount,
+}
+
+/// What a spool gave out or lost.
+pub(super) struct Read {
+    pub(super) records: Vec<FlowRecord>,
+    /// What a file should have had, but did not.
+    pub(super) lost: Amount,
+}
+
+impl Spool {
+    pub(super) fn open(options: &SpoolOptions) -> Result<Self, CollectorError> {
+        let folder = options.folder.clone();
+        let failed = |path: &Path, source| CollectorError::Spool { path: path.to_owned(), source };
+        fs::create_dir_all(&folder).map_err(|source| failed(&folder, source))?;
+        let lock_path = folder.join("lock");
+        let lock = File::create(&lock_path).map_err(|source| failed(&lock_path, source))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => CollectorError::SpoolTaken { path: folder.clone() },
+            TryLockError::Error(source) => failed(&lock_path, source),
+        })?;
+        let mut spool = Self {
+            folder,
+            octets_max: options.octets_max,
+            octets: 0,
+            amount: Amount::default(),
+            files: VecDeque::new(),
+            tail: None,
+            reading: Reading::default(),
+            torn_files: 0,
+            _lock: lock,
+        };
+        spool.inherit().map_err(|source| failed(&spool.folder, source))?;
+        Ok(spool)
+    }
+
+    /// Finds what a former process left.
+    fn inherit(&mut self) -> io::Result<()> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(".flows")?.parse::<u64>().ok());
+            numbers.extend(number);
+        }
+        numbers.sort_unstable();
+        for number in numbers {
+            let octets = fs::read(self.path(number))?;
+            let mut amount = Amount::default();
+            let mut rest = octets.strip_prefix(MARK).unwrap_or_default();
+            while let Ok((record, after)) = read_image(rest) {
+                amount += Amount::of(&record);
+                rest = after;
+            }
+            if !rest.is_empty() || !octets.starts_with(MARK) {
+                self.torn_files += 1;
+            }
+            if amount.records == 0 {
+                fs::remove_file(self.path(number))?;
+                continue;
+            }
+            self.octets += octets.len() as u64;
+            self.amount += amount;
+            self.files.push_back(SpoolFile { number, octets: octets.len() as u64, amount });
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.amount() == Amount::default()
+    }
+
+    /// What is in it.
+    pub(super) fn amount(&self) -> Amount {
+        let mut amount = self.amount;
+        amount += self.reading.left;
+        amount
+    }
+
+    /// Files of a former process that ended inside a record.
+    pub(super) fn torn_files(&self) -> u64 {
+        self.torn_files
+    }
+
+    /// Appends a batch; `false` if there is no room for it.
+    pub(super) fn append(&mut self, records: &[FlowRecord]) -> io::Result<bool> {
+        let (images, amount) = images(records);
+        if self.octets + (MARK.len() + images.len()) as u64 > self.octets_max {
+            return Ok(false);
+        }
+        if self.tail.is_none() || self.files.back().is_none_or(|file| file.octets >= FILE_OCTETS_MAX) {
+            let number = self.files.back().map_or(FIRST_NUMBER, |file| file.number + 1);
+            self.tail = Some(self.create(number)?);
+            self.octets += MARK.len() as u64;
+            self.files.push_back(SpoolFile { number, octets: MARK.len() as u64, amount: Amount::default() });
+        }
+        if let (Some(tail), Some(file)) = (&mut self.tail, self.files.back_mut()) {
+            if let Err(error) = tail.write_all(&images) {
+                // What was written of it is a torn end: nothing may follow.
+                self.tail = None;
+                return Err(error);
+            }
+            file.octets += images.len() as u64;
+            file.amount += amount;
+        }
+        self.octets += images.len() as u64;
+        self.amount += amount;
+        Ok(true)
+    }
+
+    /// Puts batches before everything else, bound or not: they had been taken before.
+    pub(super) fn put_back(&mut self, records: &[FlowRecord]) -> io::Result<()> {
+        let mut records = records.to_vec();
+        // What is being read is behind them, and before the files.
+        while self.reading.left != Amount::default() {
+            records.extend(self.take_images().records);
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        let (images, amount) = images(&records);
+        let number = self.files.front().map_or(FIRST_NUMBER, |file| file.number - 1);
+        self.create(number)?.write_all(&images)?;
+        let octets = (MARK.len() + images.len()) as u64;
+        self.octets += octets;
+        self.amount += amount;
+        self.files.push_front(SpoolFile { number, octets, amount });
+        Ok(())
+    }
+
+    /// The oldest records; none if there are none.
+    pub(super) fn read(&mut self) -> io::Result<Read> {
+        if self.reading.left == Amount::default() {
+            let Some(file) = self.files.pop_front() else {
+                return Ok(Read { records: Vec::new(), lost: Amount::default() });
+            };
+            if self.files.is_empty() {
+                self.tail = None;
+            }
+            self.octets -= file.octets;
+            self.amount.records -= file.amount.records;
+            self.amount.packets -= file.amount.packets;
+            self.amount.octets -= file.amount.octets;
+            let path = self.path(file.number);
+            match fs::read(&path) {
+                Ok(octets) => self.reading = Reading { octets, at: MARK.len(), left: file.amount },
+                Err(_) => return Ok(Read { records: Vec::new(), lost: file.amount }),
+            }
+            fs::remove_file(&path)?;
+        }
+        Ok(self.take_images())
+    }
+
+    /// The next records of the file that is being read.
+    fn take_images(&mut self) -> Read {
+        let mut records = Vec::with_capacity(BATCH_RECORDS);
+        while records.len() < BATCH_RECORDS && self.reading.left.records > 0 {
+            let rest = self.reading.octets.get(self.reading.at..).unwrap_or_default();
+            let Ok((record, after)) = read_image(rest) else {
+                let lost = std::mem::take(&mut self.reading).left;
+                return Read { records, lost };
+            };
+            self.reading.at = self.reading.octets.len() - after.len();
+            let amount = Amount::of(&record);
+            let left = &mut self.reading.left;
+            left.records -= 1;
+            left.packets = left.packets.saturating_sub(amount.packets);
+            left.octets = left.octets.saturating_sub(amount.octets);
+            records.push(record);
+        }
+        if self.reading.left.records == 0 {
+            self.reading = Reading::default();
+        }
+        Read { records, lost: Amount::default() }
+    }
+
+    fn create(&self, number: u64) -> io::Result<File> {
+        let mut file = File::create(self.path(number))?;
+        file.write_all(MARK)?;
+        Ok(file)
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.folder.join(format!("{number}.flows"))
+    }
+}
+
+fn images(records: &[FlowRecord]) -> (Vec<u8>, Amount) {
+    let (mut images, mut amount) = (Vec::with_capacity(128 * records.len()), Amount::default());
+    for record in records {
+        write_image(record, &mut images);
+        amount += Amount::of(record);
+    }
+    (images, amount)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::IpAddr;
+    use thalweg_flow::{Counters, EndReason, FlowKey};
+
+    fn record(n: u64) -> FlowRecord {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let key = FlowKey {
+            src: address,
+            dst: address,
+            src_port: n as u16,
+            dst_port: 1,
+            protocol: 17,
+            traffic_class: 0,
+            ingress: 0,
+            vlan: 0,
+            mpls_label: None,
+        };
+        let counters = Counters { packets: n, octets: 100 * n, ..Counters::default() };
+        FlowRecord::new(key, counters, EndReason::IdleTimeout)
+    }
+
+    fn batch(numbers: std::ops::Range<u64>) -> Vec<FlowRecord> {
+        numbers.map(record).collect()
+    }
+
+    fn drain(spool: &mut Spool) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while !spool.is_empty() {
+            let read = spool.read().unwrap();
+            assert_eq!(read.lost, Amount::default());
+            numbers.extend(read.records.iter().map(|record| record.counters.packets));
+        }
+        numbers
+    }
+
+    fn options(folder: &Path) -> SpoolOptions {
+        SpoolOptions { folder: folder.to_owned(), octets_max: 64 << 20 }
+    }
+
+    #[test]
+    fn records_come_back_in_order_and_files_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(&options(folder.path())).unwrap();
+        let mut expected = Vec::new();
+        // Written while it is read, over several files.
+        let mut numbers = Vec::new();
+        for n in 0..100 {
+            assert!(spool.append(&batch(n * 1000..(n + 1) * 1000)).unwrap());
+            expected.extend(n * 1000..(n + 1) * 1000);
+            if n % 3 == 0 {
+                numbers.extend(spool.read().unwrap().records.iter().map(|record| record.counters.packets));
+            }
+        }
+        numbers.extend(drain(&mut spool));
+        assert_eq!(numbers, expected);
+        assert_eq!(spool.octets, 0);
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["lock"]);
+    }
+
+    #[test]
+    fn the_bound_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(&SpoolOptions { octets_max: 20_000, ..options(folder.path()) }).unwrap();
+        let taken =
+            (0..100).take_while(|n| spool.append(&batch(n * 10..n * 10 + 10)).unwrap()).count() as u64;
+        assert!(taken > 10 && taken < 100);
+        let on_disk: u64 =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
+        assert!(on_disk <= 20_000);
+        assert_eq!(drain(&mut spool), (0..taken * 10).collect::<Vec<_>>());
+        assert!(spool.append(&batch(0..10)).unwrap(), "room again");
+    }
+
+    #[test]
+    fn what_comes_back_is_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(&options(folder.path())).unwrap();
+        spool.append(&batch(0..3000)).unwrap();
+        let first = spool.read().unwrap().records;
+        spool.put_back(&first).unwrap();
+        spool.append(&batch(3000..3010)).unwrap();
+        assert_eq!(drain(&mut spool), (0..3010).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn another_process_finds_what_one_left_up_to_a_torn_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::open(&options(folder.path())).unwrap();
+        spool.append(&batch(0..10)).unwrap();
+        assert!(matches!(Spool::open(&options(folder.path())), Err(CollectorError::SpoolTaken { .. })));
+        let path = spool.path(FIRST_NUMBER);
+        drop(spool);
+        let mut torn = Vec::new();
+        write_image(&record(11), &mut torn);
+        fs::OpenOptions::new().append(true).open(path).unwrap().write_all(&torn[..20]).unwrap();
+        fs::write(folder.path().join("77.flows"), b"something else").unwrap();
+        let mut spool = Spool::open(&options(folder.path())).unwrap();
+        assert_eq!(spool.torn_files(), 2);
+        spool.append(&batch(10..20)).unwrap();
+        assert_eq!(drain(&mut spool), (0..20).collect::<Vec<_>>());
+    }
+}

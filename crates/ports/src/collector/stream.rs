@@ -1,0 +1,413 @@
+//! The worker of a collector that takes a stream.
+//!
+//! ```text
+//!            connected                      error, closed
+//!   Down ───────────────> Up ────────────────────────────────> Down
+//!    │ queue -> spool      │ 1. what was in flight when the last connection ended
+//!    │                     │ 2. the spool        3. the queue
+//!    └ retry, doubling     └ encoded batch by batch, the next when the last is written
+//! ```
+//!
+//! While the spool has anything, what comes in goes behind it, so order is kept.
+
+use super::link::Link;
+use super::report::{CollectorReport, Connection, Loss, Shared};
+use super::spool::Spool;
+use super::tls::Tls;
+use super::{Carrier, CollectorAddress, CollectorError, CollectorOptions, Input, PATIENCE};
+use crate::live::LiveClock;
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError, bounded};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::{Amount, Exporter, NatEvent, Statistics};
+
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// The worker looks at its timers and at the connection so often at least.
+const TURN: Duration = Duration::from_millis(50);
+
+/// See the head of this file.
+pub(super) struct Stream {
+    address: CollectorAddress,
+    tls: Option<Tls>,
+    exporter: Exporter,
+    shared: Arc<Shared>,
+    report: CollectorReport,
+    clock: LiveClock,
+    line: Line,
+    down_since: Instant,
+    retry: Duration,
+    retry_max: Duration,
+    spool: Option<Spool>,
+    /// Sent and not acknowledged, the oldest first.
+    flight: VecDeque<Flight>,
+    /// To be sent before anything else: was in flight when a connection ended.
+    again: VecDeque<Batch>,
+    statistics: Statistics,
+    end: Option<Instant>,
+    checked: Instant,
+}
+
+enum Line {
+    Waiting(Instant),
+    Connecting(Receiver<Result<Link, CollectorError>>),
+    Up(Link),
+}
+
+enum Batch {
+    Records(Vec<FlowRecord>),
+    NatEvents(Vec<NatEvent>),
+}
+
+impl Batch {
+    fn amount(&self) -> Amount {
+        match self {
+            Self::Records(records) => {
+                let mut amount = Amount::default();
+                records.iter().for_each(|record| amount += Amount::of(record));
+                amount
+            }
+            Self::NatEvents(events) => Amount { records: events.len() as u64, ..Amount::default() },
+        }
+    }
+}
+
+struct Flight {
+    batch: Batch,
+    /// What of it is in messages.
+    amount: Amount,
+    /// Where its last octet is in the stream, once it is written.
+    end: Option<u64>,
+}
+
+impl Stream {
+    pub(super) fn open(
+        address: &CollectorAddress,
+        options: &CollectorOptions,
+        exporter: Exporter,
+        shared: Arc<Shared>,
+    ) -> Result<Self, CollectorError> {
+        let tls = match address.carrier {
+            Carrier::Tls => Some(Tls::new(&options.tls, address)?),
+            Carrier::Tcp | Carrier::Udp => None,
+        };
+        let spool = options.spool.as_ref().map(Spool::open).transpose()?;
+        let inherited = spool.as_ref().map_or(Amount::default(), Spool::amount);
+        let now = Instant::now();
+        Ok(Self {
+            address: address.clone(),
+            tls,
+            exporter,
+            shared,
+            report: CollectorReport {
+                accepted: inherited,
+                inherited,
+                torn_files: spool.as_ref().map_or(0, Spool::torn_files),
+                ..CollectorReport::default()
+            },
+            clock: LiveClock::start(),
+            line: Line::Waiting(now),
+            down_since: now,
+            retry: RETRY_MIN,
+            retry_max: options.retry_max.max(RETRY_MIN),
+            spool,
+            flight: VecDeque::new(),
+            again: VecDeque::new(),
+            statistics: Statistics::default(),
+            end: None,
+            checked: now,
+        })
+    }
+
+    pub(super) fn run(mut self, inputs: &Receiver<Input>) {
+        loop {
+            self.see_to_connection();
+            let is_idle = self.work();
+            self.tell();
+            self.end = self.end.or(self.shared.end());
+            if self.is_done(inputs) {
+                break;
+            }
+            if !self.take_input(inputs, is_idle) {
+                // Nobody is left to say when; what there is is still sent, or kept.
+                self.end.get_or_insert_with(|| Instant::now() + PATIENCE);
+            }
+        }
+        self.leave(inputs);
+    }
+
+    /// Starts connecting when it is time to, and takes what came of it.
+    fn see_to_connection(&mut self) {
+        match &self.line {
+            Line::Waiting(until) if Instant::now() >= *until => {
+                let (done, result) = bounded(1);
+                let (address, tls) = (self.address.clone(), self.tls.clone());
+                let connect = move || {
+                    // A worker that ended meanwhile does not want it any more.
+                    let _ = done.send(Link::connect(&address, tls.as_ref()));
+                };
+                match std::thread::Builder::new().name("connect".to_owned()).spawn(connect) {
+                    Ok(_) => self.line = Line::Connecting(result),
+                    Err(source) => self.failed(CollectorError::Thread { source }.to_string()),
+                }
+            }
+            Line::Waiting(_) | Line::Up(_) => {}
+            Line::Connecting(result) => match result.try_recv() {
+                Ok(Ok(link)) => self.connected(link),
+                Ok(Err(error)) => self.failed(error.to_string()),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => self.failed("connecting ended without a word".to_owned()),
+            },
+        }
+    }
+
+    fn connected(&mut self, link: Link) {
+        self.line = Line::Up(link);
+        self.report.connection = Connection::Up;
+        self.report.connects += 1;
+        self.retry = RETRY_MIN;
+        self.exporter.handle_connected(self.clock.now_ns());
+    }
+
+    fn failed(&mut self, why: String) {
+        self.report.refused += 1;
+        self.wait(why);
+    }
+
+    fn wait(&mut self, why: String) {
+        self.report.connection = Connection::Down(why);
+        self.line = Line::Waiting(Instant::now() + self.retry);
+        self.retry = (self.retry * 2).min(self.retry_max);
+    }
+
+    /// The connection ended: what was not acknowledged is to be sent again, before everything else.
+    fn lost_connection(&mut self, why: String) {
+        self.down_since = Instant::now();
+        self.exporter.handle_connected(self.clock.now_ns());
+        for flight in self.flight.drain(..).rev() {
+            self.report.resent += flight.amount;
+            self.again.push_front(flight.batch);
+        }
+        self.wait(why);
+    }
+
+    /// Moves things on; whether nothing can be done before something new comes in.
+    fn work(&mut self) -> bool {
+        match self.work_on_line() {
+            Ok(is_idle) => is_idle,
+            Err(why) => {
+                self.lost_connection(why.to_string());
+                true
+            }
+        }
+    }
+
+    fn work_on_line(&mut self) -> std::io::Result<bool> {
+        let Line::Up(link) = &mut self.line else { return Ok(true) };
+        let all_written = link.advance()?;
+        if all_written {
+            let position = link.position();
+            self.flight.iter_mut().for_each(|flight| flight.end = flight.end.or(Some(position)));
+        }
+        if !self.flight.is_empty() {
+            let acknowledged = link.acknowledged()?;
+            while let Some(flight) = self.flight.front() {
+                if flight.end.is_none_or(|end| end > acknowledged) {
+                    break;
+                }
+                self.report.sent += flight.amount;
+                self.flight.pop_front();
+            }
+        }
+        if self.checked.elapsed() >= TURN {
+            self.checked = Instant::now();
+            link.check()?;
+            self.exporter.handle_statistics(self.statistics.clone());
+            self.exporter.handle_time(self.clock.now_ns());
+            self.queue_messages()?;
+        }
+        if !all_written {
+            return Ok(false);
+        }
+        match self.next_kept() {
+            Some(batch) => self.encode(batch).map(|()| false),
+            None => Ok(true),
+        }
+    }
+
+    /// The next batch of what had to wait.
+    fn next_kept(&mut self) -> Option<Batch> {
+        if let Some(batch) = self.again.pop_front() {
+            return Some(batch);
+        }
+        let spool = self.spool.as_mut().filter(|spool| !spool.is_empty())?;
+        match spool.read() {
+            Ok(read) => {
+                self.report.lose(Loss::SpoolFailed, read.lost);
+                Some(Batch::Records(read.records))
+            }
+            Err(error) => {
+                self.spool_failed(&error);
+                None
+            }
+        }
+    }
+
+    /// A folder that cannot be read any more: what is in it is lost to this session.
+    fn spool_failed(&mut self, error: &std::io::Error) {
+        if let Some(spool) = self.spool.take() {
+            self.report.lose(Loss::SpoolFailed, spool.amount());
+            self.report.connection = Connection::Down(format!("spool: {error}"));
+        }
+    }
+
+    /// Encodes a batch and queues its messages; they end with it, so that its last octet is known.
+    fn encode(&mut self, batch: Batch) -> std::io::Result<()> {
+        let now_ns = self.clock.now_ns();
+        let before = self.exporter.totals().exported;
+        match &batch {
+            Batch::Records(records) => self.exporter.handle_records(records, now_ns),
+            Batch::NatEvents(events) => self.exporter.handle_nat_events(events, now_ns),
+        }
+        self.exporter.flush(now_ns);
+        let after = self.exporter.totals().exported;
+        let amount = Amount {
+            records: after.records - before.records,
+            packets: after.packets - before.packets,
+            octets: after.octets - before.octets,
+        };
+        // First in flight, then written: if writing fails, it is there to be sent again.
+        self.flight.push_back(Flight { batch, amount, end: None });
+        self.queue_messages()
+    }
+
+    fn queue_messages(&mut self) -> std::io::Result<()> {
+        let Line::Up(link) = &mut self.line else { return Ok(()) };
+        let mut message = Vec::new();
+        while self.exporter.poll_message(&mut message).is_some() {
+            link.queue(&message)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something from the queue, if it is wanted now; `false` if nothing can ever come.
+    fn take_input(&mut self, inputs: &Receiver<Input>, is_idle: bool) -> bool {
+        let is_up = matches!(self.line, Line::Up(_));
+        let spools = self.spool.is_some();
+        // A line that is busy takes nothing; the queue then fills, and with a spool its overflow goes there.
+        let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
+        let given_up = !is_up && self.down_since.elapsed() >= PATIENCE;
+        let wants =
+            if is_up { is_idle || (spools && crowded) } else { spools || given_up || self.end.is_some() };
+        if self.end.is_some() && inputs.is_empty() {
+            std::thread::sleep(if is_up { Duration::from_millis(1) } else { Duration::from_millis(10) });
+            return true;
+        }
+        if !wants {
+            if !is_up {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            return true;
+        }
+        // What is in flight is asked after more often.
+        let turn = if self.flight.is_empty() && is_up { TURN } else { Duration::from_millis(5) };
+        match inputs.recv_timeout(turn) {
+            Ok(Input::Records(batch)) => self.accept(Batch::Records(batch)),
+            Ok(Input::NatEvents(events)) => self.accept(Batch::NatEvents(events)),
+            Ok(Input::Statistics(statistics)) => self.statistics = *statistics,
+            Ok(Input::End(deadline)) => self.end = Some(deadline),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(Duration::from_millis(1));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A batch from the queue: sent if that keeps the order, else spooled, else lost by name.
+    fn accept(&mut self, batch: Batch) {
+        let amount = batch.amount();
+        self.report.accepted += amount;
+        let is_free = match &self.line {
+            Line::Up(link) => {
+                !link.has_pending()
+                    && self.again.is_empty()
+                    && self.spool.as_ref().is_none_or(Spool::is_empty)
+            }
+            Line::Waiting(_) | Line::Connecting(_) => false,
+        };
+        if is_free {
+            if let Err(error) = self.encode(batch) {
+                self.lost_connection(error.to_string());
+            }
+            return;
+        }
+        match (&mut self.spool, &batch) {
+            (Some(spool), Batch::Records(records)) => match spool.append(records) {
+                Ok(true) => {}
+                Ok(false) => self.report.lose(Loss::SpoolFull, amount),
+                Err(_) => self.report.lose(Loss::SpoolFailed, amount),
+            },
+            _ if matches!(self.line, Line::Up(_)) => self.again.push_back(batch),
+            _ => self.report.lose(Loss::CollectorDown, amount),
+        }
+    }
+
+    /// Whether there is nothing left to do, or no time.
+    fn is_done(&self, inputs: &Receiver<Input>) -> bool {
+        let Some(end) = self.end else { return false };
+        let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_empty());
+        let empty = inputs.is_empty() && self.flight.is_empty() && self.again.is_empty() && !spooled;
+        empty || Instant::now() >= end
+    }
+
+    /// The end: last statistics where there is a connection; what was not sent goes back to the spool.
+    fn leave(mut self, inputs: &Receiver<Input>) {
+        let mut left: Vec<Batch> = self.flight.drain(..).map(|flight| flight.batch).collect();
+        left.extend(self.again.drain(..));
+        for batch in left.into_iter().rev() {
+            self.keep(&batch, |spool, records| spool.put_back(records).map(|()| true));
+        }
+        for input in inputs.try_iter() {
+            let batch = match input {
+                Input::Records(records) => Batch::Records(records),
+                Input::NatEvents(events) => Batch::NatEvents(events),
+                Input::Statistics(_) | Input::End(_) => continue,
+            };
+            self.report.accepted += batch.amount();
+            self.keep(&batch, Spool::append);
+        }
+        // Only statistics are left: their loss is nobody's.
+        self.exporter.handle_end(self.clock.now_ns());
+        let _ = self.queue_messages();
+        self.tell();
+        if let Line::Up(link) = self.line {
+            link.close();
+        }
+    }
+
+    /// Keeps a batch for the next process, or counts it as lost.
+    fn keep(&mut self, batch: &Batch, keep: fn(&mut Spool, &[FlowRecord]) -> std::io::Result<bool>) {
+        let lost = match (&mut self.spool, batch) {
+            (Some(spool), Batch::Records(records)) => match keep(spool, records) {
+                Ok(true) => return,
+                Ok(false) => Loss::SpoolFull,
+                Err(_) => Loss::SpoolFailed,
+            },
+            _ => Loss::Ended,
+        };
+        self.report.lose(lost, batch.amount());
+    }
+
+    fn tell(&mut self) {
+        self.report.in_flight = Amount::default();
+        self.flight.iter().for_each(|flight| self.report.in_flight += flight.amount);
+        self.again.iter().for_each(|batch| self.report.in_flight += batch.amount());
+        self.report.spooled = self.spool.as_ref().map_or(Amount::default(), Spool::amount);
+        self.report.export = *self.exporter.totals();
+        self.statistics.not_sent = self.report.lost_in_all();
+        self.shared.set_report(&self.report);
+    }
+}

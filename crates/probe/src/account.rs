@@ -1,0 +1,121 @@
+//! From what everybody has counted to the summary.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_exec::ModelKind;
+use thalweg_flow::export::Amount;
+use thalweg_flow::{EndReason, Meter};
+use thalweg_ports::InputReport;
+
+use crate::deliver::Delivered;
+use crate::inputs::Read;
+use crate::outbox::Outbox;
+use crate::plan::Scratch;
+use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNSAMPLED};
+use crate::{ProbeOptions, Shape, usage};
+
+/// What the pipelines leave.
+pub(crate) struct Outcome {
+    pub(crate) books: Vec<Book>,
+    pub(crate) meters: Vec<Arc<Meter>>,
+    pub(crate) read: Read,
+}
+
+/// What a worker has counted.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    packets: u64,
+    frame_octets: u64,
+    /// In records that found no room.
+    lost: Amount,
+}
+
+impl Book {
+    /// A worker's, when it is done: what is in its outbox is sent on.
+    pub(crate) fn close(mut scratch: Scratch) -> Self {
+        scratch.outbox.send();
+        let Scratch { packets, frame_octets, ref outbox, .. } = scratch;
+        Self { packets, frame_octets, lost: outbox.lost() }
+    }
+
+    /// Of an outbox that had no packets of its own.
+    pub(crate) fn close_outbox(mut outbox: Outbox) -> Self {
+        outbox.send();
+        Self { lost: outbox.lost(), ..Self::default() }
+    }
+}
+
+/// The summary of a run that took so long.
+pub(crate) fn summary(
+    options: &ProbeOptions,
+    outcome: Outcome,
+    delivered: Delivered,
+    elapsed: Duration,
+    cpu: Duration,
+) -> ProbeSummary {
+    let Shape { pipelines, model, workers, readers, .. } = options.shape;
+    let Amount { records, packets, octets } = delivered.amount;
+    let mut summary = ProbeSummary {
+        packets_exported: packets,
+        bytes_exported: octets,
+        records_exported: records,
+        elapsed_s: elapsed.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+        rss_peak_bytes: usage::rss_peak_bytes(),
+        pipelines,
+        model: model.name().to_owned(),
+        readers: if model == ModelKind::Farm { readers } else { 0 },
+        workers,
+        outlets: delivered.outlets,
+        captured: outcome.read.captured,
+        input_issues: issues(&outcome.read.report),
+        ..ProbeSummary::default()
+    };
+    outcome.meters.iter().for_each(|meter| summary.add_meter(meter));
+    for book in outcome.books {
+        summary.packets_seen += book.packets;
+        summary.frame_bytes_seen += book.frame_octets;
+        summary.drop_for(EXPORT_QUEUE, book.lost.packets, book.lost.octets);
+    }
+    summary.packets_per_second = summary.packets_seen as f64 / summary.elapsed_s.max(1e-9);
+    summary.conserved = summary.is_conserved();
+    summary
+}
+
+impl ProbeSummary {
+    fn add_meter(&mut self, meter: &Meter) {
+        let totals = meter.totals();
+        self.bytes_seen += totals.seen.octets;
+        self.packets_cached += totals.cached.packets;
+        self.bytes_cached += totals.cached.octets;
+        self.flows += totals.flows_created;
+        self.flows_evicted += totals.evicted_cache_full + totals.evicted_bucket_full;
+        self.cache_bytes += totals.memory_octets;
+        for (reason, amount) in totals.not_metered() {
+            self.drop_for(reason.name(), amount.packets, amount.octets);
+        }
+        self.drop_for(UNSAMPLED, totals.unsampled.packets, totals.unsampled.octets);
+        for reason in EndReason::ALL {
+            let count = totals.records(reason);
+            if count > 0 {
+                *self.records_by_reason.entry(reason.name().to_owned()).or_default() += count;
+            }
+        }
+    }
+
+    fn drop_for(&mut self, reason: &str, packets: u64, octets: u64) {
+        if packets > 0 {
+            *self.dropped.entry(reason.to_owned()).or_default() += packets;
+            *self.dropped_bytes.entry(reason.to_owned()).or_default() += octets;
+        }
+    }
+}
+
+fn issues(report: &InputReport) -> InputIssues {
+    InputIssues {
+        total: report.issue_count(),
+        by_kind: report.issues.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect(),
+        first: report.first_issues.iter().map(ToString::to_string).collect(),
+    }
+}

@@ -1,0 +1,279 @@
+//! A record as a line: JSON for programs that want names, CSV for those that want columns.
+//!
+//! One row of [`COLUMNS`] gives a value its name in both. A line of JSON has only what is known; a line of CSV has every
+//! column, empty where nothing is known. Numbers are whole numbers: times are nanoseconds since the epoch, which JSON's
+//! readers must take as 64-bit integers. Names are in docs/probe.md.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::net::IpAddr;
+
+use thalweg_base::NO_PORT;
+use thalweg_flow::{Counters, FlowRecord, NO_AS};
+
+/// What stands in a column.
+enum Value<'a> {
+    Number(u64),
+    Address(IpAddr),
+    Text(&'a str),
+    Unknown,
+}
+
+/// Names of ports, by their numbers.
+type Ports = [String];
+
+/// A column: its name and how its value is had.
+struct Column {
+    name: &'static str,
+    value: for<'a> fn(&FlowRecord, &'a Ports) -> Value<'a>,
+}
+
+/// Every column, in the order of CSV.
+const COLUMNS: &[Column] = &[
+    column("first_ns", |r, _| Value::Number(r.counters.first_ns)),
+    column("last_ns", |r, _| Value::Number(r.counters.last_ns)),
+    column("src", |r, _| Value::Address(r.key.src)),
+    column("dst", |r, _| Value::Address(r.key.dst)),
+    column("src_port", |r, _| Value::Number(r.key.src_port.into())),
+    column("dst_port", |r, _| Value::Number(r.key.dst_port.into())),
+    column("protocol", |r, _| Value::Number(r.key.protocol.into())),
+    column("traffic_class", |r, _| Value::Number(r.key.traffic_class.into())),
+    column("ingress", |r, ports| port(r.key.ingress, ports)),
+    column("egress", |r, ports| port(r.egress, ports)),
+    column("vlan", |r, _| unless(r.key.vlan.into(), 0)),
+    column("mpls_label", |r, _| number(r.key.mpls_label)),
+    column("packets", |r, _| Value::Number(r.counters.packets)),
+    column("octets", |r, _| Value::Number(r.counters.octets)),
+    column("tcp_flags", |r, _| Value::Number(r.counters.tcp_flags.into())),
+    column("ttl_min", |r, _| Value::Number(r.counters.ttl_min.into())),
+    column("ttl_max", |r, _| Value::Number(r.counters.ttl_max.into())),
+    column("reverse_packets", |r, _| reverse(r, |c| c.packets)),
+    column("reverse_octets", |r, _| reverse(r, |c| c.octets)),
+    column("reverse_first_ns", |r, _| reverse(r, |c| c.first_ns)),
+    column("reverse_last_ns", |r, _| reverse(r, |c| c.last_ns)),
+    column("reverse_tcp_flags", |r, _| reverse(r, |c| c.tcp_flags.into())),
+    column("reverse_ttl_min", |r, _| reverse(r, |c| c.ttl_min.into())),
+    column("reverse_ttl_max", |r, _| reverse(r, |c| c.ttl_max.into())),
+    column("end_reason", |r, _| Value::Text(r.end_reason.name())),
+    column("application", |r, _| match thalweg_wire::application::by_code(r.application) {
+        Some(application) => Value::Text(application.name),
+        None => Value::Unknown,
+    }),
+    column("next_hop", |r, _| address(r.next_hop)),
+    column("src_as", |r, _| unless(r.src_as, NO_AS)),
+    column("dst_as", |r, _| unless(r.dst_as, NO_AS)),
+    column("bgp_next_hop", |r, _| address(r.bgp_next_hop)),
+    column("nat_src", |r, _| address(r.translation.map(|nat| nat.src))),
+    column("nat_dst", |r, _| address(r.translation.map(|nat| nat.dst))),
+    column("nat_src_port", |r, _| number(r.translation.map(|nat| nat.src_port))),
+    column("nat_dst_port", |r, _| number(r.translation.map(|nat| nat.dst_port))),
+    column("dropped_packets", |r, _| Value::Number(r.drops.packets())),
+    column("dropped_octets", |r, _| Value::Number(r.drops.octets)),
+    column("sampling_interval", |r, _| Value::Number(r.sampling_interval.into())),
+];
+
+const fn column(name: &'static str, value: for<'a> fn(&FlowRecord, &'a Ports) -> Value<'a>) -> Column {
+    Column { name, value }
+}
+
+fn port(number: u16, ports: &Ports) -> Value<'_> {
+    match ports.get(usize::from(number)) {
+        Some(name) => Value::Text(name),
+        None => unless(number.into(), NO_PORT.into()),
+    }
+}
+
+fn reverse(record: &FlowRecord, of: impl Fn(&Counters) -> u64) -> Value<'static> {
+    record.reverse.as_ref().map_or(Value::Unknown, |counters| Value::Number(of(counters)))
+}
+
+fn number(value: Option<impl Into<u64>>) -> Value<'static> {
+    value.map_or(Value::Unknown, |value| Value::Number(value.into()))
+}
+
+fn address(value: Option<IpAddr>) -> Value<'static> {
+    value.map_or(Value::Unknown, Value::Address)
+}
+
+fn unless(value: u32, unknown: u32) -> Value<'static> {
+    if value == unknown { Value::Unknown } else { Value::Number(value.into()) }
+}
+
+/// How records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineFormat {
+    Json,
+    Csv,
+}
+
+impl LineFormat {
+    /// What stands before the first record.
+    pub(crate) fn header(self) -> String {
+        match self {
+            Self::Json => String::new(),
+            Self::Csv => {
+                let names: Vec<_> = COLUMNS.iter().map(|column| column.name).collect();
+                names.join(",") + "\n"
+            }
+        }
+    }
+
+    /// Appends a record's line.
+    pub(crate) fn write(self, record: &FlowRecord, ports: &Ports, line: &mut Vec<u8>) {
+        match self {
+            Self::Json => write_json(record, ports, line),
+            Self::Csv => write_csv(record, ports, line),
+        }
+    }
+}
+
+fn write_json(record: &FlowRecord, ports: &Ports, line: &mut Vec<u8>) {
+    let mut before = b'{';
+    for column in COLUMNS {
+        let value = (column.value)(record, ports);
+        if matches!(value, Value::Unknown) {
+            continue;
+        }
+        line.push(before);
+        before = b',';
+        put(line, format_args!("\"{}\":", column.name));
+        match value {
+            Value::Number(number) => put(line, number),
+            Value::Address(address) => put(line, format_args!("\"{address}\"")),
+            Value::Text(text) => put_json_text(line, text),
+            Value::Unknown => {}
+        }
+    }
+    line.extend_from_slice(b"}\n");
+}
+
+fn write_csv(record: &FlowRecord, ports: &Ports, line: &mut Vec<u8>) {
+    for (place, column) in COLUMNS.iter().enumerate() {
+        if place > 0 {
+            line.push(b',');
+        }
+        match (column.value)(record, ports) {
+            Value::Number(number) => put(line, number),
+            Value::Address(address) => put(line, address),
+            Value::Text(text) => put_csv_text(line, text),
+            Value::Unknown => {}
+        }
+    }
+    line.push(b'\n');
+}
+
+fn put(line: &mut Vec<u8>, value: impl Display) {
+    // Writing to memory cannot fail.
+    let _ = write!(line, "{value}");
+}
+
+/// RFC 8259, 7.
+fn put_json_text(line: &mut Vec<u8>, text: &str) {
+    line.push(b'"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => put(line, format_args!("\\{character}")),
+            control if control < ' ' => put(line, format_args!("\\u{:04x}", u32::from(control))),
+            other => put(line, other),
+        }
+    }
+    line.push(b'"');
+}
+
+/// RFC 4180, 2.
+fn put_csv_text(line: &mut Vec<u8>, text: &str) {
+    if text.contains(['"', ',', '\n', '\r']) {
+        put(line, format_args!("\"{}\"", text.replace('"', "\"\"")));
+    } else {
+        line.extend_from_slice(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_flow::{EndReason, FlowKey, Translation};
+
+    fn record() -> FlowRecord {
+        let key = FlowKey {
+            src: "2001:db8::1".parse().expect("an address"),
+            dst: "2001:db8::2".parse().expect("an address"),
+            src_port: 50_000,
+            dst_port: 53,
+            protocol: 17,
+            traffic_class: 0xb8,
+            ingress: 1,
+            vlan: 7,
+            mpls_label: None,
+        };
+        let counters = Counters {
+            packets: 2,
+            octets: 120,
+            first_ns: 1_700_000_000_123_456_789,
+            last_ns: 1_700_000_001_000_000_000,
+            tcp_flags: 0,
+            ttl_min: 63,
+            ttl_max: 64,
+        };
+        FlowRecord::new(key, counters, EndReason::IdleTimeout)
+    }
+
+    fn line(format: LineFormat, record: &FlowRecord) -> String {
+        let ports = ["lan".to_owned(), "a \"b\", c".to_owned()];
+        let mut line = Vec::new();
+        format.write(record, &ports, &mut line);
+        String::from_utf8(line).expect("text")
+    }
+
+    #[test]
+    fn json_says_what_is_known_and_nothing_else() {
+        let text = line(LineFormat::Json, &record());
+        let json: serde_json::Value = serde_json::from_str(&text).expect("one object");
+        assert_eq!(json["first_ns"], 1_700_000_000_123_456_789_u64);
+        assert_eq!(json["src"], "2001:db8::1");
+        assert_eq!(json["ingress"], "a \"b\", c");
+        assert_eq!(json["vlan"], 7);
+        assert_eq!(json["end_reason"], "idle-timeout");
+        let unknown = ["egress", "mpls_label", "reverse_packets", "application", "src_as", "nat_src"];
+        assert!(unknown.iter().all(|name| json.get(name).is_none()), "{text}");
+        assert!(text.ends_with("}\n") && text.lines().count() == 1);
+    }
+
+    #[test]
+    fn json_of_a_translated_biflow_has_all_of_it() {
+        let mut record = record();
+        record.reverse = Some(Counters { packets: 9, ..record.counters });
+        record.translation =
+            Some(Translation { src: record.key.dst, dst: record.key.src, src_port: 1, dst_port: 2 });
+        record.application = 8;
+        let json: serde_json::Value = serde_json::from_str(&line(LineFormat::Json, &record)).expect("JSON");
+        assert_eq!((&json["reverse_packets"], &json["nat_dst_port"]), (&9.into(), &2.into()));
+        assert_eq!(json["application"], "dns");
+    }
+
+    #[test]
+    fn csv_has_a_field_for_every_name() {
+        let mut plain = record();
+        plain.key.ingress = 0;
+        let header = LineFormat::Csv.header();
+        let text = line(LineFormat::Csv, &plain);
+        assert_eq!(header.trim_end().split(',').count(), COLUMNS.len());
+        assert_eq!(text.trim_end().split(',').count(), COLUMNS.len());
+        assert!(text.starts_with(
+            "1700000000123456789,1700000001000000000,2001:db8::1,2001:db8::2,50000,53,17,184,lan,,7,,2,120,"
+        ));
+        assert!(line(LineFormat::Csv, &record()).contains(",\"a \"\"b\"\", c\","));
+    }
+
+    #[test]
+    fn every_column_is_in_the_manual() {
+        let manual = include_str!("../../../docs/probe.md");
+        for column in COLUMNS {
+            assert!(
+                manual.contains(&format!("`{}`", column.name)),
+                "{} is not in docs/probe.md",
+                column.name
+            );
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Records to collectors: each of them, or shared out among them by flow.
+//!
+//! A collector has a thread and a queue of its own. When that is full, records of files wait: nothing is lost because a
+//! file can be read faster than it can be sent. Records of interfaces do not wait, since everything behind them would
+//! have to: they are lost to this collector and counted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::{
+    Amount, ExportOptions, Fan, Interface, SamplingMethod, Spread, Statistics, Unsayable,
+};
+use thalweg_flow::{MeterOptions, Sampling};
+use thalweg_ports::collector::{
+    Collector, CollectorAddress, CollectorError, CollectorOptions, CollectorReport, Loss, NotTaken,
+    SpoolOptions,
+};
+
+use super::Outlet;
+use crate::outbox::amount_of;
+use crate::summary::OutletSummary;
+use crate::{ExportTargets, ProbeError};
+
+/// How long the end of the run waits for collectors to take what there is.
+const LAST_WORDS: Duration = Duration::from_secs(30);
+/// The name under which records count that found a collector's queue full.
+const COLLECTOR_QUEUE: &str = "collector-queue";
+
+/// See the module.
+pub(crate) struct Collectors {
+    collectors: Vec<(Collector, Amount)>,
+    fan: Fan,
+    spread: Spread,
+    /// Whether records wait for a queue that is full.
+    waits: bool,
+}
+
+impl Collectors {
+    /// Begins a session with each. Errors as [`Collector::open`].
+    pub(crate) fn open(
+        targets: &ExportTargets,
+        meter: &MeterOptions,
+        ports: &[String],
+        waits: bool,
+    ) -> Result<Self, ProbeError> {
+        let open = |(number, text): (u32, &String)| {
+            let address: CollectorAddress = text.parse()?;
+            let options = options(targets, &address, number, meter, ports);
+            Ok((Collector::open(&address, options)?, Amount::default()))
+        };
+        let collectors: Result<Vec<_>, CollectorError> = (0..).zip(&targets.addresses).map(open).collect();
+        let collectors = collectors.map_err(ProbeError::Collector)?;
+        let spread = if targets.balance { Spread::Balance } else { Spread::Duplicate };
+        Ok(Self { fan: Fan::new(collectors.len(), spread), spread, collectors, waits })
+    }
+}
+
+/// What is told to one of them: the targets' options, and an observation domain of its own.
+fn options(
+    targets: &ExportTargets,
+    address: &CollectorAddress,
+    number: u32,
+    meter: &MeterOptions,
+    ports: &[String],
+) -> CollectorOptions {
+    let mut options = CollectorOptions::new(address);
+    options.tls = targets.tls.clone();
+    options.datagrams_per_s_max = targets.datagrams_per_s_max;
+    options.spool = targets.spool.as_ref().map(|spool| SpoolOptions {
+        folder: spool.folder.join(number.to_string()),
+        octets_max: spool.octets_max / targets.addresses.len().max(1) as u64,
+    });
+    options.export = ExportOptions {
+        observation_domain: targets.observation_domain.wrapping_add(number),
+        sampling: match meter.sampling {
+            Sampling::Random { .. } => SamplingMethod::Random,
+            Sampling::All | Sampling::Count { .. } => SamplingMethod::Systematic,
+        },
+        interfaces: (0..)
+            .zip(ports)
+            .map(|(port, name)| Interface { port, name: name.clone(), description: String::new() })
+            .collect(),
+        ..options.export
+    };
+    options
+}
+
+/// Hands a batch over; what is not taken is counted.
+fn hand_over((collector, refused): &mut (Collector, Amount), batch: Vec<FlowRecord>, waits: bool) {
+    let handed = if waits { collector.send(batch) } else { collector.try_send(batch) };
+    if let Err(NotTaken::Full(batch) | NotTaken::Ended(batch)) = handed {
+        *refused += amount_of(&batch);
+    }
+}
+
+impl Outlet for Collectors {
+    fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
+        let (collectors, waits) = (&mut self.collectors, self.waits);
+        self.fan.share(records, |number, share| {
+            if let Some(to) = collectors.get_mut(number) {
+                hand_over(to, share.to_vec(), waits);
+            }
+        });
+        Ok(())
+    }
+
+    fn take_all(&mut self, batch: Vec<FlowRecord>) -> Result<Option<Vec<FlowRecord>>, ProbeError> {
+        let alone = self.collectors.len() == 1;
+        match self.collectors.split_last_mut() {
+            Some((last, others)) if alone || self.spread == Spread::Duplicate => {
+                others.iter_mut().for_each(|to| hand_over(to, batch.clone(), self.waits));
+                hand_over(last, batch, self.waits);
+                Ok(None)
+            }
+            _ => self.take(&batch).map(|()| Some(batch)),
+        }
+    }
+
+    fn tick(&mut self) -> Result<(), ProbeError> {
+        // They have threads of their own that know what time it is.
+        Ok(())
+    }
+
+    fn hear(&mut self, statistics: &Statistics) {
+        for (collector, refused) in &self.collectors {
+            let mut not_sent = collector.report().lost_in_all();
+            not_sent += *refused;
+            collector.set_statistics(Statistics { not_sent, ..statistics.clone() });
+        }
+    }
+
+    fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
+        let summary = |(collector, refused): (Collector, Amount)| {
+            let name = collector.name().to_owned();
+            summary(name, &collector.finish(LAST_WORDS), refused)
+        };
+        Ok(self.collectors.into_iter().map(summary).collect())
+    }
+}
+
+fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSummary {
+    let losses = Loss::ALL.iter().map(|loss| loss.name()).zip(&report.lost);
+    let unsayable = Unsayable::ALL.iter().map(|why| why.name()).zip(&report.export.unsayable);
+    let waiting =
+        [(COLLECTOR_QUEUE, &refused), ("in-flight", &report.in_flight), ("spooled", &report.spooled)];
+    let mut lost = BTreeMap::new();
+    for (name, amount) in losses.chain(unsayable).chain(waiting) {
+        if amount.records > 0 {
+            *lost.entry(name.to_owned()).or_default() += amount.records;
+        }
+    }
+    let Amount { records, packets, octets: bytes } = report.sent;
+    OutletSummary { to, records, packets, bytes, lost }
+}

@@ -1,0 +1,69 @@
+//! Records as lines of a file or of standard output.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::Amount;
+
+use super::Outlet;
+use crate::ProbeError;
+use crate::columns::LineFormat;
+use crate::outbox::amount_of;
+use crate::summary::OutletSummary;
+
+/// Octets gathered before they are written.
+const BUFFER_OCTETS: usize = 64 << 10;
+
+/// See the module.
+pub(crate) struct Lines {
+    format: LineFormat,
+    path: PathBuf,
+    file: Box<dyn Write + Send>,
+    ports: Vec<String>,
+    buffer: Vec<u8>,
+    amount: Amount,
+}
+
+impl Lines {
+    /// Creates the file, in place of one that is there; `-` is standard output.
+    pub(crate) fn create(format: LineFormat, path: &Path, ports: Vec<String>) -> Result<Self, ProbeError> {
+        let failed = |source| ProbeError::Output { path: path.to_owned(), source };
+        let (path, file): (_, Box<dyn Write + Send>) = match path.as_os_str() == "-" {
+            true => ("standard output".into(), Box::new(io::stdout())),
+            false => (path.to_owned(), Box::new(File::create(path).map_err(failed)?)),
+        };
+        let mut buffer = Vec::with_capacity(BUFFER_OCTETS + 4096);
+        buffer.extend_from_slice(format.header().as_bytes());
+        Ok(Self { format, path, file, ports, buffer, amount: Amount::default() })
+    }
+
+    fn write(&mut self) -> Result<(), ProbeError> {
+        let written = self.file.write_all(&self.buffer).and_then(|()| self.file.flush());
+        self.buffer.clear();
+        written.map_err(|source| ProbeError::Output { path: self.path.clone(), source })
+    }
+}
+
+impl Outlet for Lines {
+    fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
+        for record in records {
+            self.format.write(record, &self.ports, &mut self.buffer);
+            if self.buffer.len() >= BUFFER_OCTETS {
+                self.write()?;
+            }
+        }
+        self.amount += amount_of(records);
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), ProbeError> {
+        if self.buffer.is_empty() { Ok(()) } else { self.write() }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
+        self.write()?;
+        Ok(vec![OutletSummary::all_taken(self.path.display().to_string(), self.amount)])
+    }
+}

@@ -1,0 +1,190 @@
+//! Opening what packets come from, as many ways in as the shape wants.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use thalweg_base::BATCH_PACKETS;
+use thalweg_exec::ModelKind;
+use thalweg_ports::live::PortFacts;
+use thalweg_ports::{ISSUES_KEPT, InputOptions, InputReport, InputSpec, PortNames};
+
+use crate::live::{self, Feed, Told, Until};
+use crate::options::CHUNK_PACKETS;
+use crate::source::{Captures, Reading, Seen};
+use crate::summary::CaptureSummary;
+use crate::{Deal, FileInput, Input, LiveInput, ProbeError, ProbeOptions, Shape};
+
+/// Slabs beyond those that models can hold at once, so that the reader is not held up.
+const SLABS_SPARE: usize = 8;
+/// What slabs may hold in all; very large chunks circulate fewer.
+const SLAB_BYTES_MAX: usize = 128 << 20;
+/// Slabs for a pipeline at least: one waiting, one in hand.
+const SLABS_MIN: usize = 2;
+/// At a given rate chunks are no longer than this part of a second.
+const CHUNKS_PER_S: u64 = 100;
+
+/// What was opened.
+pub(crate) enum Opened {
+    /// Files: one way in for all pipelines, or one for each.
+    Captures(Vec<Captures>),
+    /// Interfaces: the feeds of each pipeline.
+    Live { feeds: Vec<Vec<Feed>>, facts: Vec<PortFacts>, told: Arc<Told> },
+}
+
+/// What was read in all.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) report: InputReport,
+    pub(crate) captured: Vec<CaptureSummary>,
+}
+
+/// The names of ports: those that files were given, or the interfaces.
+pub(crate) fn port_names(input: &Input) -> Vec<String> {
+    let files = match input {
+        Input::Live(live) => return live.interfaces.clone(),
+        Input::Files(files) => files,
+    };
+    let mut names: Vec<String> = Vec::new();
+    for input in &files.inputs {
+        if let Some(port) = InputSpec::parse(&input.to_string_lossy()).port
+            && !names.contains(&port)
+        {
+            names.push(port);
+        }
+    }
+    names
+}
+
+/// Opens the input. Errors name the file or interface.
+pub(crate) fn open(
+    options: &ProbeOptions,
+    names: &[String],
+    stop: &Arc<AtomicBool>,
+    seen: &Arc<Seen>,
+) -> Result<Opened, ProbeError> {
+    match &options.input {
+        Input::Files(files) => open_files(options, files, names, (stop, seen)).map(Opened::Captures),
+        Input::Live(live) => open_live(options, live, (stop, seen)),
+    }
+}
+
+/// What is wrong with what is asked of an input.
+pub(crate) fn check(options: &ProbeOptions) -> Result<(), String> {
+    let files = match &options.input {
+        Input::Live(live) if live.interfaces.is_empty() => {
+            return Err("no interface to capture from".to_owned());
+        }
+        Input::Live(live) => {
+            let twice = (0..).zip(&live.interfaces).find(|(n, name)| live.interfaces[..*n].contains(name));
+            return twice.map_or(Ok(()), |(_, name)| Err(format!("interface {name} is named twice")));
+        }
+        Input::Files(files) => files,
+    };
+    let (inputs, pipelines) = (files.inputs.len(), options.shape.pipelines);
+    if inputs == 0 {
+        return Err("no input: expected a capture, `-` for standard input, or --interface".to_owned());
+    }
+    if files.deal == Deal::Files && inputs != pipelines {
+        return Err(format!("{inputs} inputs for {pipelines} pipelines: expected one for each"));
+    }
+    let stdins = files.inputs.iter().filter(|input| is_stdin(input)).count();
+    if stdins > 1 || (stdins == 1 && files.loops > 1) {
+        return Err("standard input (`-`) can be read only once".to_owned());
+    }
+    Ok(())
+}
+
+fn is_stdin(input: &Path) -> bool {
+    let text = input.to_string_lossy();
+    text == "-" || (text.ends_with("=-") && !text.contains('/'))
+}
+
+fn open_files(
+    options: &ProbeOptions,
+    files: &FileInput,
+    names: &[String],
+    (stop, seen): (&Arc<AtomicBool>, &Arc<Seen>),
+) -> Result<Vec<Captures>, ProbeError> {
+    let shares: Vec<Vec<_>> = match files.deal {
+        Deal::Hash => vec![files.inputs.clone()],
+        Deal::Files => files.inputs.iter().map(|input| vec![input.clone()]).collect(),
+    };
+    let rate_pps = files.rate_pps.map(|rate| rate.div_ceil(shares.len() as u64).max(1));
+    let pipelines = options.shape.pipelines.div_ceil(shares.len());
+    let open = |inputs| {
+        let reading = Reading {
+            inputs,
+            ports: PortNames::new(names.iter().cloned()),
+            options: input_options(options, files, pipelines, rate_pps),
+            loops: files.loops,
+            rate_pps,
+        };
+        let open = if files.preload { Captures::load } else { Captures::open };
+        open(reading, Arc::clone(stop), Arc::clone(seen)).map_err(ProbeError::Input)
+    };
+    shares.into_iter().map(open).collect()
+}
+
+/// How a source that serves so many pipelines reads.
+fn input_options(
+    options: &ProbeOptions,
+    files: &FileInput,
+    pipelines: usize,
+    rate_pps: Option<u64>,
+) -> InputOptions {
+    let Shape { model, workers, tokens, .. } = options.shape;
+    let held = match model {
+        ModelKind::Serial => 1,
+        ModelKind::RunToCompletion => 3 * workers,
+        ModelKind::Tokens => tokens,
+        ModelKind::Pipeline => 5 * workers,
+        ModelKind::Farm => 6 * workers,
+    };
+    let longest = rate_pps.map_or(u64::MAX, |rate| (rate / CHUNKS_PER_S).max(1));
+    let chunk_packets = options.chunk_packets.unwrap_or(CHUNK_PACKETS);
+    let mut input = InputOptions {
+        chunk_packets: chunk_packets.min(usize::try_from(longest).unwrap_or(usize::MAX)),
+        strict: files.strict,
+        ..InputOptions::default()
+    };
+    let affordable = (SLAB_BYTES_MAX / input.slab_bytes()).max(SLABS_MIN * pipelines + SLABS_MIN);
+    input.slabs = (held * pipelines + SLABS_SPARE).min(affordable);
+    input
+}
+
+fn open_live(
+    options: &ProbeOptions,
+    live: &LiveInput,
+    (stop, seen): (&Arc<AtomicBool>, &Arc<Seen>),
+) -> Result<Opened, ProbeError> {
+    let Shape { pipelines, model, workers, .. } = options.shape;
+    // Workers that carry packets through all stages have a receive queue each; others share what their pipeline gets.
+    let lanes = if model == ModelKind::RunToCompletion { workers } else { 1 };
+    let until = Until {
+        stop: Arc::clone(stop),
+        at: live.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds.into())),
+        packets: live.packets,
+    };
+    let chunk_packets = options.chunk_packets.unwrap_or(BATCH_PACKETS);
+    let (all, facts, told) = live::open(live, pipelines * lanes, chunk_packets, (&until, seen))?;
+    let mut all = all.into_iter();
+    let feeds = (0..pipelines).map(|_| all.by_ref().take(lanes).collect()).collect();
+    Ok(Opened::Live { feeds, facts, told })
+}
+
+/// Says what the inputs said, or the first error of one.
+pub(crate) fn finish(captures: Vec<Captures>) -> Result<Read, ProbeError> {
+    let mut all = InputReport::default();
+    for capture in captures {
+        let other = capture.finish()?;
+        all.packets += other.packets;
+        for (kind, count) in other.issues {
+            *all.issues.entry(kind).or_default() += count;
+        }
+        let room = ISSUES_KEPT.saturating_sub(all.first_issues.len());
+        all.first_issues.extend(other.first_issues.into_iter().take(room));
+    }
+    Ok(Read { report: all, captured: Vec::new() })
+}

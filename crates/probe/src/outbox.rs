@@ -1,0 +1,212 @@
+//! Records on their way from the workers to the thread that delivers them.
+//!
+//! ```text
+//! worker: batch ──full──> bounded queue ──> delivery
+//!           ^                                  │
+//!           └───────── empty batches <─────────┘
+//! ```
+//!
+//! A record is some three hundred octets, so it is written once into a batch and the batch handed over. Batches go round:
+//! after the first few nothing is allocated.
+//!
+//! **A full queue.** Packets of a file can wait, so their worker waits: nothing is lost. Packets of an interface cannot: a
+//! worker waits no longer than the interface's ring holds what comes meanwhile, and then the batch is lost, and counted by
+//! record, packet and octet.
+
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::Amount;
+
+/// Records in a batch: 38 KiB, which a second-level cache holds from the worker's writing to the hand-over.
+const BATCH_RECORDS: usize = 128;
+/// Batches that may wait: 2.4 MiB.
+const QUEUE_BATCHES: usize = 64;
+
+/// What these records stand for.
+pub(crate) fn amount_of(records: &[FlowRecord]) -> Amount {
+    let mut sum = Amount::default();
+    records.iter().for_each(|record| sum += Amount::of(record));
+    sum
+}
+
+/// The queue before somebody uses it.
+pub(crate) fn queue() -> (Way, Arrivals) {
+    let (full, arrivals) = bounded(QUEUE_BATCHES);
+    let (returned, empty) = bounded(QUEUE_BATCHES);
+    (Way { full, empty }, Arrivals { arrivals, returned })
+}
+
+/// The way to the queue, from which every worker gets an outbox of its own.
+#[derive(Clone)]
+pub(crate) struct Way {
+    full: Sender<Vec<FlowRecord>>,
+    empty: Receiver<Vec<FlowRecord>>,
+}
+
+impl Way {
+    /// An outbox that waits for `patience` when the queue is full, or for as long as it takes.
+    pub(crate) fn outbox(&self, patience: Option<Duration>) -> Outbox {
+        Outbox { way: self.clone(), patience, batch: Vec::new(), lost: Amount::default() }
+    }
+}
+
+/// A worker's end. What is in it when it is dropped is gone: it must be sent on before.
+pub(crate) struct Outbox {
+    way: Way,
+    patience: Option<Duration>,
+    batch: Vec<FlowRecord>,
+    lost: Amount,
+}
+
+impl Outbox {
+    /// Takes a record, and hands over what has gathered when it is enough.
+    #[inline]
+    pub(crate) fn put(&mut self, record: &FlowRecord) {
+        self.batch.push(*record);
+        if self.batch.len() >= BATCH_RECORDS {
+            self.send();
+        }
+    }
+
+    /// Hands over what has gathered.
+    #[cold]
+    pub(crate) fn send(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let next = self.way.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_RECORDS));
+        let batch = std::mem::replace(&mut self.batch, next);
+        let refused = match self.way.full.try_send(batch) {
+            Ok(()) => return,
+            Err(TrySendError::Disconnected(batch)) => Some(batch),
+            Err(TrySendError::Full(batch)) => match self.patience {
+                None => self.way.full.send(batch).err().map(|error| error.0),
+                Some(patience) => {
+                    self.way.full.send_timeout(batch, patience).err().map(|error| match error {
+                        SendTimeoutError::Timeout(batch) | SendTimeoutError::Disconnected(batch) => batch,
+                    })
+                }
+            },
+        };
+        if let Some(batch) = refused {
+            self.lost += amount_of(&batch);
+        }
+    }
+
+    /// What found no room in time.
+    pub(crate) fn lost(&self) -> Amount {
+        self.lost
+    }
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").field("waiting", &self.batch.len()).field("lost", &self.lost).finish()
+    }
+}
+
+/// The other end.
+pub(crate) struct Arrivals {
+    arrivals: Receiver<Vec<FlowRecord>>,
+    returned: Sender<Vec<FlowRecord>>,
+}
+
+/// What waiting came to.
+pub(crate) enum Arrival {
+    /// A batch, to be given back.
+    Batch(Vec<FlowRecord>),
+    /// None in this time.
+    Nothing,
+    /// None any more.
+    End,
+}
+
+impl Arrivals {
+    /// Waits for a batch.
+    pub(crate) fn next(&self, timeout: Duration) -> Arrival {
+        match self.arrivals.recv_timeout(timeout) {
+            Ok(batch) => Arrival::Batch(batch),
+            Err(crossbeam_channel::RecvTimeoutError::Timeout) => Arrival::Nothing,
+            Err(crossbeam_channel::RecvTimeoutError::Disconnected) => Arrival::End,
+        }
+    }
+
+    /// Gives a batch back to be filled again.
+    pub(crate) fn give_back(&self, mut batch: Vec<FlowRecord>) {
+        batch.clear();
+        // More than can be on their way at once are not needed.
+        let _ = self.returned.try_send(batch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_flow::{Counters, EndReason, FlowKey};
+
+    fn record(packets: u64) -> FlowRecord {
+        let key = FlowKey {
+            src: "192.0.2.1".parse().expect("an address"),
+            dst: "192.0.2.2".parse().expect("an address"),
+            src_port: 1,
+            dst_port: 2,
+            protocol: 6,
+            traffic_class: 0,
+            ingress: 0,
+            vlan: 0,
+            mpls_label: None,
+        };
+        FlowRecord::new(
+            key,
+            Counters { packets, octets: 10 * packets, ..Default::default() },
+            EndReason::ForcedEnd,
+        )
+    }
+
+    #[test]
+    fn everything_put_in_comes_out_once() {
+        let (way, arrivals) = queue();
+        let received = std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| {
+                let mut all = Amount::default();
+                loop {
+                    match arrivals.next(Duration::from_secs(60)) {
+                        Arrival::Batch(batch) => {
+                            all += amount_of(&batch);
+                            arrivals.give_back(batch);
+                        }
+                        Arrival::Nothing => panic!("the sender is there and sends nothing"),
+                        Arrival::End => return all,
+                    }
+                }
+            });
+            for worker in 0..3 {
+                let mut outbox = way.outbox(None);
+                scope.spawn(move || {
+                    (0..20_000 + worker).for_each(|_| outbox.put(&record(3)));
+                    outbox.send();
+                    assert_eq!(outbox.lost(), Amount::default());
+                });
+            }
+            drop(way);
+            receiver.join().expect("it adds up")
+        });
+        assert_eq!(received, Amount { records: 60_003, packets: 180_009, octets: 1_800_090 });
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let (way, arrivals) = queue();
+        let mut outbox = way.outbox(Some(Duration::ZERO));
+        let room = (QUEUE_BATCHES * BATCH_RECORDS) as u64;
+        (0..room + 5).for_each(|_| outbox.put(&record(2)));
+        outbox.send();
+        assert_eq!(outbox.lost(), Amount { records: 5, packets: 10, octets: 100 });
+        drop(arrivals);
+        outbox.put(&record(1));
+        outbox.send();
+        assert_eq!(outbox.lost().records, 6, "nobody is there any more");
+    }
+}

@@ -1,0 +1,195 @@
+//! The probe as a plan: what is done to packets, with the scope of the state each stage touches.
+//!
+//! | stage | scope | what |
+//! |---|---|---|
+//! | `parse` | any batch | where the IP packet is and what it says of itself; the label: hash and shard of its flow |
+//! | `fragments` | in order | later fragments get the ports of their first; nothing to do for a chunk without any |
+//! | `meter` | per shard | counts packets in their flows, gives out records of those that are over or due |
+//!
+//! Packets go no further: the sink frees them. Records leave each worker by its own outbox.
+//!
+//! Under every model each group of shards is asked for every chunk, whether it has packets there or not. Flows therefore
+//! end by the clock of the same chunk everywhere, and records are the same under all models.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thalweg_base::{Chunk, PacketFlags};
+use thalweg_exec::{ModelKind, Plan, Scope, Sink, StageSpec};
+use thalweg_flow::Meter;
+use thalweg_flow::parse::{ParseOptions, parse};
+
+use crate::outbox::{Outbox, Way};
+
+/// Groups of shards per worker where workers follow one another through the groups: there must be more than workers.
+const GROUPS_PER_WORKER: usize = 2;
+
+/// What to do to packets, in order.
+const STAGES: [(&str, Scope); 3] =
+    [("parse", Scope::Batches), ("fragments", Scope::Ordered), ("meter", Scope::PerShard)];
+
+/// How often and where records are handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handing {
+    /// How long to wait for room, if not for as long as it takes.
+    pub(crate) patience: Option<Duration>,
+    /// After every chunk instead of when enough have gathered.
+    pub(crate) at_once: bool,
+}
+
+/// What one worker keeps to itself.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Packets it has parsed.
+    pub(crate) packets: u64,
+    /// Their octets on the wire.
+    pub(crate) frame_octets: u64,
+    /// Records on their way out.
+    pub(crate) outbox: Outbox,
+    members: Vec<(u16, u16)>,
+}
+
+/// One pipeline's meter, ready to be run by a model.
+pub(crate) struct ProbePlan {
+    stages: Vec<StageSpec>,
+    meter: Arc<Meter>,
+    parsing: ParseOptions,
+    groups: usize,
+    /// Workers come group by group to the same chunk, so that lists of packets by group pay.
+    by_group: bool,
+    way: Way,
+    handing: Handing,
+}
+
+impl ProbePlan {
+    /// A plan around a meter, cut for a model with so many workers. What is metered does not depend on these.
+    pub(crate) fn new(
+        meter: Arc<Meter>,
+        parsing: ParseOptions,
+        (kind, workers): (ModelKind, usize),
+        way: Way,
+        handing: Handing,
+    ) -> Self {
+        let groups = match kind {
+            ModelKind::Serial | ModelKind::Pipeline => 1,
+            ModelKind::Farm => workers,
+            ModelKind::RunToCompletion | ModelKind::Tokens if workers > 1 => workers * GROUPS_PER_WORKER,
+            ModelKind::RunToCompletion | ModelKind::Tokens => 1,
+        };
+        Self {
+            stages: STAGES.map(|(name, scope)| StageSpec { name: name.to_owned(), scope }).to_vec(),
+            groups: groups.clamp(1, meter.shard_count()),
+            by_group: kind != ModelKind::Farm,
+            meter,
+            parsing,
+            way,
+            handing,
+        }
+    }
+
+    fn parse(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
+        let mut batch = chunk.batch(k);
+        let (mut flags, mut octets) = (0, 0);
+        for (packet, frame) in batch.frames() {
+            octets += u64::from(packet.wire_len);
+            parse(packet, frame, &self.parsing);
+            self.meter.label(packet, frame);
+            flags |= packet.flags.0;
+        }
+        scratch.packets += batch.len() as u64;
+        scratch.frame_octets += octets;
+        chunk.has_fragments |= flags & PacketFlags::FRAGMENT != 0;
+    }
+
+    /// Lists each group's packets, those of no flow too: they are in the books of their shard.
+    fn index(&self, chunk: &mut Chunk, members: &mut Vec<(u16, u16)>) {
+        members.clear();
+        let packets = (0..).zip(chunk.packets());
+        members
+            .extend(packets.map(|(place, packet)| (place, self.meter.group_of(packet.shard, self.groups))));
+        chunk.shard_index.build(self.groups, members);
+    }
+}
+
+impl Plan for ProbePlan {
+    type Job = Chunk;
+    type Scratch = Scratch;
+
+    fn stages(&self) -> &[StageSpec] {
+        &self.stages
+    }
+
+    fn shard_groups(&self) -> usize {
+        self.groups
+    }
+
+    fn scratch(&self) -> Scratch {
+        let outbox = self.way.outbox(self.handing.patience);
+        Scratch { packets: 0, frame_octets: 0, outbox, members: Vec::new() }
+    }
+
+    fn sequence(&self, job: &Chunk) -> u64 {
+        job.sequence
+    }
+
+    fn admit(&self, _job: &mut Chunk, _now_ns: u64) {}
+
+    fn batches(&self, _stage: usize, job: &Chunk) -> usize {
+        job.batch_count()
+    }
+
+    fn run_batch(&self, _stage: usize, job: &mut Chunk, batch: usize, _now_ns: u64, scratch: &mut Scratch) {
+        self.parse(job, batch, scratch);
+    }
+
+    fn run_whole(&self, _stage: usize, job: &mut Chunk, _scratch: &mut Scratch) {
+        if job.has_fragments {
+            self.meter.resolve_fragments(job);
+        }
+    }
+
+    fn run_shards(&self, _stage: usize, job: &mut Chunk, groups: Range<usize>, scratch: &mut Scratch) {
+        if self.by_group && groups.len() < self.groups && job.shard_index.groups() != self.groups {
+            self.index(job, &mut scratch.members);
+        }
+        let outbox = &mut scratch.outbox;
+        self.meter.observe(job, groups, self.groups, &mut |record| outbox.put(record));
+        if self.handing.at_once {
+            outbox.send();
+        }
+    }
+
+    fn crosses(&self, _stage: usize, _job: &Chunk) -> bool {
+        false
+    }
+
+    fn run_crossing(&self, _stage: usize, _job: &mut Chunk, _scratch: &mut Scratch) {}
+
+    fn split(&self, job: Chunk, owners: &[usize], parts: usize) -> Vec<Chunk> {
+        job.split(parts, |packet| owners[usize::from(self.meter.group_of(packet.shard, self.groups))])
+    }
+
+    fn merge(&self, parts: Vec<Chunk>) -> Chunk {
+        Chunk::merge(parts)
+    }
+}
+
+/// The end of every packet: its chunk's memory goes back to the reader.
+pub(crate) struct Free;
+
+impl Sink<Chunk> for Free {
+    fn accept(&mut self, _chunk: Chunk) {}
+}
+
+/// The same for input that was read before the clock started: octets are kept, so that freeing them is not part of the
+/// run. Descriptors are not, so that a farm finds memory for its parts.
+#[derive(Default)]
+pub(crate) struct Keep(Vec<Chunk>);
+
+impl Sink<Chunk> for Keep {
+    fn accept(&mut self, mut chunk: Chunk) {
+        chunk.forget_packets();
+        self.0.push(chunk);
+    }
+}

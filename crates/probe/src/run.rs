@@ -1,0 +1,184 @@
+//! Puts the parts together and runs them.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_base::ChunkBuilder;
+use thalweg_exec::{ModelKind, Source, THREADS_MAX};
+use thalweg_flow::{EndReason, Meter, MeterOptions};
+
+use crate::account::{Book, Outcome, summary};
+use crate::columns::LineFormat;
+use crate::deliver::{Collectors, Delivery, Lines, Outlet};
+use crate::inputs::{self, Opened, Read};
+use crate::outbox::{Way, queue};
+use crate::pipelines::{Pipelines, died};
+use crate::plan::{Handing, ProbePlan};
+use crate::source::Seen;
+use crate::{Input, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
+
+/// How often to tell how far it is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+/// How long a worker waits for room for records while packets come in on interfaces: less than the 7 ms that a capture ring
+/// of 4,096 frames takes at 0.6 million a second.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Meters what the inputs have, delivers the records, and says what became of every packet. Ends early, but in order, when
+/// `stop` is set.
+///
+/// # Errors
+///
+/// What is wrong with options, inputs or outputs. A packet that cannot be read is no error but a drop.
+pub fn probe(
+    options: &ProbeOptions,
+    stop: &Arc<AtomicBool>,
+    progress: &dyn ProbeProgress,
+) -> Result<ProbeSummary, ProbeError> {
+    check(options).map_err(ProbeError::Options)?;
+    let names = inputs::port_names(&options.input);
+    let seen = Arc::new(Seen::default());
+    let mut clock = Clock::start();
+    let opened = inputs::open(options, &names, stop, &seen)?;
+    if options.preloads() {
+        clock = Clock::start();
+    }
+    let meters = meters(options)?;
+    let outlets = outlets(options, &names)?;
+    let (way, arrivals) = queue();
+    let delivery = Delivery { arrivals, outlets, meters: meters.clone(), stop: Arc::clone(stop) };
+    let (outcome, delivered) = thread::scope(|scope| {
+        let delivery = delivery.start(scope)?;
+        let outcome = watched(&seen, progress, || run(options, opened, meters, way, stop));
+        let delivered = delivery.join().unwrap_or_else(|_| Err(died("the export thread")));
+        Ok::<_, ProbeError>((outcome?, delivered?))
+    })?;
+    let (elapsed, cpu) = clock.read();
+    Ok(summary(options, outcome, delivered, elapsed, cpu))
+}
+
+/// What time a run takes.
+struct Clock {
+    wall: Instant,
+    cpu: Duration,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { wall: Instant::now(), cpu: usage::process_cpu() }
+    }
+
+    /// On the wall, and on all processors.
+    fn read(&self) -> (Duration, Duration) {
+        (self.wall.elapsed(), usage::process_cpu().saturating_sub(self.cpu))
+    }
+}
+
+fn check(options: &ProbeOptions) -> Result<(), String> {
+    let Shape { pipelines, model, workers, .. } = options.shape;
+    if !(1..=THREADS_MAX).contains(&pipelines) {
+        return Err(format!("{pipelines} pipelines: expected 1 to {THREADS_MAX}"));
+    }
+    if model == ModelKind::Serial && workers != 1 {
+        return Err(format!("the serial model has one worker, not {workers}"));
+    }
+    if let Some(chunk) = options.chunk_packets
+        && !(1..=ChunkBuilder::PACKETS_MAX).contains(&chunk)
+    {
+        return Err(format!("chunks of {chunk} packets: expected 1 to {}", ChunkBuilder::PACKETS_MAX));
+    }
+    let to_stdout = [&options.json, &options.csv].into_iter().flatten();
+    if to_stdout.filter(|path| path.as_os_str() == "-").count() > 1 {
+        return Err("standard output can be JSON or CSV, not both".to_owned());
+    }
+    inputs::check(options)
+}
+
+fn outlets(options: &ProbeOptions, ports: &[String]) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
+    let files = [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)];
+    let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
+    for (format, path) in files {
+        if let Some(path) = path {
+            outlets.push(Box::new(Lines::create(format, path, ports.to_vec())?));
+        }
+    }
+    if !options.export.addresses.is_empty() {
+        // Packets of files can wait until their records are sent.
+        let waits = matches!(options.input, Input::Files(_));
+        outlets.push(Box::new(Collectors::open(&options.export, &options.meter, ports, waits)?));
+    }
+    Ok(outlets)
+}
+
+fn run(
+    options: &ProbeOptions,
+    opened: Opened,
+    meters: Vec<Arc<Meter>>,
+    way: Way,
+    stop: &AtomicBool,
+) -> Result<Outcome, ProbeError> {
+    let plans: Vec<_> = meters.iter().map(|meter| plan(options, meter, &way)).collect();
+    let pipelines = Pipelines { plans: &plans, shape: &options.shape, keep: options.preloads(), stop };
+    let (ran, read) = match opened {
+        Opened::Captures(mut captures) => {
+            let ran = pipelines.run_captures(&mut captures);
+            // The input's own error explains more than what follows from it.
+            (ran, inputs::finish(captures)?)
+        }
+        Opened::Live { feeds, facts, told } => {
+            let boxed =
+                |feeds: Vec<_>| feeds.into_iter().map(|feed| -> Box<dyn Source<_>> { Box::new(feed) });
+            let ran = pipelines.run(feeds.into_iter().map(|feeds| boxed(feeds).collect()).collect());
+            (ran, Read { captured: told.summaries(&facts), ..Read::default() })
+        }
+    };
+    let mut books: Vec<Book> =
+        ran?.into_iter().flat_map(|report| report.scratches).map(Book::close).collect();
+    let mut outbox = way.outbox(None);
+    for meter in &meters {
+        for shard in 0..meter.shard_count() {
+            meter.flush(shard, EndReason::ForcedEnd, &mut |record| outbox.put(record));
+        }
+    }
+    books.push(Book::close_outbox(outbox));
+    Ok(Outcome { books, meters, read })
+}
+
+fn meters(options: &ProbeOptions) -> Result<Vec<Arc<Meter>>, ProbeError> {
+    let pipelines = options.shape.pipelines;
+    let flows_max = options.meter.flows_max.div_ceil(pipelines as u32);
+    let mut meter = MeterOptions { flows_max, ..options.meter.clone() };
+    if let Input::Live(_) = options.input {
+        // Whoever sends packets must not know where their flows come to lie.
+        meter.hash_key = [(); 2].map(|()| RandomState::new().build_hasher().finish());
+    }
+    (0..pipelines).map(|_| Ok(Arc::new(Meter::new(&meter)?))).collect()
+}
+
+fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &Way) -> ProbePlan {
+    let handing = match options.input {
+        // Packets of files can wait.
+        Input::Files(_) => Handing { patience: None, at_once: false },
+        Input::Live(_) => Handing { patience: Some(PATIENCE), at_once: true },
+    };
+    let Shape { model, workers, .. } = options.shape;
+    ProbePlan::new(Arc::clone(meter), options.parsing, (model, workers), way.clone(), handing)
+}
+
+/// Runs `work` and says now and then how far it is, from a thread beside it.
+fn watched<R>(seen: &Seen, listener: &dyn ProbeProgress, work: impl FnOnce() -> R) -> R {
+    thread::scope(|scope| {
+        let (done, waiting) = channel::<()>();
+        scope.spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(TELL_EVERY) {
+                listener.advanced(seen.packets(), seen.fraction());
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
+}

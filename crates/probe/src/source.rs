@@ -1,0 +1,362 @@
+//! The way in for files: captures one after the other, as often as asked, as fast as they can be read or at a given rate.
+//!
+//! **Again and again.** With `loops` the inputs are gone through several times. Each time packets arrive later, by the time
+//! that the inputs cover and a packet's distance more: so time goes on, flows go on, and timeouts mean what they mean.
+//!
+//! Sequence and packet numbers run on. A model is given `None` at the end, when somebody asked to stop, and at an error,
+//! which [`Captures::finish`] then tells.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use thalweg_base::Chunk;
+use thalweg_exec::Source;
+use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
+
+/// Chunks that may wait between the reader and the model.
+const QUEUE_CHUNKS: usize = 4;
+/// How long to sleep at most before looking whether to stop.
+const NAP: Duration = Duration::from_millis(50);
+
+/// What to read.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    /// The inputs; `-` is standard input.
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Ports that inputs may name.
+    pub(crate) ports: PortNames,
+    /// How.
+    pub(crate) options: InputOptions,
+    /// How often.
+    pub(crate) loops: u32,
+    /// Packets a second, if not as fast as possible.
+    pub(crate) rate_pps: Option<u64>,
+}
+
+impl Reading {
+    fn open(&self) -> Result<FileSource, InputError> {
+        let specs = self.inputs.iter().map(|path| InputSpec::parse(&path.to_string_lossy())).collect();
+        FileSource::open(specs, self.ports.clone(), &self.options)
+    }
+}
+
+/// How far reading has come, for whoever shows it.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    packets: AtomicU64,
+    /// Part of the inputs' octets, in millionths; 0 also where that cannot be known.
+    done_ppm: AtomicU64,
+}
+
+impl Seen {
+    /// Packets taken on.
+    pub(crate) fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
+    /// The part of the input that has been read, if that is known.
+    pub(crate) fn fraction(&self) -> Option<f64> {
+        let ppm = self.done_ppm.load(Ordering::Relaxed);
+        (ppm > 0).then_some(ppm as f64 / 1e6)
+    }
+
+    /// More packets were taken on.
+    pub(crate) fn add(&self, packets: usize) {
+        self.packets.fetch_add(packets as u64, Ordering::Relaxed);
+    }
+}
+
+/// Where chunks are read from.
+enum Current {
+    /// All of it was read before.
+    Loaded(VecDeque<Chunk>),
+    /// A reader's thread, and how often it was begun anew.
+    Streaming(Option<ChunkReceiver>),
+}
+
+/// See the module.
+pub(crate) struct Captures {
+    reading: Reading,
+    current: Current,
+    /// Runs through the inputs that are still to begin.
+    loops_left: u32,
+    timeline: Timeline,
+    pace: Option<Pace>,
+    stop: Arc<AtomicBool>,
+    seen: Arc<Seen>,
+    report: Option<InputReport>,
+    failed: Option<InputError>,
+}
+
+impl Captures {
+    /// Opens the inputs; nothing is read yet. Errors as [`FileSource::open`].
+    pub(crate) fn open(reading: Reading, stop: Arc<AtomicBool>, seen: Arc<Seen>) -> Result<Self, InputError> {
+        let first = reading.open()?.spawn(QUEUE_CHUNKS)?;
+        Ok(Self::of(Current::Streaming(Some(first)), reading, stop, seen))
+    }
+
+    /// Reads all of it into memory, as often as it is to be gone through. Errors as [`FileSource::load_all`].
+    pub(crate) fn load(reading: Reading, stop: Arc<AtomicBool>, seen: Arc<Seen>) -> Result<Self, InputError> {
+        let mut loaded = Self::of(Current::Loaded(VecDeque::new()), reading, stop, seen);
+        let mut all = VecDeque::new();
+        for turn in 0..loaded.reading.loops.max(1) {
+            let (chunks, report) = loaded.reading.open()?.load_all()?;
+            if turn > 0 {
+                loaded.timeline.begin_again();
+            }
+            for mut chunk in chunks {
+                loaded.timeline.place(&mut chunk);
+                all.push_back(chunk);
+            }
+            loaded.note(report);
+        }
+        loaded.loops_left = 0;
+        loaded.current = Current::Loaded(all);
+        Ok(loaded)
+    }
+
+    fn of(current: Current, reading: Reading, stop: Arc<AtomicBool>, seen: Arc<Seen>) -> Self {
+        Self {
+            loops_left: reading.loops.saturating_sub(1),
+            pace: reading.rate_pps.map(Pace::new),
+            reading,
+            current,
+            timeline: Timeline::default(),
+            stop,
+            seen,
+            report: None,
+            failed: None,
+        }
+    }
+
+    /// What was read, or why it ended early.
+    pub(crate) fn finish(mut self) -> Result<InputReport, InputError> {
+        if let Current::Streaming(Some(reader)) =
+            std::mem::replace(&mut self.current, Current::Streaming(None))
+        {
+            self.close(reader);
+        }
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(self.report.unwrap_or_default()),
+        }
+    }
+
+    fn next_chunk(&mut self) -> Option<Chunk> {
+        loop {
+            let reader = match &mut self.current {
+                // Placed in time when it was loaded.
+                Current::Loaded(chunks) => return chunks.pop_front(),
+                Current::Streaming(reader) => reader,
+            };
+            if let Some(mut chunk) = reader.as_ref()?.recv() {
+                self.timeline.place(&mut chunk);
+                self.tell();
+                return Some(chunk);
+            }
+            let ended = reader.take()?;
+            self.close(ended);
+            if self.failed.is_some() || self.loops_left == 0 {
+                return None;
+            }
+            self.loops_left -= 1;
+            self.timeline.begin_again();
+            match self.reading.open().and_then(|source| source.spawn(QUEUE_CHUNKS)) {
+                Ok(reader) => self.current = Current::Streaming(Some(reader)),
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    fn close(&mut self, reader: ChunkReceiver) {
+        let (report, result) = reader.finish();
+        self.note(report);
+        if let Err(error) = result {
+            self.failed.get_or_insert(error);
+        }
+    }
+
+    /// Adds up what was read; what is wrong with the inputs is the same every time, and told once.
+    fn note(&mut self, report: InputReport) {
+        match &mut self.report {
+            Some(all) => {
+                all.packets += report.packets;
+                all.bytes += report.bytes;
+                all.records += report.records;
+            }
+            none => *none = Some(report),
+        }
+    }
+
+    /// Says how far it is.
+    fn tell(&self) {
+        let Current::Streaming(Some(reader)) = &self.current else { return };
+        let progress = reader.progress();
+        let Some(total) = progress.bytes_total().filter(|total| *total > 0) else { return };
+        let loops = f64::from(self.reading.loops.max(1));
+        let before = loops - f64::from(self.loops_left) - 1.0;
+        let part = (progress.bytes_read() as f64 / total as f64).min(1.0);
+        self.seen.done_ppm.store(((before + part) / loops * 1e6) as u64, Ordering::Relaxed);
+    }
+}
+
+impl Source<Chunk> for Captures {
+    fn next(&mut self) -> Option<Chunk> {
+        if self.stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        let chunk = self.next_chunk()?;
+        let packets = chunk.packets().len();
+        if let Some(pace) = &mut self.pace
+            && !pace.wait_for(packets as u64, &self.stop)
+        {
+            return None;
+        }
+        self.seen.add(packets);
+        Some(chunk)
+    }
+}
+
+/// For whoever asks it what became of it afterwards.
+impl Source<Chunk> for &mut Captures {
+    fn next(&mut self) -> Option<Chunk> {
+        (**self).next()
+    }
+}
+
+/// The time that packets arrive at, over all runs through the inputs.
+#[derive(Debug, Default)]
+struct Timeline {
+    sequence: u64,
+    packets: u64,
+    clock_ns: u64,
+    /// How much later than the inputs say.
+    shift_ns: u64,
+    /// In the first run, by the inputs: the first arrival, the latest, packets.
+    first_ns: Option<u64>,
+    latest_ns: u64,
+    /// Set after the first run: how long one is.
+    run_ns: Option<u64>,
+}
+
+impl Timeline {
+    /// Gives a chunk its number and its time.
+    fn place(&mut self, chunk: &mut Chunk) {
+        let packets = chunk.packets().len() as u64;
+        if self.run_ns.is_none() {
+            let arrivals = chunk.packets().iter().map(|packet| packet.arrival_ns);
+            self.latest_ns = arrivals.max().unwrap_or(0).max(self.latest_ns);
+            if self.first_ns.is_none() {
+                self.first_ns = chunk.packets().first().map(|packet| packet.arrival_ns);
+            }
+        }
+        if self.shift_ns > 0 {
+            for packet in chunk.packets_mut() {
+                packet.arrival_ns = packet.arrival_ns.saturating_add(self.shift_ns);
+            }
+        }
+        // The reader's clock began anew with its run.
+        self.clock_ns = self.clock_ns.max(chunk.clock_ns.saturating_add(self.shift_ns));
+        chunk.clock_ns = self.clock_ns;
+        chunk.sequence = self.sequence;
+        chunk.first_packet_number = self.packets + 1;
+        self.sequence += 1;
+        self.packets += packets;
+    }
+
+    /// The inputs begin once more.
+    fn begin_again(&mut self) {
+        let run_ns = *self.run_ns.get_or_insert_with(|| {
+            let span_ns = self.latest_ns.saturating_sub(self.first_ns.unwrap_or(self.latest_ns));
+            span_ns + (span_ns / self.packets.max(1)).max(1)
+        });
+        self.shift_ns = self.shift_ns.saturating_add(run_ns);
+    }
+}
+
+/// So many packets a second.
+#[derive(Debug)]
+struct Pace {
+    rate_pps: u64,
+    began: Option<Instant>,
+    packets: u64,
+}
+
+impl Pace {
+    fn new(rate_pps: u64) -> Self {
+        Self { rate_pps: rate_pps.max(1), began: None, packets: 0 }
+    }
+
+    /// Waits until these packets, the next ones, are due; false when it was asked to stop.
+    fn wait_for(&mut self, packets: u64, stop: &AtomicBool) -> bool {
+        let began = *self.began.get_or_insert_with(Instant::now);
+        let due_ns = u128::from(self.packets) * 1_000_000_000 / u128::from(self.rate_pps);
+        let due = Duration::from_nanos(u64::try_from(due_ns).unwrap_or(u64::MAX));
+        self.packets += packets;
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return false;
+            }
+            let left = due.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::{ChunkBuilder, LinkType};
+
+    fn chunk(arrivals: &[u64]) -> Chunk {
+        let mut builder = ChunkBuilder::with_capacity(64 * (arrivals.len() + 1));
+        for arrival in arrivals {
+            builder.push(builder.next_frame_offset(), 20, 20, *arrival, LinkType::RawIp, 0, 0);
+        }
+        builder.finish(0, 1, 0)
+    }
+
+    #[test]
+    fn time_goes_on_from_run_to_run() {
+        let mut timeline = Timeline::default();
+        let mut seen = Vec::new();
+        for run in 0..3 {
+            if run > 0 {
+                timeline.begin_again();
+            }
+            for arrivals in [[1_000, 1_010], [1_005, 1_030]] {
+                let mut chunk = chunk(&arrivals);
+                timeline.place(&mut chunk);
+                let first = chunk.packets()[0].arrival_ns;
+                seen.push((chunk.sequence, chunk.first_packet_number, chunk.clock_ns, first));
+            }
+        }
+        // A run is the 30 ns that it covers and the 7 between its packets.
+        assert_eq!(
+            seen,
+            [
+                (0, 1, 1_000, 1_000),
+                (1, 3, 1_005, 1_005),
+                (2, 5, 1_037, 1_037),
+                (3, 7, 1_042, 1_042),
+                (4, 9, 1_074, 1_074),
+                (5, 11, 1_079, 1_079)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_pace_that_is_stopped_ends_at_once() {
+        let mut pace = Pace::new(1);
+        let stop = AtomicBool::new(false);
+        assert!(pace.wait_for(3600, &stop), "the first packet is due now");
+        stop.store(true, Ordering::Relaxed);
+        assert!(!pace.wait_for(1, &stop), "an hour later nobody waits");
+    }
+}

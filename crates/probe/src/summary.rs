@@ -1,0 +1,138 @@
+//! What became of every packet of a probe's run: the figures behind its tables and its JSON.
+//!
+//! One definition, two outputs. The law that ties the figures together is conservation, of packets and of octets:
+//! `seen = exported + cached + sum(dropped)`, checked by [`ProbeSummary::is_conserved`]. Its terms are counted in different
+//! places by different threads: what was seen where packets are parsed, what was dropped in the meter and at the queue
+//! behind it, what was exported where records are delivered.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use thalweg_flow::export::Amount;
+
+/// The name under which packets count that sampling passed over.
+pub const UNSAMPLED: &str = "unsampled";
+/// The name under which packets count whose records found the queue to the export thread full for too long.
+pub const EXPORT_QUEUE: &str = "export-queue";
+
+/// A finished run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProbeSummary {
+    /// Packets taken from the inputs.
+    pub packets_seen: u64,
+    /// Their octets as the meter counts: those of IP packets, or of frames. Of what is not IP always those of the frame.
+    pub bytes_seen: u64,
+    /// Their octets on the wire.
+    pub frame_bytes_seen: u64,
+    /// Packets in the records that were delivered.
+    pub packets_exported: u64,
+    /// Octets in those records.
+    pub bytes_exported: u64,
+    /// Records that were delivered.
+    pub records_exported: u64,
+    /// Records by the reason why they were made; only reasons that occurred.
+    pub records_by_reason: BTreeMap<String, u64>,
+    /// Packets counted in flows that were not reported.
+    pub packets_cached: u64,
+    /// Their octets.
+    pub bytes_cached: u64,
+    /// Packets in no record, by reason; only reasons that occurred.
+    pub dropped: BTreeMap<String, u64>,
+    /// Their octets.
+    pub dropped_bytes: BTreeMap<String, u64>,
+    /// Flows that began.
+    pub flows: u64,
+    /// Flows that had to end because their place was needed.
+    pub flows_evicted: u64,
+    /// Whether the law holds.
+    pub conserved: bool,
+    /// Wall-clock time from the first packet to the last record delivered.
+    pub elapsed_s: f64,
+    /// `packets_seen / elapsed_s`.
+    pub packets_per_second: f64,
+    /// Processor time of all threads in that time, those that read and write too.
+    pub cpu_s: f64,
+    /// The most memory the process ever had resident.
+    pub rss_peak_bytes: u64,
+    /// Memory of the flow cache at the end.
+    pub cache_bytes: u64,
+    /// Pipelines, each with a capture queue of its own.
+    pub pipelines: usize,
+    /// Execution model of each.
+    pub model: String,
+    /// Reader threads of each, if the model has some.
+    pub readers: usize,
+    /// Worker threads of each.
+    pub workers: usize,
+    /// Who was given the records.
+    pub outlets: Vec<OutletSummary>,
+    /// What was captured where, if packets came from interfaces.
+    pub captured: Vec<CaptureSummary>,
+    /// What was wrong with the input.
+    pub input_issues: InputIssues,
+}
+
+impl ProbeSummary {
+    /// Packets in no record, whatever the reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Whether every packet and every octet is accounted for exactly once.
+    pub fn is_conserved(&self) -> bool {
+        let packets = self.packets_exported + self.packets_cached + self.dropped_total();
+        let octets = self.bytes_exported + self.bytes_cached + self.dropped_bytes.values().sum::<u64>();
+        self.packets_seen == packets && self.bytes_seen == octets
+    }
+}
+
+/// What somebody who was given records did with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OutletSummary {
+    /// Who: a file, a collector's address, a folder.
+    pub to: String,
+    /// Records taken.
+    pub records: u64,
+    /// Packets in them.
+    pub packets: u64,
+    /// Octets in them.
+    pub bytes: u64,
+    /// Records that did not arrive as far as is known, by reason; only reasons that occurred.
+    pub lost: BTreeMap<String, u64>,
+}
+
+impl OutletSummary {
+    /// Nothing was lost.
+    pub(crate) fn all_taken(to: String, amount: Amount) -> Self {
+        let Amount { records, packets, octets: bytes } = amount;
+        Self { to, records, packets, bytes, lost: BTreeMap::new() }
+    }
+}
+
+/// What an interface gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CaptureSummary {
+    /// Its name.
+    pub interface: String,
+    /// The driver, and how it serves it.
+    pub mode: String,
+    /// Packets handed up.
+    pub packets: u64,
+    /// Packets that were there and could not be taken, because the ring was full. They were never seen.
+    pub missed: u64,
+    /// Packets that could not be taken as they were: too long, or cut.
+    pub refused: u64,
+    /// What went wrong with it meanwhile; the first ten.
+    pub troubles: Vec<String>,
+}
+
+/// What was wrong with the input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct InputIssues {
+    /// All of it; what could not be read is no packet and counts nowhere else.
+    pub total: u64,
+    /// How often by kind.
+    pub by_kind: BTreeMap<String, u64>,
+    /// The first ten, each in one line: file, place, what was expected.
+    pub first: Vec<String>,
+}

@@ -1,0 +1,228 @@
+//! Interfaces through the probe: what was sent into one end of a cable is what is metered at the other.
+
+#![cfg(target_os = "linux")]
+
+mod common;
+#[path = "../../ports/tests/common/mod.rs"]
+mod namespace;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Sums, Traffic, records, records_of, sums};
+use namespace::{in_namespace, ip};
+use thalweg_ports::live::packet::{self, PacketOptions};
+use thalweg_ports::live::{NotTaken, PortTx};
+use thalweg_probe::{
+    Input, LiveDriver, LiveInput, ModelKind, ProbeOptions, ProbeProgress, ProbeSummary, Shape, probe,
+};
+
+/// Long enough for anything that comes at all.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Frames sent before the probe has to have seen them: fewer than a capture ring holds.
+const BURST: usize = 2_000;
+
+/// What the probe has told of itself.
+#[derive(Clone, Default)]
+struct Watch {
+    is_open: Arc<AtomicBool>,
+    packets: Arc<AtomicU64>,
+}
+
+impl ProbeProgress for Watch {
+    fn advanced(&self, packets: u64, _fraction: Option<f64>) {
+        self.packets.store(packets, Ordering::SeqCst);
+        self.is_open.store(true, Ordering::SeqCst);
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Sends frames by the interface at the near end.
+fn send(tx: &mut dyn PortTx, frames: &[(u64, Vec<u8>)]) {
+    for (_, frame) in frames {
+        wait_until("the interface takes no more", || match tx.push(frame) {
+            Ok(()) => true,
+            Err(NotTaken::Full) => {
+                let _ = tx.flush();
+                false
+            }
+            Err(other) => panic!("{other:?}"),
+        });
+    }
+    wait_until("frames are stuck", || {
+        let _ = tx.flush();
+        tx.pending() == 0
+    });
+}
+
+/// A cable whose ends say nothing of themselves.
+fn lay_cable() {
+    ip("link add v0 type veth peer name v1");
+    for end in ["v0", "v1"] {
+        let path = format!("/proc/sys/net/ipv6/conf/{end}/disable_ipv6");
+        std::fs::write(path, "1").expect("in a namespace of our own");
+        ip(&format!("link set {end} up"));
+    }
+}
+
+/// Runs a probe at the far end, sends everything, has `then` look, and stops it.
+fn metered(
+    mut options: ProbeOptions,
+    driver: LiveDriver,
+    traffic: &Traffic,
+    then: impl FnOnce(),
+) -> ProbeSummary {
+    let near = PacketOptions { exclusive: false, ..PacketOptions::new("v0") };
+    let mut near = packet::open(&near).expect("the interface is there");
+    let live = LiveInput { interfaces: vec!["v1".to_owned()], driver, seconds: None, packets: None };
+    options.input = Input::Live(live);
+    let (stop, watch) = (Arc::new(AtomicBool::new(false)), Watch::default());
+    std::thread::scope(|scope| {
+        let (stop_it, heard) = (Arc::clone(&stop), watch.clone());
+        let probe = scope.spawn(move || probe(&options, &stop_it, &heard));
+        // However this ends, the probe has to.
+        let _ends = Stop(&stop);
+        wait_until("the probe does not begin", || {
+            watch.is_open.load(Ordering::SeqCst) || probe.is_finished()
+        });
+        let mut sent = 0;
+        for burst in traffic.frames.chunks(BURST) {
+            send(near.tx.as_mut(), burst);
+            sent += burst.len() as u64;
+            wait_until("packets do not come", || {
+                watch.packets.load(Ordering::SeqCst) >= sent || probe.is_finished()
+            });
+        }
+        then();
+        stop.store(true, Ordering::SeqCst);
+        probe.join().expect("no panic").expect("it ends in order")
+    })
+}
+
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn options(lines: &Path) -> ProbeOptions {
+    let input = Input::Live(LiveInput {
+        interfaces: Vec::new(),
+        driver: LiveDriver::AfPacket,
+        seconds: None,
+        packets: None,
+    });
+    ProbeOptions { json: Some(lines.to_owned()), ..ProbeOptions::new(input) }
+}
+
+/// All that was sent is in records of its flow, and nothing else is but what is not IP.
+fn assert_all_metered(summary: &ProbeSummary, found: &Sums, traffic: &Traffic) {
+    assert!(summary.conserved, "{summary:?}");
+    assert_eq!(*found, traffic.sums, "{summary:?}");
+    assert_eq!(summary.packets_seen, traffic.frames.len() as u64, "{summary:?}");
+    assert_eq!(summary.dropped_total(), traffic.not_ip, "{summary:?}");
+    let captured = &summary.captured[0];
+    assert_eq!((captured.packets, captured.missed), (summary.packets_seen, 0), "{summary:?}");
+    assert!(captured.troubles.is_empty(), "{summary:?}");
+}
+
+#[test]
+fn what_is_sent_is_metered_by_every_shape() {
+    in_namespace("what_is_sent_is_metered_by_every_shape", || {
+        lay_cable();
+        let folder = tempfile::tempdir().expect("a folder");
+        let lines = folder.path().join("records.json");
+        let traffic = Traffic::mixed(6_000, 300, 1);
+        let shapes = [
+            Shape { model: ModelKind::Serial, ..Shape::default() },
+            Shape { model: ModelKind::RunToCompletion, workers: 2, ..Shape::default() },
+            Shape { model: ModelKind::Farm, pipelines: 2, ..Shape::default() },
+            Shape { model: ModelKind::Farm, readers: 1, workers: 2, ..Shape::default() },
+        ];
+        for shape in shapes {
+            let options = ProbeOptions { shape, ..options(&lines) };
+            let summary = metered(options, LiveDriver::AfPacket, &traffic, || ());
+            assert_all_metered(&summary, &sums(&records(&lines)), &traffic);
+            assert!(summary.captured[0].mode.starts_with("af_packet"), "{summary:?}");
+        }
+    });
+}
+
+#[test]
+fn af_xdp_meters_the_same() {
+    in_namespace("af_xdp_meters_the_same", || {
+        lay_cable();
+        let folder = tempfile::tempdir().expect("a folder");
+        let lines = folder.path().join("records.json");
+        let traffic = Traffic::mixed(4_000, 200, 2);
+        let mut options = options(&lines);
+        options.shape = Shape { model: ModelKind::Serial, ..Shape::default() };
+        let summary = metered(options.clone(), LiveDriver::AfXdp, &traffic, || ());
+        assert_all_metered(&summary, &sums(&records(&lines)), &traffic);
+        assert!(summary.captured[0].mode.starts_with("af_xdp"), "{summary:?}");
+        // A veth has one receive queue unless it is told otherwise.
+        options.shape.pipelines = 2;
+        options.input = Input::Live(LiveInput {
+            interfaces: vec!["v1".to_owned()],
+            driver: LiveDriver::AfXdp,
+            seconds: None,
+            packets: None,
+        });
+        let error = probe(&options, &Arc::default(), &()).expect_err("one queue for two pipelines");
+        assert!(error.is_usage() && error.to_string().contains("1 receive queues"), "{error}");
+    });
+}
+
+#[test]
+fn flows_end_on_a_silent_link() {
+    in_namespace("flows_end_on_a_silent_link", || {
+        lay_cable();
+        let folder = tempfile::tempdir().expect("a folder");
+        let lines = folder.path().join("records.json");
+        let traffic = Traffic::mixed(500, 40, 3);
+        for model in [ModelKind::Serial, ModelKind::Farm] {
+            let mut options = options(&lines);
+            options.shape.model = model;
+            options.meter.idle_timeout_ns = 100_000_000;
+            let summary = metered(options, LiveDriver::AfPacket, &traffic, || {
+                wait_until("nothing is reported", || {
+                    let text = std::fs::read_to_string(&lines).unwrap_or_default();
+                    text.ends_with('\n') && sums(&records_of(&text)) == traffic.sums
+                });
+            });
+            assert_all_metered(&summary, &sums(&records(&lines)), &traffic);
+            assert_eq!(summary.records_by_reason.get("forced-end"), None, "{summary:?}");
+        }
+    });
+}
+
+#[test]
+fn a_time_or_a_number_of_packets_ends_it() {
+    in_namespace("a_time_or_a_number_of_packets_ends_it", || {
+        lay_cable();
+        let mut options = ProbeOptions::new(Input::Live(LiveInput {
+            interfaces: vec!["v1".to_owned()],
+            driver: LiveDriver::AfPacket,
+            seconds: Some(1),
+            packets: None,
+        }));
+        let summary = probe(&options, &Arc::default(), &()).expect("it ends by itself");
+        assert_eq!((summary.packets_seen, summary.conserved), (0, true));
+        if let Input::Live(live) = &mut options.input {
+            live.interfaces = vec!["no-such-interface".to_owned()];
+        }
+        let error = probe(&options, &Arc::default(), &()).expect_err("there is no such interface");
+        assert!(error.to_string().contains("no-such-interface"), "{error}");
+    });
+}

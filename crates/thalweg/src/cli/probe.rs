@@ -1,0 +1,346 @@
+//! Arguments of `thalweg probe`.
+
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use thalweg_exec::ModelKind;
+use thalweg_flow::parse::ParseOptions;
+use thalweg_flow::{KeyFields, MeterOptions, Octets, Sampling};
+use thalweg_probe::{
+    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
+};
+
+use super::{Cores, ModelArg, parse_cores};
+
+#[derive(Debug, Args)]
+#[command(after_help = PROBE_HELP)]
+pub(crate) struct ProbeArgs {
+    /// Captures and text traces, in order; `-` is standard input
+    ///
+    /// `PORT=FILE` gives its packets a port by name, which is part of a flow's key.
+    #[arg(required_unless_present = "interface", value_name = "INPUT")]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Capture from this interface instead, until interrupted; may be given several times
+    #[arg(short, long, value_name = "NAME", conflicts_with_all = ["inputs", "loops", "rate", "preload", "strict", "deal"],
+          help_heading = "Input")]
+    pub(crate) interface: Vec<String>,
+    /// How packets of interfaces are captured
+    #[arg(long, value_enum, default_value_t = DriverArg::AfPacket, requires = "interface", help_heading = "Input")]
+    pub(crate) driver: DriverArg,
+    /// End after so many seconds
+    #[arg(long, value_name = "S", requires = "interface", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = "Input")]
+    pub(crate) seconds: Option<u32>,
+    /// End after about so many packets
+    #[arg(long, value_name = "N", requires = "interface", value_parser = clap::value_parser!(u64).range(1..),
+          help_heading = "Input")]
+    pub(crate) packets: Option<u64>,
+    /// Go through the input this many times; time goes on from one to the next
+    #[arg(long = "loop", value_name = "N", default_value = "1",
+          value_parser = clap::value_parser!(u32).range(1..), help_heading = "Input")]
+    pub(crate) loops: u32,
+    /// Packets a second [default: as many as possible]
+    #[arg(long, value_name = "PPS", help_heading = "Input")]
+    pub(crate) rate: Option<NonZeroU64>,
+    /// Read all input into memory before the clock starts
+    #[arg(long, help_heading = "Input")]
+    pub(crate) preload: bool,
+    /// Stop at the first bad line or damaged capture
+    #[arg(long, help_heading = "Input")]
+    pub(crate) strict: bool,
+    /// What tells flows apart beside addresses and protocol, or `none`
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "FIELDS",
+        default_value = "ports,traffic-class,ingress,vlan,mpls",
+        help_heading = "Metering"
+    )]
+    pub(crate) key: Vec<KeyArg>,
+    /// Meter both directions as one flow (RFC 5103)
+    #[arg(long, help_heading = "Metering")]
+    pub(crate) biflow: bool,
+    /// Octets of what are counted
+    #[arg(long, value_enum, default_value_t = CountArg::Ip, help_heading = "Metering")]
+    pub(crate) count: CountArg,
+    /// Look at one packet in N only: every Nth, or with `random:N` each by chance
+    #[arg(long, value_name = "1:N", value_parser = parse_sampling, help_heading = "Metering")]
+    pub(crate) sample: Option<Sampling>,
+    /// Meter the inner packets of tunnels: GRE, IP in IP, VXLAN, GTP-U
+    #[arg(long, help_heading = "Metering")]
+    pub(crate) tunnels: bool,
+    /// A flow without packets for so many seconds is over
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "15", help_heading = "Flow cache")]
+    pub(crate) idle_timeout: Nanoseconds,
+    /// A flow that goes on is reported after so many seconds
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "60", help_heading = "Flow cache")]
+    pub(crate) active_timeout: Nanoseconds,
+    /// Flows in the cache at most; for one more, the one nearest to its end is reported early
+    #[arg(long, value_name = "N", default_value = "1048576", help_heading = "Flow cache")]
+    pub(crate) flows_max: NonZeroU32,
+    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://; may be given several times
+    #[arg(short, long, value_name = "URL", help_heading = "Export")]
+    pub(crate) export: Vec<String>,
+    /// Share flows out among collectors by their hash, instead of sending all to each
+    #[arg(long, requires = "export", help_heading = "Export")]
+    pub(crate) export_balance: bool,
+    /// Datagrams a second to each collector at most: faster ones may be lost by it [default: unlimited]
+    #[arg(long, value_name = "N", requires = "export", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = "Export")]
+    pub(crate) export_rate: Option<u32>,
+    /// Observation domain of the first collector's session; further ones count up
+    #[arg(long, value_name = "N", requires = "export", default_value = "1", help_heading = "Export")]
+    pub(crate) export_domain: u32,
+    /// Folder where records wait while a collector on TCP or TLS is down
+    #[arg(long, value_name = "DIR", requires = "export", help_heading = "Export")]
+    pub(crate) spool: Option<PathBuf>,
+    /// Most octets of all records that wait there, in MB
+    #[arg(long, value_name = "MB", requires = "spool", default_value = "256", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = "Export")]
+    pub(crate) spool_mb: u32,
+    /// Certificates (PEM) of the authorities that sign collectors' certificates
+    #[arg(long, value_name = "FILE", requires = "export", help_heading = "Export")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The name in the collector's certificate, if not its address's
+    #[arg(long, value_name = "NAME", requires = "export", help_heading = "Export")]
+    pub(crate) tls_name: Option<String>,
+    /// Our certificate (PEM), for collectors that ask for one
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Export")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = "Export")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Write records to a file as lines of JSON; `-` is standard output
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write records to a file as comma-separated values; `-` is standard output
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) csv: Option<PathBuf>,
+    /// How the work is spread over cores [default: run-to-completion; farm with --readers or --pipelines]
+    #[arg(long, value_enum, help_heading = "Execution")]
+    pub(crate) model: Option<ModelArg>,
+    /// Worker threads of each pipeline [default: one per core; 1 with --readers or --pipelines]
+    #[arg(long, value_name = "W", help_heading = "Execution")]
+    pub(crate) workers: Option<NonZeroUsize>,
+    /// Reader threads of each pipeline, which parse and label what its workers count [default: 1]
+    #[arg(long, value_name = "R", help_heading = "Execution")]
+    pub(crate) readers: Option<NonZeroUsize>,
+    /// Pipelines, each with a capture queue and a flow cache of its own [default: 1]
+    #[arg(long, value_name = "P", help_heading = "Execution")]
+    pub(crate) pipelines: Option<NonZeroUsize>,
+    /// How pipelines come by their packets
+    #[arg(long, value_enum, default_value_t = DealArg::Hash, help_heading = "Execution")]
+    pub(crate) deal: DealArg,
+    /// Chunks in flight in the tokens model
+    #[arg(long, value_name = "N", default_value = "24", help_heading = "Execution")]
+    pub(crate) tokens: NonZeroUsize,
+    /// Packets read together, at most 65535 [default: 1600 of files, 256 of interfaces]
+    #[arg(long, value_name = "PACKETS", help_heading = "Execution")]
+    pub(crate) chunk: Option<NonZeroUsize>,
+    /// Parts that the flow cache is cut into for its workers, of all pipelines each
+    #[arg(long, value_name = "N", default_value = "16", help_heading = "Execution")]
+    pub(crate) shards: u16,
+    /// Pin threads to these cores: `0,1` or `0-3`
+    #[arg(long, value_name = "CORES", value_parser = parse_cores, help_heading = "Execution")]
+    pub(crate) pin: Option<Cores>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeyArg {
+    /// Transport ports, ICMP's type and code
+    Ports,
+    /// Type of service, traffic class
+    TrafficClass,
+    /// The port it came in by
+    Ingress,
+    /// The outermost VLAN tag
+    Vlan,
+    /// The label at the top of an MPLS stack
+    Mpls,
+    /// Nothing
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CountArg {
+    /// IP packets, by their own length fields
+    Ip,
+    /// Frames as they were on the wire
+    Frames,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DealArg {
+    /// By a hash of addresses, as a network card fills its receive queues
+    Hash,
+    /// One input each
+    Files,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DriverArg {
+    /// AF_PACKET: copies, beside the host's own stack
+    AfPacket,
+    /// AF_XDP: the host gets nothing of what comes in, as on a port that only mirrors
+    AfXdp,
+}
+
+/// A time that was given in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nanoseconds(u64);
+
+fn parse_seconds(text: &str) -> Result<Nanoseconds, String> {
+    /// Thirty years: longer than any capture, and far from what 64 bits of nanoseconds hold.
+    const SECONDS_MAX: f64 = 1e9;
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= SECONDS_MAX);
+    let seconds = seconds.ok_or("expected seconds above 0, such as `15` or `0.5`")?;
+    Ok(Nanoseconds((seconds * 1e9).round().max(1.0) as u64))
+}
+
+/// With it random sampling chooses the same packets in every run.
+const SAMPLING_SEED: u64 = 1;
+
+fn parse_sampling(text: &str) -> Result<Sampling, String> {
+    let (kind, interval) = text.split_once(':').unwrap_or(("", text));
+    let interval = interval.parse::<u32>().ok().filter(|interval| *interval > 0);
+    match (kind, interval) {
+        ("1", Some(interval)) => Ok(Sampling::Count { interval }),
+        ("random", Some(interval)) => Ok(Sampling::Random { interval, seed: SAMPLING_SEED }),
+        _ => Err("expected `1:N` for every Nth packet, or `random:N` for each with a chance of one in N"
+            .to_owned()),
+    }
+}
+
+impl ProbeArgs {
+    /// The options as the probe wants them, or what does not fit together.
+    pub(crate) fn options(&self) -> Result<ProbeOptions, String> {
+        if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
+            return Err("--key none stands alone".to_owned());
+        }
+        let has = |field| self.key.contains(&field);
+        let meter = MeterOptions {
+            key: KeyFields {
+                ports: has(KeyArg::Ports),
+                traffic_class: has(KeyArg::TrafficClass),
+                ingress: has(KeyArg::Ingress),
+                vlan: has(KeyArg::Vlan),
+                mpls: has(KeyArg::Mpls),
+            },
+            flows_max: self.flows_max.get(),
+            shards: self.shards,
+            idle_timeout_ns: self.idle_timeout.0,
+            active_timeout_ns: self.active_timeout.0,
+            biflow: self.biflow,
+            count: match self.count {
+                CountArg::Ip => Octets::Ip,
+                CountArg::Frames => Octets::Frame,
+            },
+            sampling: self.sample.unwrap_or(Sampling::All),
+            ..MeterOptions::default()
+        };
+        let files = FileInput {
+            inputs: self.inputs.clone(),
+            loops: self.loops,
+            rate_pps: self.rate.map(NonZeroU64::get),
+            preload: self.preload,
+            deal: match self.deal {
+                DealArg::Hash => Deal::Hash,
+                DealArg::Files => Deal::Files,
+            },
+            strict: self.strict,
+        };
+        let input = match self.interface.is_empty() {
+            true => Input::Files(files),
+            false => Input::Live(self.live()),
+        };
+        Ok(ProbeOptions {
+            shape: self.shape()?,
+            chunk_packets: self.chunk.map(NonZeroUsize::get),
+            parsing: ParseOptions { tunnels: self.tunnels },
+            meter,
+            export: self.export(),
+            json: self.json.clone(),
+            csv: self.csv.clone(),
+            ..ProbeOptions::new(input)
+        })
+    }
+
+    fn live(&self) -> LiveInput {
+        LiveInput {
+            interfaces: self.interface.clone(),
+            driver: match self.driver {
+                DriverArg::AfPacket => LiveDriver::AfPacket,
+                DriverArg::AfXdp => LiveDriver::AfXdp,
+            },
+            seconds: self.seconds,
+            packets: self.packets,
+        }
+    }
+
+    fn export(&self) -> ExportTargets {
+        ExportTargets {
+            addresses: self.export.clone(),
+            balance: self.export_balance,
+            observation_domain: self.export_domain,
+            spool: self
+                .spool
+                .clone()
+                .map(|folder| Spool { folder, octets_max: u64::from(self.spool_mb) * 1_000_000 }),
+            tls: TlsOptions {
+                authorities: self.tls_ca.clone(),
+                server_name: self.tls_name.clone(),
+                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+            },
+            datagrams_per_s_max: self.export_rate,
+        }
+    }
+
+    fn shape(&self) -> Result<Shape, String> {
+        let is_farm = self.readers.is_some() || self.pipelines.is_some();
+        let model = match self.model {
+            Some(model) => ModelKind::from(model),
+            None if is_farm => ModelKind::Farm,
+            None => ModelKind::RunToCompletion,
+        };
+        if self.readers.is_some() && model != ModelKind::Farm {
+            return Err(format!("--readers are those of the farm: leave out --model {model}"));
+        }
+        let workers = match (self.workers, model) {
+            (Some(workers), ModelKind::Serial) if workers.get() > 1 => {
+                return Err(format!("the serial model has one worker, not {workers}: leave out --workers"));
+            }
+            (Some(workers), _) => workers.get(),
+            (None, ModelKind::Serial) => 1,
+            (None, _) if is_farm => 1,
+            (None, _) => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        };
+        let or_one = |count: Option<NonZeroUsize>| count.map_or(1, NonZeroUsize::get);
+        Ok(Shape {
+            pipelines: or_one(self.pipelines),
+            model,
+            workers,
+            readers: or_one(self.readers),
+            tokens: self.tokens.get(),
+            pin_cores: self.pin.clone().map_or(Vec::new(), |cores| cores.0),
+        })
+    }
+}
+
+const PROBE_HELP: &str = "\
+A record is what a flow did since it began or was last reported. Flows are reported when they end (nothing came for the
+idle timeout; TCP said so), when they go on for longer than the active timeout, and all at the end of the input.
+
+The last line is the law: packets and octets seen = exported + cached + dropped by reason.
+
+Examples:
+  thalweg probe office.pcapng                                  what is in it, counted
+  thalweg probe office.pcapng --json -                         a line for each flow
+  thalweg probe office.pcapng --csv flows.csv --biflow         both directions in one record
+  thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      which port packets came in by tells flows apart
+  thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
+  thalweg probe big.pcap --readers 1 --workers 2               ffProbe's 1R+2W
+  thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W, dealt out by a hash of addresses
+  thalweg probe --interface eth1 --seconds 60 --json -         what comes in, for a minute
+  thalweg probe big.pcap --preload --loop 10 --format json     from memory, for measuring";

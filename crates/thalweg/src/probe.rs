@@ -1,0 +1,284 @@
+//! `thalweg probe`: flows of captures, and what became of every packet.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use thalweg_base::DropReason;
+use thalweg_probe::summary::{EXPORT_QUEUE, UNSAMPLED};
+use thalweg_probe::{ProbeError, ProbeSummary};
+
+use crate::cli::{Format, ProbeArgs};
+use crate::progress::Bar;
+use crate::tables::{byte_size, count, duration, packet_rate, share, table};
+use crate::{Failure, print};
+
+pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
+    let options = args.options().map_err(Failure::Usage)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let failed = |error| Failure::Probe(ProbeError::Thread(error));
+        // The first ends the run in order; a second one, should that take too long, at once.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+    }
+    let bar = Bar::on_terminal();
+    let result = thalweg_probe::probe(&options, &stop, &bar);
+    bar.finish();
+    let summary = result.map_err(Failure::Probe)?;
+    let text = match format {
+        Format::Human => render(&summary),
+        Format::Json => to_json(&summary),
+    };
+    let is_stdout = |path: &PathBuf| path.as_os_str() == "-";
+    if options.json.iter().chain(&options.csv).any(is_stdout) {
+        // Records are there already; whoever reads them wants nothing else.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    } else {
+        print(&text)?;
+    }
+    if summary.conserved { Ok(()) } else { Err(Failure::ProbeConservation(Box::new(summary))) }
+}
+
+/// The summary as one JSON object, in the order of its fields.
+fn to_json(summary: &ProbeSummary) -> String {
+    // Plain data with string keys always serialises.
+    serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
+}
+
+fn render(summary: &ProbeSummary) -> String {
+    let mut text = String::new();
+    totals(&mut text, summary);
+    drops(&mut text, summary);
+    records(&mut text, summary);
+    outlets(&mut text, summary);
+    captured(&mut text, summary);
+    issues(&mut text, summary);
+    law(&mut text, summary);
+    text
+}
+
+fn totals(text: &mut String, s: &ProbeSummary) {
+    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let mut shape = Vec::new();
+    if s.pipelines > 1 {
+        shape.push(plural(s.pipelines, "pipeline"));
+    }
+    if s.readers > 0 {
+        shape.push(plural(s.readers, "reader"));
+    }
+    shape.push(plural(s.workers, "worker"));
+    let _ = writeln!(text, "{}, {}: {}", s.model, shape.join(", "), packet_rate(s.packets_per_second));
+    let time = |seconds: f64| duration((seconds.max(0.0) * 1e9) as u64);
+    let _ = writeln!(
+        text,
+        "{} packets of {} flows in {}; processor time {}, memory at most {:.1} MB\n",
+        count(s.packets_seen),
+        count(s.flows),
+        time(s.elapsed_s),
+        time(s.cpu_s),
+        s.rss_peak_bytes as f64 / 1e6,
+    );
+}
+
+fn drops(text: &mut String, s: &ProbeSummary) {
+    if s.dropped.is_empty() {
+        return;
+    }
+    let mut reasons: Vec<(&String, &u64)> = s.dropped.iter().collect();
+    reasons.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let rows = reasons.into_iter().map(|(name, packets)| {
+        let octets = s.dropped_bytes.get(name).copied().unwrap_or_default();
+        vec![name.clone(), count(*packets), count(octets), meaning(name).to_owned()]
+    });
+    *text += &table(&["dropped", "packets", "octets", "meaning"], &[1, 2], rows);
+    text.push('\n');
+}
+
+fn meaning(name: &str) -> &'static str {
+    match name {
+        UNSAMPLED => "Passed over by sampling, as it was told to.",
+        EXPORT_QUEUE => "Metered, but records came faster than they could be delivered.",
+        _ => {
+            DropReason::ALL.iter().find(|reason| reason.name() == name).map_or("", |reason| reason.meaning())
+        }
+    }
+}
+
+fn records(text: &mut String, s: &ProbeSummary) {
+    if s.records_by_reason.is_empty() {
+        return;
+    }
+    let made: u64 = s.records_by_reason.values().sum();
+    let rows = s.records_by_reason.iter().map(|(reason, n)| vec![reason.clone(), count(*n), share(*n, made)]);
+    *text += &table(&["records because of", "records", "share"], &[1, 2], rows);
+    if s.flows_evicted > 0 {
+        let _ = writeln!(
+            text,
+            "{} flows were reported early because the cache ({}) was full: --flows-max makes it larger",
+            count(s.flows_evicted),
+            byte_size(s.cache_bytes)
+        );
+    }
+    text.push('\n');
+}
+
+fn outlets(text: &mut String, s: &ProbeSummary) {
+    if s.outlets.is_empty() {
+        return;
+    }
+    let rows = s.outlets.iter().map(|outlet| {
+        let lost: Vec<_> = outlet.lost.iter().map(|(why, n)| format!("{} {why}", count(*n))).collect();
+        let lost = if lost.is_empty() { "0".to_owned() } else { lost.join(", ") };
+        vec![outlet.to.clone(), count(outlet.records), count(outlet.packets), count(outlet.bytes), lost]
+    });
+    *text += &table(&["delivered to", "records", "packets", "octets", "lost"], &[1, 2, 3], rows);
+    text.push('\n');
+}
+
+fn captured(text: &mut String, s: &ProbeSummary) {
+    if s.captured.is_empty() {
+        return;
+    }
+    let rows = s.captured.iter().map(|port| {
+        let numbers = [port.packets, port.missed, port.refused].map(count);
+        [port.interface.clone(), port.mode.clone()].into_iter().chain(numbers).collect()
+    });
+    let header = ["interface", "captured by", "packets", "missed, ring full", "refused"];
+    *text += &table(&header, &[2, 3, 4], rows);
+    for port in &s.captured {
+        for trouble in &port.troubles {
+            let _ = writeln!(text, "{}: {trouble}", port.interface);
+        }
+    }
+    text.push('\n');
+}
+
+fn issues(text: &mut String, s: &ProbeSummary) {
+    let issues = &s.input_issues;
+    if issues.total == 0 {
+        return;
+    }
+    let kinds: Vec<String> = issues.by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
+    let _ =
+        writeln!(text, "{} places in the input could not be used: {}", count(issues.total), kinds.join(", "));
+    for issue in &issues.first {
+        // Nothing from the input may drive the terminal.
+        let clean = issue.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+        let _ = writeln!(text, "  {}", clean.collect::<String>());
+    }
+    let shown = issues.first.len() as u64;
+    if issues.total > shown {
+        let _ = writeln!(text, "  ... and {} more", count(issues.total - shown));
+    }
+    text.push('\n');
+}
+
+/// The law, packets first, octets second.
+fn law(text: &mut String, s: &ProbeSummary) {
+    let dropped_bytes = s.dropped_bytes.values().sum();
+    let rows = [
+        ("packets", s.packets_seen, s.packets_exported, s.packets_cached, s.dropped_total()),
+        ("octets", s.bytes_seen, s.bytes_exported, s.bytes_cached, dropped_bytes),
+    ];
+    let _ = writeln!(text, "{} records exported", count(s.records_exported));
+    for (what, seen, exported, cached, dropped) in rows {
+        let _ = writeln!(
+            text,
+            "{what}: {} seen = {} exported + {} cached + {} dropped",
+            count(seen),
+            count(exported),
+            count(cached),
+            count(dropped)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use thalweg_probe::{InputIssues, OutletSummary};
+
+    fn full() -> ProbeSummary {
+        let of = |pairs: &[(&str, u64)]| -> BTreeMap<String, u64> {
+            pairs.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect()
+        };
+        ProbeSummary {
+            packets_seen: 1_000_000,
+            bytes_seen: 64_000_000,
+            frame_bytes_seen: 78_000_000,
+            packets_exported: 900_000,
+            bytes_exported: 57_600_000,
+            records_exported: 20_000,
+            records_by_reason: of(&[("idle-timeout", 15_000), ("forced-end", 5_000)]),
+            dropped: of(&[(UNSAMPLED, 99_000), ("not-ip", 1_000)]),
+            dropped_bytes: of(&[(UNSAMPLED, 6_340_000), ("not-ip", 60_000)]),
+            flows: 19_000,
+            flows_evicted: 7,
+            conserved: true,
+            elapsed_s: 0.1,
+            packets_per_second: 1e7,
+            cpu_s: 0.15,
+            rss_peak_bytes: 40_500_000,
+            cache_bytes: 16 << 20,
+            pipelines: 2,
+            model: "farm".to_owned(),
+            readers: 1,
+            workers: 2,
+            outlets: vec![OutletSummary {
+                to: "ipfix://192.0.2.1:4739".to_owned(),
+                records: 20_000,
+                packets: 900_000,
+                bytes: 57_600_000,
+                lost: of(&[("refused", 3)]),
+            }],
+            input_issues: InputIssues {
+                total: 12,
+                by_kind: of(&[("truncated", 12)]),
+                first: vec!["x.pcap: byte 7: expected \u{1b}[31m a record".to_owned()],
+            },
+            ..ProbeSummary::default()
+        }
+    }
+
+    /// The text a person sees, kept beside the test; `THALWEG_BLESS=1` rewrites it.
+    fn expect(name: &str, actual: &str) {
+        let path = format!("{}/tests/summaries/{name}", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("THALWEG_BLESS").is_some() {
+            std::fs::write(&path, actual).expect("writing the expectation");
+        }
+        assert_eq!(actual, std::fs::read_to_string(&path).unwrap_or_default(), "{path}");
+    }
+
+    #[test]
+    fn everything_there_is() {
+        assert!(full().is_conserved());
+        expect("probe.txt", &render(&full()));
+    }
+
+    #[test]
+    fn json_names_are_the_documented_ones() {
+        let json = serde_json::json!(full());
+        expect("probe.json", &to_json(&full()));
+        let promised = [
+            "packets_seen",
+            "packets_exported",
+            "bytes_exported",
+            "records_exported",
+            "dropped",
+            "elapsed_s",
+            "packets_per_second",
+            "rss_peak_bytes",
+            "cpu_s",
+        ];
+        assert!(promised.iter().all(|name| json.get(name).is_some()));
+        let manual = include_str!("../../../docs/probe.md");
+        for name in json.as_object().expect("an object").keys() {
+            assert!(manual.contains(&format!("`{name}`")), "{name} is not in docs/probe.md");
+        }
+    }
+}
