@@ -88,6 +88,15 @@ impl Block {
         self.columns[id.index()] = Some(column);
     }
 
+    /// Takes the columns that another block of the same rows has.
+    pub(crate) fn take(&mut self, other: Block) {
+        for (ours, theirs) in self.columns.iter_mut().zip(other.columns) {
+            if theirs.is_some() {
+                *ours = theirs;
+            }
+        }
+    }
+
     /// Whether a column is loaded.
     pub(crate) fn has(&self, id: ColumnId) -> bool {
         self.columns[id.index()].is_some()

@@ -121,7 +121,9 @@ mod tests {
         assert_eq!(parse_time("2026-11-22T05:33:11Z"), Some(1_795_325_591 * SECOND_NS));
         assert_eq!(parse_time("2026-11-22 05:33"), Some(1_795_325_580 * SECOND_NS));
         assert_eq!(parse_time("1795325591"), Some(1_795_325_591 * SECOND_NS));
-        for wrong in ["", "2026", "2026-02-30", "2026-13-01", "2026-1-1", "2026-11-22T25:00", "2026-11-22T05", "x"] {
+        for wrong in
+            ["", "2026", "2026-02-30", "2026-13-01", "2026-1-1", "2026-11-22T25:00", "2026-11-22T05", "x"]
+        {
             assert_eq!(parse_time(wrong), None, "{wrong}");
         }
         let mut time = 0u64;

@@ -200,9 +200,7 @@ impl Dataset {
 }
 
 /// Repeats a listing until it comes out the same twice.
-fn settled(
-    mut list: impl FnMut() -> Result<Vec<PathBuf>, StoreError>,
-) -> Result<Vec<PathBuf>, StoreError> {
+fn settled(mut list: impl FnMut() -> Result<Vec<PathBuf>, StoreError>) -> Result<Vec<PathBuf>, StoreError> {
     let mut before = list()?;
     for _ in 0..TRIES_MAX {
         let now = list()?;

@@ -20,6 +20,8 @@ pub mod calendar;
 pub mod dataset;
 mod error;
 mod file;
+pub mod filter;
+pub mod query;
 mod schema;
 #[cfg(test)]
 mod testing;
@@ -28,5 +30,6 @@ pub mod writer;
 
 pub use dataset::{Dataset, Live, Skipped, Summary, View, Window};
 pub use error::StoreError;
+pub use filter::{Filter, FilterError};
 pub use upkeep::{Recovery, Retention, Upkeep};
 pub use writer::{Writer, WriterOptions, WriterStatus};

@@ -217,8 +217,7 @@ fn field(definition: &Definition) -> Result<Type, parquet::errors::ParquetError>
         Kind::Number(bits) => (PhysicalType::INT32, LogicalType::integer(bits as i8, false)),
         Kind::Word(_) | Kind::Address => (PhysicalType::BYTE_ARRAY, LogicalType::String),
     };
-    let repetition =
-        if definition.nullable() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+    let repetition = if definition.nullable() { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     Type::primitive_type_builder(definition.name, physical)
         .with_repetition(repetition)
         .with_logical_type(Some(logical))

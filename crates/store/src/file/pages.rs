@@ -222,7 +222,10 @@ mod tests {
         runs(&bytes, 3, 12, &mut out, Ok).unwrap();
         assert_eq!(out, [7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 1, 2]);
         assert!(runs(&bytes[..3], 3, 12, &mut Vec::new(), Ok).is_err());
-        assert!(runs(&[0, 0], 3, 1, &mut Vec::<u32>::new(), Ok).is_err(), "empty runs must not go on for ever");
+        assert!(
+            runs(&[0, 0], 3, 1, &mut Vec::<u32>::new(), Ok).is_err(),
+            "empty runs must not go on for ever"
+        );
     }
 
     #[test]

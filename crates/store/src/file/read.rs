@@ -57,7 +57,8 @@ impl FlowFile {
             .map_err(|error| unreadable(format!("not a whole Parquet file: {error}")))?;
         check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
         let row_groups = metadata.row_groups().iter().map(|group| row_group(group, size)).collect();
-        let row_groups: Vec<RowGroup> = Result::map_err(row_groups, |what: Fault| unreadable(what.to_owned()))?;
+        let row_groups: Vec<RowGroup> =
+            Result::map_err(row_groups, |what: Fault| unreadable(what.to_owned()))?;
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         Ok(Self { path: path.to_path_buf(), file, size, metadata, replaces, row_groups })
@@ -77,7 +78,8 @@ impl FlowFile {
 
     /// Smallest and largest value of a column of numbers in a row group, if some are known and none is NULL.
     pub(crate) fn bounds(&self, row_group: usize, id: ColumnId) -> Option<(u64, u64)> {
-        let statistics = self.metadata.row_groups().get(row_group)?.columns().get(id.index())?.statistics()?;
+        let statistics =
+            self.metadata.row_groups().get(row_group)?.columns().get(id.index())?.statistics()?;
         if id.definition().nullable() && statistics.null_count_opt() != Some(0) {
             return None;
         }
@@ -285,7 +287,13 @@ impl Decoder {
                     self.page(cursor.rest(), rows, values, encoding)?;
                 }
                 Page::DataPageV2 {
-                    buf, num_values, num_nulls, encoding, def_levels_byte_len, rep_levels_byte_len, ..
+                    buf,
+                    num_values,
+                    num_nulls,
+                    encoding,
+                    def_levels_byte_len,
+                    rep_levels_byte_len,
+                    ..
                 } => {
                     let mut cursor = Cursor::new(&buf);
                     let rows = num_values as usize;

@@ -144,11 +144,7 @@ fn split<T: Copy + PartialEq, V>(
     }
 }
 
-fn words(
-    values: &[u32],
-    absent: Option<u64>,
-    vocabulary: Vocabulary,
-) -> (Option<Vec<i16>>, Vec<ByteArray>) {
+fn words(values: &[u32], absent: Option<u64>, vocabulary: Vocabulary) -> (Option<Vec<i16>>, Vec<ByteArray>) {
     // Codes have eight bits.
     let texts: Vec<ByteArray> =
         (0..256).map(|code| ByteArray::from(vocabulary.text(code).into_bytes())).collect();
