@@ -69,7 +69,8 @@ fn write(folder: &Path, records: &[FlowRecord], total: u64, queries: bool) {
                 while !done.load(Ordering::Relaxed) {
                     let view = writer.view(Window::ALL).expect("the dataset can be read");
                     let query = Query { threads: 1, ..Query::new(Window::ALL, Filter::default()) };
-                    top(&view, &query, &["src".parse().expect("a key")], Metric::Octets, 10).expect("an answer");
+                    top(&view, &query, &["src".parse().expect("a key")], Metric::Octets, 10)
+                        .expect("an answer");
                     asked.fetch_add(1, Ordering::Relaxed);
                 }
             });

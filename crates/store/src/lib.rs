@@ -10,6 +10,7 @@
 //! - [`dataset`]: where files lie, what belongs to the dataset at a moment;
 //! - [`writer`]: records to files, on a thread of its own; [`upkeep`]: compaction, retention, recovery;
 //! - `schema`, `block`, `file`: the columns, records as columns, one file;
+//! - [`filter`]: which records; [`query`]: sums by key, graphs, lists; [`fields`]: a record by the names of its columns;
 //! - [`calendar`]: dates.
 //!
 //! Files are read and written with the Parquet library's low-level interface, without Arrow: all columns are flat, so Arrow's
@@ -19,6 +20,7 @@ mod block;
 pub mod calendar;
 pub mod dataset;
 mod error;
+pub mod fields;
 mod file;
 pub mod filter;
 pub mod query;
