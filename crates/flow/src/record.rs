@@ -135,6 +135,16 @@ impl Drops {
         self.others = self.others.saturating_add(packets);
     }
 
+    /// Drops as they were when they were put down somewhere. Reasons beyond those a record tells apart are counted with
+    /// the others.
+    pub fn restored(by_reason: &[(DropReason, u32)], others: u32, octets: u64) -> Self {
+        let mut drops = Self { others, octets, ..Self::default() };
+        for (reason, packets) in by_reason {
+            drops.add(*reason, *packets, 0);
+        }
+        drops
+    }
+
     /// Dropped packets, whatever the reason.
     pub fn packets(&self) -> u64 {
         self.by_reason().map(|(_, count)| u64::from(count)).sum::<u64>() + u64::from(self.others)

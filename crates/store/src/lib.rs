@@ -1,1 +1,37 @@
 //! Flow records kept: a dataset of Parquet files, partitioned by time, and answers from it.
+//!
+//! ```text
+//! records --> Writer --> files, one folder per hour --> View --> top, list, graph
+//!             (pending) --------------------------------^ ^
+//!             caller's cache (Live) ----------------------+
+//! ```
+//!
+//! Map of the crate:
+//! - [`dataset`]: where files lie, what belongs to the dataset at a moment;
+//! - [`writer`]: records to files, on a thread of its own; [`upkeep`]: compaction, retention, recovery;
+//! - `schema`, `block`, `file`: the columns, records as columns, one file;
+//! - [`filter`]: which records; [`query`]: sums by key, graphs, lists; [`fields`]: a record by the names of its columns;
+//! - [`calendar`]: dates.
+//!
+//! Files are read and written with the Parquet library's low-level interface, without Arrow: all columns are flat, so Arrow's
+//! arrays would bring nothing, and would be a third of this program's build.
+
+mod block;
+pub mod calendar;
+pub mod dataset;
+mod error;
+pub mod fields;
+mod file;
+pub mod filter;
+pub mod query;
+mod schema;
+#[cfg(test)]
+mod testing;
+pub mod upkeep;
+pub mod writer;
+
+pub use dataset::{Dataset, Live, Skipped, Summary, View, Window};
+pub use error::StoreError;
+pub use filter::{Filter, FilterError};
+pub use upkeep::{Recovery, Retention, Upkeep};
+pub use writer::{Writer, WriterOptions, WriterStatus};

@@ -1,6 +1,7 @@
 //! The command line, defined once: parser, help and defaults come from these types.
 
 mod capture;
+mod flows;
 mod forwarding;
 mod lpm;
 mod nat;
@@ -20,6 +21,9 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use capture::CaptureArgs;
+pub(crate) use flows::{
+    FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
+};
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
@@ -98,6 +102,10 @@ pub(crate) enum Command {
     Neighbor(NeighborArgs),
     /// Run an experiment and report it
     Lab(LabArgs),
+    /// Ask a dataset of flow records: the largest talkers, records, traffic over time
+    ///
+    /// A dataset is a folder of Parquet files, which any engine reads as well. Questions are answered while it is written.
+    Flows(FlowsArgs),
     /// Print what MRT files say: routing tables, BGP messages, states of sessions
     ///
     /// Reads TABLE_DUMP, TABLE_DUMP_V2, BGP4MP and what came before (plain or .gz, .bz2, .zst) and prints one

@@ -6,6 +6,7 @@
 mod capture;
 mod check;
 mod cli;
+mod flows;
 #[cfg(target_os = "linux")]
 mod kernel_installer;
 mod lab;
@@ -135,6 +136,7 @@ fn main() -> ExitCode {
         Command::Reload(args) => show::reload(&args, format),
         Command::Neighbor(args) => show::neighbor(&args),
         Command::Lab(args) => lab::run(&args, format),
+        Command::Flows(args) => flows::run(&args, format),
         Command::Mrt(args) => mrt::run(&args, format),
     };
     match result {

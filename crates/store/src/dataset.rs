@@ -1,0 +1,331 @@
+//! Where the files of a dataset lie, and what belongs to it at a moment.
+//!
+//! ```text
+//! DIR/writer.lock                                                   who writes, and whether it ended properly
+//! DIR/date=2026-11-22/hour=05/flows-20261122T050000-20261122T055959-00000000002a.parquet
+//!                             .flows-....tmp                        not whole yet: nobody reads it
+//! ```
+//!
+//! A record is in the partition of the hour (UTC) in which its last packet came. A file is written under a name that begins
+//! with a dot, brought to disk, and renamed; so what has a proper name is whole. Two cases remain, and both are seen by who
+//! opens the files: a file that is not ours or is damaged is skipped and counted; a file that another one names as what it
+//! was made of (compaction was interrupted, or is going on) is left out.
+//!
+//! Readers in other processes take no lock. They list until two lists agree: a file that replaces others has its name
+//! before those lose theirs, so the second list has it. They open all files of the list, and open files stay readable.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_flow::FlowRecord;
+
+use crate::calendar::{HOUR_NS, Moment};
+use crate::error::StoreError;
+use crate::file::FlowFile;
+
+/// Times a reader begins again because files changed under it.
+const TRIES_MAX: usize = 50;
+/// Skipped files whose names are kept; the others are only counted.
+const SKIPPED_NAMED_MAX: usize = 20;
+const EXTENSION: &str = ".parquet";
+pub(crate) const TEMPORARY: &str = ".tmp";
+
+/// Records of a time span: `from_ns <= end of the flow < to_ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// First nanosecond.
+    pub from_ns: u64,
+    /// The nanosecond after the last.
+    pub to_ns: u64,
+}
+
+impl Window {
+    /// Everything.
+    pub const ALL: Self = Self { from_ns: 0, to_ns: u64::MAX };
+
+    pub(crate) fn contains(&self, time_ns: u64) -> bool {
+        (self.from_ns..self.to_ns).contains(&time_ns)
+    }
+
+    /// Whether it has a part of this span, ends included.
+    pub(crate) fn touches(&self, from_ns: u64, to_ns: u64) -> bool {
+        from_ns < self.to_ns && to_ns >= self.from_ns
+    }
+
+    /// Whether it has all of this span, ends included.
+    pub(crate) fn covers(&self, from_ns: u64, to_ns: u64) -> bool {
+        self.from_ns <= from_ns && to_ns < self.to_ns
+    }
+}
+
+/// Files that were not read.
+#[derive(Clone, Debug, Default)]
+pub struct Skipped {
+    /// How many.
+    pub count: u64,
+    /// The first of them, and what is wrong with each.
+    pub named: Vec<(PathBuf, String)>,
+}
+
+impl Skipped {
+    pub(crate) fn add(&mut self, path: PathBuf, what: String) {
+        self.count += 1;
+        if self.named.len() < SKIPPED_NAMED_MAX {
+            self.named.push((path, what));
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: Skipped) {
+        self.count += other.count;
+        let room = SKIPPED_NAMED_MAX - self.named.len();
+        self.named.extend(other.named.into_iter().take(room));
+    }
+}
+
+/// What a query works on: files at one moment, and records that are in no file yet.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    pub(crate) files: Vec<Arc<FlowFile>>,
+    pub(crate) batches: Vec<Arc<[FlowRecord]>>,
+    pub(crate) skipped: Skipped,
+}
+
+/// Records that the caller still has: in a flow cache, or on their way to the store.
+pub trait Live {
+    /// Shows every record once.
+    fn visit(&self, take: &mut dyn FnMut(&FlowRecord));
+}
+
+impl View {
+    /// Adds records of the caller's. Take the view first and the live records then: a record that is handed to the store in
+    /// between is missed this once, but never counted twice.
+    pub fn with_live(mut self, live: &dyn Live) -> Self {
+        let mut records = Vec::new();
+        live.visit(&mut |record| records.push(*record));
+        self.batches.extend(records.chunks(BATCH_RECORDS).map(Arc::from));
+        self
+    }
+
+    /// Files that were left out because they are damaged or not the dataset's.
+    pub fn skipped(&self) -> &Skipped {
+        &self.skipped
+    }
+
+    /// What the files hold.
+    pub fn summary(&self) -> Summary {
+        let mut summary = Summary {
+            files: self.files.len() as u64,
+            unpublished_records: self.batches.iter().map(|batch| batch.len() as u64).sum(),
+            skipped: self.skipped.clone(),
+            ..Summary::default()
+        };
+        let mut partitions = HashSet::new();
+        for file in &self.files {
+            partitions.insert(file.path.parent());
+            summary.row_groups += file.row_groups.len() as u64;
+            summary.records += file.rows();
+            summary.bytes += file.size;
+            if let Some((from, to)) = file.span() {
+                let span = summary.span_ns.get_or_insert((from, to));
+                *span = (span.0.min(from), span.1.max(to));
+            }
+        }
+        summary.partitions = partitions.len() as u64;
+        summary
+    }
+}
+
+/// Records of a batch of a view.
+const BATCH_RECORDS: usize = 65_536;
+
+/// What a dataset is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Hours that have files.
+    pub partitions: u64,
+    /// Files that are read.
+    pub files: u64,
+    /// Row groups in them.
+    pub row_groups: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Octets of the files.
+    pub bytes: u64,
+    /// Records seen that are in no file yet.
+    pub unpublished_records: u64,
+    /// First and last end of a flow, nanoseconds since the epoch.
+    pub span_ns: Option<(u64, u64)>,
+    /// Files that are not read.
+    pub skipped: Skipped,
+}
+
+/// A dataset, to be read.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    root: PathBuf,
+}
+
+impl Dataset {
+    /// The dataset in this folder, which must be there.
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        match fs::metadata(root).map_err(StoreError::io("open the dataset", root))?.is_dir() {
+            true => Ok(Self { root: root.to_path_buf() }),
+            false => Err(StoreError::Query(format!("{} is not a folder", root.display()))),
+        }
+    }
+
+    /// Its folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The files that may have records of this window, as they are now.
+    pub fn view(&self, window: Window) -> Result<View, StoreError> {
+        for _ in 0..TRIES_MAX {
+            let names = settled(|| list(&self.root, window))?;
+            match open_all(&names) {
+                Ok(mut view) => {
+                    view.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
+                    return Ok(view);
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(StoreError::Moving(self.root.clone()))
+    }
+}
+
+/// Repeats a listing until it comes out the same twice.
+fn settled(mut list: impl FnMut() -> Result<Vec<PathBuf>, StoreError>) -> Result<Vec<PathBuf>, StoreError> {
+    let mut before = list()?;
+    for _ in 0..TRIES_MAX {
+        let now = list()?;
+        if now == before {
+            return Ok(now);
+        }
+        before = now;
+    }
+    // Files come faster than they can be listed. The last list is a moment's truth but for a compaction's swap.
+    Ok(before)
+}
+
+/// Opens all files; those that cannot be read are counted, those that others replace are left out.
+pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
+    let mut view = View::default();
+    let mut replaced: HashSet<PathBuf> = HashSet::new();
+    for path in paths {
+        match FlowFile::open(path) {
+            Ok(file) => {
+                replaced.extend(file.replaces.iter().map(|name| path.with_file_name(name)));
+                view.files.push(Arc::new(file));
+            }
+            Err(StoreError::Unreadable { path, what }) => view.skipped.add(path, what),
+            Err(error) => return Err(error),
+        }
+    }
+    view.files.retain(|file| !replaced.contains(&file.path));
+    Ok(view)
+}
+
+/// An hour's folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Partition {
+    /// Hours since the epoch.
+    pub(crate) hour: u64,
+    pub(crate) path: PathBuf,
+}
+
+/// The folder of an hour.
+pub(crate) fn partition_path(root: &Path, hour: u64) -> PathBuf {
+    let m = Moment::of(hour.saturating_mul(HOUR_NS));
+    root.join(format!("date={:04}-{:02}-{:02}", m.year, m.month, m.day)).join(format!("hour={:02}", m.hour))
+}
+
+/// All hours that have a folder, the oldest first.
+pub(crate) fn partitions(root: &Path) -> Result<Vec<Partition>, StoreError> {
+    let mut found = Vec::new();
+    for day in folder(root)? {
+        let date = name_of(&day).strip_prefix("date=").map(str::to_owned);
+        let Some(midnight) = date.as_deref().and_then(crate::calendar::parse_time) else { continue };
+        for path in folder(&day)? {
+            let hour = name_of(&path).strip_prefix("hour=").and_then(|hour| hour.parse::<u64>().ok());
+            if let Some(hour) = hour.filter(|hour| *hour < 24) {
+                found.push(Partition { hour: midnight / HOUR_NS + hour, path });
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The published files of all hours that the window touches, sorted.
+fn list(root: &Path, window: Window) -> Result<Vec<PathBuf>, StoreError> {
+    let mut files = Vec::new();
+    for partition in partitions(root)? {
+        let from_ns = partition.hour.saturating_mul(HOUR_NS);
+        if window.touches(from_ns, from_ns.saturating_add(HOUR_NS - 1)) {
+            files.extend(published(&partition.path)?);
+        }
+    }
+    Ok(files)
+}
+
+/// The published files of a folder, sorted. Whatever ends as they do counts, so that foreign files are noticed.
+pub(crate) fn published(partition: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let mut files = folder(partition)?;
+    files.retain(|path| !name_of(path).starts_with('.') && name_of(path).ends_with(EXTENSION));
+    Ok(files)
+}
+
+/// What a folder holds, sorted; nothing if it is gone.
+pub(crate) fn folder(path: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(StoreError::io("list", path)(error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        paths.push(entry.map_err(StoreError::io("list", path))?.path());
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+/// The last part of a path; empty if it is not UTF-8, which none of ours is.
+pub(crate) fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or("")
+}
+
+/// The name of a file that holds flows that ended in this span.
+pub(crate) fn file_name(from_ns: u64, to_ns: u64, id: u64) -> String {
+    let stamp = |time_ns| {
+        let m = Moment::of(time_ns);
+        format!("{:04}{:02}{:02}T{:02}{:02}{:02}", m.year, m.month, m.day, m.hour, m.minute, m.second)
+    };
+    format!("flows-{}-{}-{id:012x}{EXTENSION}", stamp(from_ns), stamp(to_ns))
+}
+
+/// The number in a file's name.
+pub(crate) fn file_id(path: &Path) -> Option<u64> {
+    let name = name_of(path);
+    let name = name.strip_suffix(TEMPORARY).unwrap_or(name).strip_suffix(EXTENSION)?;
+    u64::from_str_radix(name.rsplit_once('-')?.1, 16).ok()
+}
+
+/// The name under which a file is written, before it gets its own.
+pub(crate) fn temporary_name(path: &Path) -> PathBuf {
+    path.with_file_name(format!(".{}{TEMPORARY}", name_of(path)))
+}
+
+/// Brings a folder's names to disk.
+pub(crate) fn sync_folder(path: &Path) -> Result<(), StoreError> {
+    let folder = fs::File::open(path).map_err(StoreError::io("open", path))?;
+    folder.sync_all().map_err(StoreError::io("sync", path))
+}

@@ -1,0 +1,84 @@
+//! What can go wrong with a dataset.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the store could not do what it was asked.
+#[derive(Debug)]
+pub enum StoreError {
+    /// A file or folder could not be read or written.
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is not one of this dataset's, or is damaged.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Records could not be brought into a file's form.
+    Encoding(String),
+    /// Another process writes this dataset.
+    Busy {
+        /// The dataset.
+        path: PathBuf,
+        /// What that process wrote into the lock file.
+        owner: String,
+    },
+    /// Files kept disappearing while they were read: somebody else removes them.
+    Moving(PathBuf),
+    /// The query makes no sense.
+    Query(String),
+    /// The writer has ended.
+    Closed,
+}
+
+impl StoreError {
+    /// Names what was being done with which file.
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::Io { doing, path, source }
+    }
+
+    /// Whether a file is gone that was there a moment ago.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { doing, path, source } => write!(f, "cannot {doing} {}: {source}", path.display()),
+            Self::Unreadable { path, what } => write!(f, "{}: {what}", path.display()),
+            Self::Encoding(what) => write!(f, "cannot encode flow records: {what}"),
+            Self::Busy { path, owner } if owner.is_empty() => {
+                write!(f, "{}: another process writes this dataset", path.display())
+            }
+            Self::Busy { path, owner } => {
+                write!(f, "{}: another process writes this dataset ({owner})", path.display())
+            }
+            Self::Moving(path) => {
+                write!(f, "{}: files keep disappearing while they are read", path.display())
+            }
+            Self::Query(what) => f.write_str(what),
+            Self::Closed => f.write_str("the dataset's writer has ended"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

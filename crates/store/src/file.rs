@@ -1,0 +1,24 @@
+//! One flow file: written whole, read by column.
+
+mod pages;
+mod read;
+mod write;
+
+pub(crate) use read::FlowFile;
+pub(crate) use write::FileWriter;
+
+/// Key of the footer that says whose file it is; its value is the version of the schema.
+const FORMAT_KEY: &str = "thalweg.flows";
+/// Version of the schema. Files of another version are skipped and counted.
+const FORMAT_VERSION: &str = "1";
+/// Key of the footer under which the names of the files are that this one was made of.
+const REPLACES_KEY: &str = "thalweg.replaces";
+
+/// Rows of a full row group. Large enough that a dictionary pays, small enough that the columns a query needs stay near the
+/// core.
+pub(crate) const ROW_GROUP_ROWS: usize = 262_144;
+/// Rows that a row group may claim to have.
+const ROW_GROUP_ROWS_MAX: i64 = 1 << 24;
+
+#[cfg(test)]
+mod tests;

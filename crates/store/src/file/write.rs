@@ -1,0 +1,196 @@
+//! Writing: blocks become row groups of a temporary file, which is complete on disk before anybody can see it under its
+//! name.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+
+use super::{FORMAT_KEY, FORMAT_VERSION, REPLACES_KEY};
+use crate::block::{Addresses, Block, Column};
+use crate::error::StoreError;
+use crate::schema::{ColumnId, Kind, SCHEMA, Vocabulary, writer_properties};
+
+/// A file that is being written.
+pub(crate) struct FileWriter {
+    path: PathBuf,
+    writer: SerializedFileWriter<File>,
+}
+
+impl FileWriter {
+    /// Begins a file that will replace those named, which lie in the same folder.
+    pub(crate) fn create(path: &Path, replaces: &[String]) -> Result<Self, StoreError> {
+        let file = File::create(path).map_err(StoreError::io("create", path))?;
+        let mut pairs = vec![KeyValue::new(FORMAT_KEY.to_owned(), FORMAT_VERSION.to_owned())];
+        if !replaces.is_empty() {
+            pairs.push(KeyValue::new(REPLACES_KEY.to_owned(), replaces.join(",")));
+        }
+        let properties = writer_properties().set_key_value_metadata(Some(pairs)).build();
+        let Some((root, _)) = &*SCHEMA else {
+            return Err(StoreError::Encoding("the schema is impossible".to_owned()));
+        };
+        let writer = SerializedFileWriter::new(file, root.clone(), Arc::new(properties))
+            .map_err(|error| failed(path, error))?;
+        Ok(Self { path: path.to_path_buf(), writer })
+    }
+
+    /// Appends a row group.
+    pub(crate) fn append(&mut self, block: &Block) -> Result<(), StoreError> {
+        self.append_columns(block).map_err(|error| match error {
+            WriteError::Parquet(error) => failed(&self.path, error),
+            WriteError::Store(error) => error,
+        })
+    }
+
+    fn append_columns(&mut self, block: &Block) -> Result<(), WriteError> {
+        let mut group = self.writer.next_row_group()?;
+        for id in ColumnId::ALL {
+            let Some(mut writer) = group.next_column()? else {
+                return Err(WriteError::Store(StoreError::Encoding("a column is missing".to_owned())));
+            };
+            write_column(&mut writer, *id, block.column(*id)?)?;
+            writer.close()?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    /// Writes the footer and waits until all is on disk.
+    pub(crate) fn finish(self) -> Result<(), StoreError> {
+        let path = self.path;
+        let file = self.writer.into_inner().map_err(|error| failed(&path, error))?;
+        file.sync_all().map_err(StoreError::io("sync", &path))
+    }
+}
+
+/// What the Parquet library says of a file that cannot be written is as a rule what the system said to it.
+fn failed(path: &Path, error: ParquetError) -> StoreError {
+    let source = match error {
+        ParquetError::External(source) => match source.downcast::<std::io::Error>() {
+            Ok(source) => *source,
+            Err(other) => std::io::Error::other(other),
+        },
+        other => std::io::Error::other(other),
+    };
+    StoreError::Io { doing: "write", path: path.to_path_buf(), source }
+}
+
+enum WriteError {
+    Parquet(ParquetError),
+    Store(StoreError),
+}
+
+impl From<ParquetError> for WriteError {
+    fn from(error: ParquetError) -> Self {
+        Self::Parquet(error)
+    }
+}
+
+impl From<StoreError> for WriteError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+fn write_column(
+    writer: &mut SerializedColumnWriter<'_>,
+    id: ColumnId,
+    column: &Column,
+) -> Result<(), ParquetError> {
+    let definition = id.definition();
+    match column {
+        Column::Wide(values) => {
+            let (levels, present) = split(values, definition.absent, |value| value as i64);
+            writer.typed::<Int64Type>().write_batch(&present, levels.as_deref(), None)?;
+        }
+        Column::Number(values) => match definition.kind {
+            Kind::Word(vocabulary) => {
+                let (levels, present) = words(values, definition.absent, vocabulary);
+                writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
+            }
+            _ => {
+                let absent = definition.absent.map(|absent| absent as u32);
+                let (levels, present) = split(values, absent, |value| value as i32);
+                writer.typed::<Int32Type>().write_batch(&present, levels.as_deref(), None)?;
+            }
+        },
+        Column::Address(addresses) => {
+            let (levels, present) = texts(addresses, definition.nullable());
+            writer.typed::<ByteArrayType>().write_batch(&present, levels.as_deref(), None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Definition levels, if the column has any, and the values that are not NULL.
+fn split<T: Copy + PartialEq, V>(
+    values: &[T],
+    absent: Option<T>,
+    convert: impl Fn(T) -> V,
+) -> (Option<Vec<i16>>, Vec<V>) {
+    match absent {
+        None => (None, values.iter().map(|value| convert(*value)).collect()),
+        Some(absent) => (
+            Some(values.iter().map(|value| i16::from(*value != absent)).collect()),
+            values.iter().filter(|value| **value != absent).map(|value| convert(*value)).collect(),
+        ),
+    }
+}
+
+fn words(values: &[u32], absent: Option<u64>, vocabulary: Vocabulary) -> (Option<Vec<i16>>, Vec<ByteArray>) {
+    // Codes have eight bits.
+    let texts: Vec<ByteArray> =
+        (0..256).map(|code| ByteArray::from(vocabulary.text(code).into_bytes())).collect();
+    split(values, absent.map(|absent| absent as u32), |code| texts[code as usize & 255].clone())
+}
+
+/// Texts of addresses: each distinct one is written out once, the others refer to it.
+fn texts(addresses: &Addresses, nullable: bool) -> (Option<Vec<i16>>, Vec<ByteArray>) {
+    let mut text = String::new();
+    let ends: Vec<usize> = addresses
+        .distinct
+        .iter()
+        .map(|address| {
+            match address {
+                Some(IpAddr::V4(address)) => push_ipv4(&mut text, address.octets()),
+                // Writing to a string cannot fail.
+                Some(address) => drop(write!(text, "{address}")),
+                None => {}
+            }
+            text.len()
+        })
+        .collect();
+    let all = Bytes::from(text.into_bytes());
+    let distinct: Vec<ByteArray> = (0..ends.len())
+        .map(|code| {
+            let start = if code == 0 { 0 } else { ends[code - 1] };
+            ByteArray::from(all.slice(start..ends[code]))
+        })
+        .collect();
+    let is_known = |code: &u32| addresses.distinct[*code as usize].is_some();
+    let levels = nullable.then(|| addresses.codes.iter().map(|code| i16::from(is_known(code))).collect());
+    let known = addresses.codes.iter().filter(|code| is_known(code));
+    (levels, known.map(|code| distinct[*code as usize].clone()).collect())
+}
+
+fn push_ipv4(text: &mut String, octets: [u8; 4]) {
+    for (place, octet) in octets.into_iter().enumerate() {
+        if place > 0 {
+            text.push('.');
+        }
+        if octet >= 100 {
+            text.push((b'0' + octet / 100) as char);
+        }
+        if octet >= 10 {
+            text.push((b'0' + octet / 10 % 10) as char);
+        }
+        text.push((b'0' + octet % 10) as char);
+    }
+}

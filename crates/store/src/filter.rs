@@ -1,0 +1,229 @@
+//! Which records a query is about.
+//!
+//! A filter is a sentence in the manner of tcpdump and nfdump (grammar: [`parse`](Filter::parse)). It is evaluated column by
+//! column on a row group: a test of addresses looks at each distinct address once, a conjunction stops loading columns when
+//! no row is left, and a row group whose statistics rule it out is not read at all.
+
+mod parse;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use thalweg_base::IpPrefix;
+
+use crate::error::StoreError;
+use crate::query::Rows;
+use crate::schema::{ABSENT_WIDE, ColumnId, NO_TRANSLATION};
+
+/// A condition on flow records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    pub(crate) expression: Expression,
+}
+
+/// What is wrong with a filter's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterError {
+    /// Where, in characters from 1.
+    pub column: usize,
+    /// What was expected there, and what was found.
+    pub message: String,
+}
+
+impl FilterError {
+    /// The text with a mark below the place.
+    pub fn shown_in(&self, text: &str) -> String {
+        format!("{self}\n  {text}\n  {}^", " ".repeat(self.column.saturating_sub(1)))
+    }
+}
+
+impl fmt::Display for FilterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "filter, column {}: {}", self.column, self.message)
+    }
+}
+
+impl std::error::Error for FilterError {}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Expression {
+    #[default]
+    Any,
+    All(Vec<Expression>),
+    OneOf(Vec<Expression>),
+    Not(Box<Expression>),
+    Test(Test),
+}
+
+/// A test of one thing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Test {
+    /// One of these columns has an address of this prefix.
+    Address(&'static [ColumnId], IpPrefix),
+    /// One of these columns has a number from the first to the second.
+    Number(&'static [ColumnId], u64, u64),
+    /// The sum of both directions is from the first to the second.
+    Sum([ColumnId; 2], u64, u64),
+    /// The flow took from so many to so many nanoseconds.
+    Duration(u64, u64),
+    /// All these TCP flags were seen.
+    Flags(u32),
+    /// The flow is one of IPv6, or of IPv4.
+    Version6(bool),
+    /// It was translated.
+    Translated,
+}
+
+impl Filter {
+    /// Reads a filter; an empty text is every record.
+    ///
+    /// ```text
+    /// filter     = term { "or" term }
+    /// term       = factor { "and" factor }
+    /// factor     = [ "not" ] ( "(" filter ")" | test )
+    /// test       = [ "src" | "dst" ] ( ADDRESS | PREFIX | "ip" ADDRESS | "net" PREFIX | "port" N | "as" N )
+    ///            | "proto" ( NAME | N ) | "tcp" | "udp" | "icmp" | "icmpv6" | "ipv4" | "ipv6"
+    ///            | "app" NAME | "end" NAME | "flags" LETTERS | "nat" | "any"
+    ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
+    ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "octets"
+    ///              | "duration" | "dropped" | "sampling" ) N
+    /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, FilterError> {
+        parse::parse(text).map(|expression| Self { expression })
+    }
+
+    /// Whether it lets every record pass.
+    pub(crate) fn is_any(&self) -> bool {
+        self.expression == Expression::Any
+    }
+}
+
+impl Expression {
+    /// Whether rows may match whose columns have values in these bounds. `None` is: not known.
+    pub(crate) fn may_match(&self, bounds: &impl Fn(ColumnId) -> Option<(u64, u64)>) -> bool {
+        match self {
+            Self::All(parts) => parts.iter().all(|part| part.may_match(bounds)),
+            Self::OneOf(parts) => parts.iter().any(|part| part.may_match(bounds)),
+            Self::Test(Test::Number(columns, from, to)) => columns
+                .iter()
+                .any(|id| bounds(*id).is_none_or(|(smallest, largest)| *from <= largest && *to >= smallest)),
+            Self::Any | Self::Not(_) | Self::Test(_) => true,
+        }
+    }
+
+    /// For each row whether it matches.
+    pub(crate) fn evaluate(&self, rows: &mut Rows<'_>) -> Result<Vec<bool>, StoreError> {
+        match self {
+            Self::Any => Ok(vec![true; rows.len()]),
+            Self::All(parts) => {
+                let mut all = vec![true; rows.len()];
+                for part in parts {
+                    if !all.contains(&true) {
+                        break;
+                    }
+                    let part = part.evaluate(rows)?;
+                    all.iter_mut().zip(part).for_each(|(all, part)| *all &= part);
+                }
+                Ok(all)
+            }
+            Self::OneOf(parts) => {
+                let mut any = vec![false; rows.len()];
+                for part in parts {
+                    let part = part.evaluate(rows)?;
+                    any.iter_mut().zip(part).for_each(|(any, part)| *any |= part);
+                }
+                Ok(any)
+            }
+            Self::Not(part) => {
+                let mut not = part.evaluate(rows)?;
+                not.iter_mut().for_each(|row| *row = !*row);
+                Ok(not)
+            }
+            Self::Test(test) => test.evaluate(rows),
+        }
+    }
+}
+
+impl Test {
+    fn evaluate(&self, rows: &mut Rows<'_>) -> Result<Vec<bool>, StoreError> {
+        match self {
+            Self::Address(columns, prefix) => {
+                by_address(rows, columns, |address| address.is_some_and(|address| contains(*prefix, address)))
+            }
+            Self::Version6(wanted) => by_address(rows, &[ColumnId::Src], |address| {
+                address.is_some_and(|address| address.is_ipv6() == *wanted)
+            }),
+            Self::Number(columns, from, to) => {
+                rows.need(columns)?;
+                let mut matches = vec![false; rows.len()];
+                for id in *columns {
+                    // Most are narrow; drop counters are wide.
+                    if let Ok(values) = rows.block().numbers(*id) {
+                        let here = |value: u32| (*from..=*to).contains(&u64::from(value));
+                        matches.iter_mut().zip(values).for_each(|(row, value)| *row |= here(*value));
+                    } else {
+                        let values = rows.block().wide(*id)?;
+                        let here = |value: &u64| (*from..=*to).contains(value);
+                        matches.iter_mut().zip(values).for_each(|(row, value)| *row |= here(value));
+                    }
+                }
+                Ok(matches)
+            }
+            Self::Sum([forward, reverse], from, to) => {
+                rows.need(&[*forward, *reverse])?;
+                let reverse = rows.block().wide(*reverse)?;
+                let both = rows.block().wide(*forward)?.iter().zip(reverse);
+                Ok(both.map(|(forward, reverse)| (*from..=*to).contains(&sum(*forward, *reverse))).collect())
+            }
+            Self::Duration(from, to) => {
+                rows.need(&[ColumnId::FlowStart, ColumnId::FlowEnd])?;
+                let starts = rows.block().wide(ColumnId::FlowStart)?;
+                let both = starts.iter().zip(rows.block().wide(ColumnId::FlowEnd)?);
+                Ok(both.map(|(start, end)| (*from..=*to).contains(&end.saturating_sub(*start))).collect())
+            }
+            Self::Flags(flags) => {
+                rows.need(&[ColumnId::TcpFlags])?;
+                let seen = rows.block().numbers(ColumnId::TcpFlags)?;
+                Ok(seen.iter().map(|seen| seen & flags == *flags).collect())
+            }
+            Self::Translated => {
+                rows.need(&[ColumnId::NatSrcPort])?;
+                let ports = rows.block().numbers(ColumnId::NatSrcPort)?;
+                Ok(ports.iter().map(|port| *port != NO_TRANSLATION).collect())
+            }
+        }
+    }
+}
+
+/// A counter of both directions; the reverse one may be unknown.
+pub(crate) fn sum(forward: u64, reverse: u64) -> u64 {
+    if reverse == ABSENT_WIDE { forward } else { forward.saturating_add(reverse) }
+}
+
+/// Asks about each distinct address once.
+fn by_address(
+    rows: &mut Rows<'_>,
+    columns: &[ColumnId],
+    test: impl Fn(Option<IpAddr>) -> bool,
+) -> Result<Vec<bool>, StoreError> {
+    let mut matches = vec![false; rows.len()];
+    for id in columns {
+        rows.need(&[*id])?;
+        let addresses = rows.block().addresses(*id)?;
+        let by_code: Vec<bool> = addresses.distinct.iter().map(|address| test(*address)).collect();
+        if by_code.contains(&true) {
+            let codes = addresses.codes.iter();
+            matches.iter_mut().zip(codes).for_each(|(row, code)| *row |= by_code[*code as usize]);
+        }
+    }
+    Ok(matches)
+}
+
+fn contains(prefix: IpPrefix, address: IpAddr) -> bool {
+    match (prefix, address) {
+        (IpPrefix::V4(prefix), IpAddr::V4(address)) => prefix.contains(address.into()),
+        (IpPrefix::V6(prefix), IpAddr::V6(address)) => prefix.contains(address.into()),
+        _ => false,
+    }
+}

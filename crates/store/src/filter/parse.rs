@@ -1,0 +1,428 @@
+//! A filter's text to its expression, by recursive descent. Errors point at the column.
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use thalweg_base::IpPrefix;
+use thalweg_flow::EndReason;
+use thalweg_wire::application;
+
+use super::{Expression, FilterError, Test};
+use crate::schema::ColumnId as C;
+
+/// Parentheses and negations within each other: enough for people, and no way to exhaust the stack.
+const DEPTH_MAX: usize = 64;
+const SECOND_NS: u64 = crate::calendar::SECOND_NS;
+
+const TEST_EXPECTED: &str =
+    "expected a test, such as `src net 10.0.0.0/8`, `port 443`, `proto udp`, `packets > 10`";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sign {
+    Open,
+    Close,
+    Not,
+    And,
+    Or,
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+const SIGNS: [(&str, Sign); 14] = [
+    ("(", Sign::Open),
+    (")", Sign::Close),
+    ("&&", Sign::And),
+    ("||", Sign::Or),
+    ("!=", Sign::Unequal),
+    ("<=", Sign::AtMost),
+    (">=", Sign::AtLeast),
+    ("==", Sign::Equal),
+    ("=", Sign::Equal),
+    ("<", Sign::Less),
+    (">", Sign::More),
+    ("!", Sign::Not),
+    ("&", Sign::And),
+    ("|", Sign::Or),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Token<'a> {
+    Sign(Sign, &'a str),
+    Word(&'a str),
+}
+
+pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
+    let tokens = tokens(text);
+    let end = text.chars().count() + 1;
+    let mut parser = Parser { tokens: &tokens, next: 0, end, depth: 0 };
+    if tokens.is_empty() {
+        return Ok(Expression::Any);
+    }
+    let expression = parser.any_of()?;
+    match parser.peek() {
+        None => Ok(expression),
+        Some(_) => Err(parser.expected("expected `and`, `or` or the end")),
+    }
+}
+
+/// Tokens and the columns at which they begin.
+fn tokens(text: &str) -> Vec<(usize, Token<'_>)> {
+    let mut tokens = Vec::new();
+    let mut rest = text;
+    let mut column = 1;
+    while let Some(first) = rest.chars().next() {
+        let token = if first.is_whitespace() {
+            None
+        } else if let Some((sign, meaning)) = SIGNS.iter().find(|(sign, _)| rest.starts_with(sign)) {
+            Some((sign.len(), Token::Sign(*meaning, sign)))
+        } else {
+            let ends = |c: char| c.is_whitespace() || "()<>=!&|".contains(c);
+            let length = rest.find(ends).unwrap_or(rest.len());
+            Some((length, Token::Word(&rest[..length])))
+        };
+        let length = match token {
+            Some((length, token)) => {
+                tokens.push((column, token));
+                length
+            }
+            None => first.len_utf8(),
+        };
+        column += rest[..length].chars().count();
+        rest = &rest[length..];
+    }
+    tokens
+}
+
+struct Parser<'a> {
+    tokens: &'a [(usize, Token<'a>)],
+    next: usize,
+    end: usize,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<Token<'a>> {
+        self.tokens.get(self.next).map(|(_, token)| *token)
+    }
+
+    /// An error at the next token.
+    fn expected(&self, what: &str) -> FilterError {
+        let (column, found) = match self.tokens.get(self.next) {
+            Some((column, Token::Word(word) | Token::Sign(_, word))) => (*column, format!("`{word}`")),
+            None => (self.end, "the end".to_owned()),
+        };
+        FilterError { column, message: format!("{what}; found {found}") }
+    }
+
+    fn take_sign(&mut self, sign: Sign) -> bool {
+        let found = matches!(self.peek(), Some(Token::Sign(is, _)) if is == sign);
+        self.next += usize::from(found);
+        found
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let found = matches!(self.peek(), Some(Token::Word(is)) if is.eq_ignore_ascii_case(word));
+        self.next += usize::from(found);
+        found
+    }
+
+    fn any_of(&mut self) -> Result<Expression, FilterError> {
+        let mut parts = vec![self.all_of()?];
+        while self.take_word("or") || self.take_sign(Sign::Or) {
+            parts.push(self.all_of()?);
+        }
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Expression::OneOf(parts) })
+    }
+
+    fn all_of(&mut self) -> Result<Expression, FilterError> {
+        let mut parts = vec![self.factor()?];
+        while self.take_word("and") || self.take_sign(Sign::And) {
+            parts.push(self.factor()?);
+        }
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Expression::All(parts) })
+    }
+
+    fn factor(&mut self) -> Result<Expression, FilterError> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.expected("expected fewer parentheses and negations within each other"));
+        }
+        self.depth += 1;
+        let expression = if self.take_word("not") || self.take_sign(Sign::Not) {
+            Expression::Not(Box::new(self.factor()?))
+        } else if self.take_sign(Sign::Open) {
+            let expression = self.any_of()?;
+            if !self.take_sign(Sign::Close) {
+                return Err(self.expected("expected `)`, `and` or `or`"));
+            }
+            expression
+        } else {
+            self.test()?
+        };
+        self.depth -= 1;
+        Ok(expression)
+    }
+
+    fn test(&mut self) -> Result<Expression, FilterError> {
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(TEST_EXPECTED)) };
+        let word = word.to_ascii_lowercase();
+        if let Some(test) = self.bare(&word) {
+            self.next += 1;
+            return Ok(test);
+        }
+        self.next += 1;
+        match word.as_str() {
+            "src" => self.sided(&[C::Src], &[C::SrcPort], &[C::SrcAs]),
+            "dst" => self.sided(&[C::Dst], &[C::DstPort], &[C::DstAs]),
+            "ip" | "host" => self.address(&[C::Src, C::Dst], false),
+            "net" => self.address(&[C::Src, C::Dst], true),
+            "port" => self.number(&[C::SrcPort, C::DstPort], u16::MAX.into()),
+            "src-port" => self.number(&[C::SrcPort], u16::MAX.into()),
+            "dst-port" => self.number(&[C::DstPort], u16::MAX.into()),
+            "as" => self.number(&[C::SrcAs, C::DstAs], u32::MAX.into()),
+            "src-as" => self.number(&[C::SrcAs], u32::MAX.into()),
+            "dst-as" => self.number(&[C::DstAs], u32::MAX.into()),
+            "next-hop" => self.address(&[C::NextHop], true),
+            "bgp-next-hop" => self.address(&[C::BgpNextHop], true),
+            "nat-src" => self.address(&[C::NatSrc], true),
+            "nat-dst" => self.address(&[C::NatDst], true),
+            "proto" | "protocol" => self.protocol(),
+            "app" => self.application(),
+            "end" => self.end_reason(),
+            "flags" => self.flags(),
+            "ingress" | "in" => self.number(&[C::Ingress], u16::MAX.into()),
+            "egress" | "out" => self.number(&[C::Egress], u16::MAX.into()),
+            "vlan" => self.number(&[C::Vlan], 4095),
+            "mpls" => self.number(&[C::MplsLabel], (1 << 20) - 1),
+            "tos" => self.number(&[C::TrafficClass], 255),
+            "dscp" => self.dscp(),
+            "ttl" => self.number(&[C::TtlMin, C::TtlMax], 255),
+            "dropped" => self.range(Unit::Count, |from, to| Test::Number(&[C::DroppedPackets], from, to)),
+            "sampling" => self.number(&[C::SamplingInterval], u32::MAX.into()),
+            "packets" => {
+                self.range(Unit::Count, |from, to| Test::Sum([C::Packets, C::ReversePackets], from, to))
+            }
+            "octets" | "bytes" => {
+                self.range(Unit::Count, |from, to| Test::Sum([C::Octets, C::ReverseOctets], from, to))
+            }
+            "duration" => self.range(Unit::Time, Test::Duration),
+            _ => {
+                self.next -= 1;
+                Err(self.expected(TEST_EXPECTED))
+            }
+        }
+    }
+
+    /// Tests of one word.
+    fn bare(&self, word: &str) -> Option<Expression> {
+        let protocol = |number: u64| Test::Number(&[C::Protocol], number, number);
+        let test = match word {
+            "any" => return Some(Expression::Any),
+            "tcp" => protocol(6),
+            "udp" => protocol(17),
+            "icmp" => protocol(1),
+            "icmpv6" | "icmp6" => protocol(58),
+            "sctp" => protocol(132),
+            "gre" => protocol(47),
+            "esp" => protocol(50),
+            "ipv4" => Test::Version6(false),
+            "ipv6" => Test::Version6(true),
+            "nat" => Test::Translated,
+            _ => return None,
+        };
+        Some(Expression::Test(test))
+    }
+
+    /// What stands after `src` or `dst`.
+    fn sided(
+        &mut self,
+        addresses: &'static [C],
+        ports: &'static [C],
+        systems: &'static [C],
+    ) -> Result<Expression, FilterError> {
+        if self.take_word("port") {
+            self.number(ports, u16::MAX.into())
+        } else if self.take_word("as") {
+            self.number(systems, u32::MAX.into())
+        } else if self.take_word("ip") || self.take_word("host") {
+            self.address(addresses, false)
+        } else {
+            let named = self.take_word("net");
+            self.address(addresses, true).map_err(|error| match named {
+                true => error,
+                false => self.expected("expected an address, a prefix, `ip`, `net`, `port` or `as`"),
+            })
+        }
+    }
+
+    fn address(&mut self, columns: &'static [C], prefixes: bool) -> Result<Expression, FilterError> {
+        let what = if prefixes { "expected an address or a prefix" } else { "expected an address" };
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
+        let prefix = match IpAddr::from_str(word) {
+            Ok(address) => {
+                let length = if address.is_ipv4() { 32 } else { 128 };
+                IpPrefix::from_str(&format!("{word}/{length}"))
+            }
+            Err(_) if prefixes => IpPrefix::from_str(word),
+            Err(_) => return Err(self.expected(what)),
+        };
+        let prefix = prefix.map_err(|error| match word.contains('/') {
+            true => self.expected(&format!("expected a prefix ({error})")),
+            false => self.expected(what),
+        })?;
+        self.next += 1;
+        Ok(Expression::Test(Test::Address(columns, prefix)))
+    }
+
+    fn number(&mut self, columns: &'static [C], most: u64) -> Result<Expression, FilterError> {
+        self.range(Unit::UpTo(most), |from, to| Test::Number(columns, from, to))
+    }
+
+    fn dscp(&mut self) -> Result<Expression, FilterError> {
+        self.range(Unit::UpTo(63), |from, to| {
+            Test::Number(
+                &[C::TrafficClass],
+                from.saturating_mul(4),
+                to.saturating_mul(4).saturating_add(3).min(255),
+            )
+        })
+    }
+
+    /// A comparison with a number, or a range of numbers.
+    fn range(&mut self, unit: Unit, test: impl Fn(u64, u64) -> Test) -> Result<Expression, FilterError> {
+        let sign = match self.peek() {
+            Some(Token::Sign(sign, _)) if sign as u8 >= Sign::Equal as u8 => {
+                self.next += 1;
+                sign
+            }
+            _ => Sign::Equal,
+        };
+        let (from, to) = self.numbers(unit, sign)?;
+        let within = |from: Option<u64>, to: Option<u64>| match (from, to) {
+            (Some(from), Some(to)) => Expression::Test(test(from, to)),
+            // Below the least or above the most there is nothing.
+            _ => Expression::Not(Box::new(Expression::Any)),
+        };
+        Ok(match sign {
+            Sign::Unequal => Expression::Not(Box::new(within(Some(from), Some(to)))),
+            Sign::Less => within(Some(0), from.checked_sub(1)),
+            Sign::AtMost => within(Some(0), Some(to)),
+            Sign::More => within(to.checked_add(1), Some(u64::MAX)),
+            Sign::AtLeast => within(Some(from), Some(u64::MAX)),
+            _ => within(Some(from), Some(to)),
+        })
+    }
+
+    fn numbers(&mut self, unit: Unit, sign: Sign) -> Result<(u64, u64), FilterError> {
+        let what = match unit {
+            Unit::UpTo(most) => format!("expected a number up to {most}"),
+            Unit::Count => "expected a number, such as `1000` or `10k`".to_owned(),
+            Unit::Time => "expected a time, such as `500ms`, `2s` or `5m`".to_owned(),
+        };
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(&what)) };
+        let number = |text: &str| unit.parse(text);
+        let numbers = match word.split_once('-') {
+            Some((from, to)) if sign == Sign::Equal => {
+                number(from).zip(number(to)).filter(|(from, to)| from <= to)
+            }
+            _ => number(word).map(|number| (number, number)),
+        };
+        let numbers = numbers.ok_or_else(|| self.expected(&what))?;
+        self.next += 1;
+        Ok(numbers)
+    }
+
+    fn protocol(&mut self) -> Result<Expression, FilterError> {
+        if let Some(Token::Word(word)) = self.peek() {
+            let word = word.to_ascii_lowercase();
+            let named = application::APPLICATIONS.iter().find(|a| {
+                a.name == word && application::by_ip_protocol(a.transport).is_some_and(|p| p.name == word)
+            });
+            if let Some(protocol) = named {
+                self.next += 1;
+                let number = protocol.transport.into();
+                return Ok(Expression::Test(Test::Number(&[C::Protocol], number, number)));
+            }
+        }
+        self.number(&[C::Protocol], 255).map_err(|error| FilterError {
+            message: error.message.replace(
+                "a number up to 255",
+                "a protocol: tcp, udp, icmp, icmpv6, sctp, gre, esp or a number up to 255",
+            ),
+            ..error
+        })
+    }
+
+    fn application(&mut self) -> Result<Expression, FilterError> {
+        let what = "expected an application, such as `dns`, `https` or `sip`";
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
+        let code = match (application::by_name(word), word) {
+            (Some(application), _) => application.code.into(),
+            (None, "unknown") => 0,
+            _ => return Err(self.expected(what)),
+        };
+        self.next += 1;
+        Ok(Expression::Test(Test::Number(&[C::App], code, code)))
+    }
+
+    fn end_reason(&mut self) -> Result<Expression, FilterError> {
+        let Some(reason) = EndReason::ALL.into_iter().find(|reason| self.take_word(reason.name())) else {
+            let names: Vec<&str> = EndReason::ALL.iter().map(|reason| reason.name()).collect();
+            return Err(self.expected(&format!("expected one of {}", names.join(", "))));
+        };
+        let code = reason as u64;
+        Ok(Expression::Test(Test::Number(&[C::EndReasonWord], code, code)))
+    }
+
+    fn flags(&mut self) -> Result<Expression, FilterError> {
+        let what = "expected TCP flags: letters of FSRPAUEC, or a number up to 255";
+        let Some(Token::Word(word)) = self.peek() else { return Err(self.expected(what)) };
+        let letters = word
+            .chars()
+            .try_fold(0u32, |flags, letter| Some(flags | 1 << "FSRPAUEC".find(letter.to_ascii_uppercase())?));
+        let flags = letters.or_else(|| word.parse().ok().filter(|number| *number <= 255));
+        let flags = flags.ok_or_else(|| self.expected(what))?;
+        self.next += 1;
+        Ok(Expression::Test(Test::Flags(flags)))
+    }
+}
+
+/// What a number is of.
+#[derive(Clone, Copy)]
+enum Unit {
+    /// Nothing; it is at most so large.
+    UpTo(u64),
+    /// Thousands may be written `k`, `M` and `G`.
+    Count,
+    /// Seconds, or with `ms`, `s`, `m` or `h`; nanoseconds inside.
+    Time,
+}
+
+impl Unit {
+    fn parse(self, text: &str) -> Option<u64> {
+        let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(at);
+        let scale = match (self, unit) {
+            (Self::UpTo(_) | Self::Count, "") => 1,
+            (Self::Count, "k" | "K") => 1_000,
+            (Self::Count, "M") => 1_000_000,
+            (Self::Count, "G") => 1_000_000_000,
+            (Self::Time, "ms") => SECOND_NS / 1_000,
+            (Self::Time, "" | "s") => SECOND_NS,
+            (Self::Time, "m") => 60 * SECOND_NS,
+            (Self::Time, "h") => 3_600 * SECOND_NS,
+            _ => return None,
+        };
+        let number = number.parse::<u64>().ok()?.checked_mul(scale)?;
+        match self {
+            Self::UpTo(most) if number > most => None,
+            _ => Some(number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

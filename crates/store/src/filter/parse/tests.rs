@@ -1,0 +1,101 @@
+use super::*;
+
+fn error(text: &str) -> (usize, String) {
+    let error = parse(text).expect_err(text);
+    (error.column, error.message)
+}
+
+#[test]
+fn precedence_and_brackets() {
+    let test = |port| Expression::Test(Test::Number(&[C::DstPort], port, port));
+    let udp = Expression::Test(Test::Number(&[C::Protocol], 17, 17));
+    assert_eq!(parse(" ").unwrap(), Expression::Any);
+    assert_eq!(
+        parse("dst port 53 or dst port 443 and udp").unwrap(),
+        Expression::OneOf(vec![test(53), Expression::All(vec![test(443), udp.clone()])])
+    );
+    assert_eq!(
+        parse("(dst port 53||dst-port 443)&&!udp").unwrap(),
+        Expression::All(vec![Expression::OneOf(vec![test(53), test(443)]), Expression::Not(Box::new(udp))])
+    );
+}
+
+#[test]
+fn numbers() {
+    let packets = |from, to| Expression::Test(Test::Sum([C::Packets, C::ReversePackets], from, to));
+    assert_eq!(parse("packets > 10k").unwrap(), packets(10_001, u64::MAX));
+    assert_eq!(parse("packets>=10").unwrap(), packets(10, u64::MAX));
+    assert_eq!(parse("packets 5-7").unwrap(), packets(5, 7));
+    assert_eq!(parse("packets < 0").unwrap(), Expression::Not(Box::new(Expression::Any)));
+    assert_eq!(parse("packets != 3").unwrap(), Expression::Not(Box::new(packets(3, 3))));
+    let duration = |from, to| Expression::Test(Test::Duration(from, to));
+    assert_eq!(parse("duration <= 1500ms").unwrap(), duration(0, 1_500_000_000));
+    assert_eq!(parse("duration 2").unwrap(), duration(2 * SECOND_NS, 2 * SECOND_NS));
+    let class = |from, to| Expression::Test(Test::Number(&[C::TrafficClass], from, to));
+    assert_eq!(parse("dscp 46").unwrap(), class(184, 187));
+    assert_eq!(parse("flags SA").unwrap(), Expression::Test(Test::Flags(0x12)));
+}
+
+#[test]
+fn errors_point_at_the_place() {
+    assert_eq!(error("src net 10.0.0.0/33").0, 9);
+    assert_eq!(error("port 70000"), (6, "expected a number up to 65535; found `70000`".to_owned()));
+    assert_eq!(error("udp and"), (8, format!("{TEST_EXPECTED}; found the end")));
+    assert_eq!(error("(udp or tcp"), (12, "expected `)`, `and` or `or`; found the end".to_owned()));
+    assert_eq!(error("udp tcp"), (5, "expected `and`, `or` or the end; found `tcp`".to_owned()));
+    assert_eq!(error("source 10.0.0.1").0, 1);
+    assert_eq!(error("src prot 5").0, 5);
+    assert_eq!(error("ip 10.0.0.0/8").0, 4);
+    assert_eq!(error("app dsn").0, 5);
+    assert_eq!(error("packets > many").0, 11);
+    assert_eq!(error("proto fax").0, 7);
+    assert_eq!(error(") udp").0, 1);
+    assert_eq!(error("flags XY").0, 7);
+    assert!(error(&"(".repeat(1000)).1.starts_with("expected fewer"));
+    let shown = parse("udp and prot 5").unwrap_err().shown_in("udp and prot 5");
+    assert!(shown.ends_with("\n  udp and prot 5\n          ^"), "{shown}");
+}
+
+#[test]
+fn any_text_is_a_filter_or_an_error() {
+    let words = [
+        "src",
+        "dst",
+        "net",
+        "port",
+        "10.0.0.0/8",
+        "::1",
+        "and",
+        "or",
+        "not",
+        "(",
+        ")",
+        "53",
+        "1-2",
+        ">",
+        "!=",
+        "|",
+        "&",
+        "!",
+        "proto",
+        "app",
+        "dns",
+        "flags",
+        "S",
+        "end",
+        "packets",
+        "ä",
+        "\u{2028}",
+        "",
+        "-",
+    ];
+    let mut chance = thalweg_base::XorShift64Star::new(5);
+    for _ in 0..20_000 {
+        let length = chance.below(8);
+        let text: Vec<&str> = (0..length).map(|_| words[chance.below(words.len() as u32) as usize]).collect();
+        let text = text.join(if chance.below(3) == 0 { "" } else { " " });
+        if let Err(error) = parse(&text) {
+            assert!((1..=text.chars().count() + 1).contains(&error.column), "{text:?}: {error}");
+        }
+    }
+}

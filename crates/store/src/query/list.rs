@@ -1,0 +1,67 @@
+//! Records themselves, the latest of them.
+
+use thalweg_flow::FlowRecord;
+
+use super::{Query, Rows, Scanned, Task, scan, tasks};
+use crate::dataset::View;
+use crate::error::StoreError;
+use crate::schema::ColumnId;
+
+/// The order of a list: by end, then by what else is different.
+fn order(record: &FlowRecord) -> impl Ord + use<> {
+    (record.counters.last_ns, record.counters.first_ns, record.key, record.counters.octets, record.end_reason)
+}
+
+/// The latest `count` records of a query, by the end of the flow, the earliest of them first.
+pub fn list(view: &View, query: &Query, count: usize) -> Result<(Vec<FlowRecord>, Scanned), StoreError> {
+    if count == 0 {
+        return Ok((Vec::new(), Scanned::default()));
+    }
+    // The latest first, so that a thread soon knows what is too early.
+    let mut tasks = tasks(view);
+    tasks.sort_by_key(|task| std::cmp::Reverse(latest(task)));
+    let (parts, scanned) = scan(view, query, tasks, Vec::new, |found: &mut Vec<FlowRecord>, rows| {
+        if found.len() >= count
+            && found.first().is_some_and(|first| first.counters.last_ns > latest(rows.task))
+        {
+            return Ok(());
+        }
+        let new = latest_rows(rows, count)?;
+        found.extend(new);
+        found.sort_by_cached_key(order);
+        found.drain(..found.len().saturating_sub(count));
+        Ok(())
+    })?;
+    let mut found: Vec<FlowRecord> = parts.into_iter().flatten().collect();
+    found.sort_by_cached_key(order);
+    found.drain(..found.len().saturating_sub(count));
+    Ok((found, scanned))
+}
+
+/// The latest end of a flow in a row group. Batches are not ordered, and looked at first.
+fn latest(task: &Task) -> u64 {
+    match task {
+        Task::Group(file, number) => file.row_groups[*number].to_ns,
+        Task::Batch(_) => u64::MAX,
+    }
+}
+
+/// The latest `count` selected rows, and those that end at the same time as the earliest of them.
+fn latest_rows(rows: &mut Rows<'_>, count: usize) -> Result<Vec<FlowRecord>, StoreError> {
+    rows.need(&[ColumnId::FlowEnd])?;
+    let ends = rows.block().wide(ColumnId::FlowEnd)?;
+    let selected = rows.selected.as_deref();
+    let mut places: Vec<usize> =
+        (0..rows.len()).filter(|row| selected.is_none_or(|selected| selected[*row])).collect();
+    if places.len() > count {
+        let place = places.len() - count;
+        places.select_nth_unstable_by_key(place, |row| ends[*row]);
+        let least = ends[places[place]];
+        places.retain(|row| ends[*row] >= least);
+    }
+    if let Task::Batch(records) = rows.task {
+        return Ok(places.into_iter().map(|row| records[row]).collect());
+    }
+    rows.need(ColumnId::ALL)?;
+    places.into_iter().map(|row| rows.block().record(row)).collect()
+}

@@ -1,0 +1,297 @@
+//! Answers against a slow twin: the same question asked of every record, one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use thalweg_flow::{EndReason, FlowRecord};
+
+use super::*;
+use crate::testing::{self, Chance, START_NS};
+use crate::writer::{Writer, WriterOptions};
+
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// A filter's text, and what it means.
+type Condition = (&'static str, fn(&FlowRecord) -> bool);
+
+fn in_net(address: IpAddr, net: [u8; 2]) -> bool {
+    matches!(address, IpAddr::V4(address) if address.octets()[..2] == net)
+}
+
+const CONDITIONS: &[Condition] = &[
+    ("", |_| true),
+    ("any and not any", |_| false),
+    ("udp", |r| r.key.protocol == 17),
+    ("ipv6", |r| r.key.src.is_ipv6()),
+    ("src net 10.0.0.0/16", |r| in_net(r.key.src, [10, 0])),
+    ("ip 10.0.0.7", |r| r.key.src.to_string() == "10.0.0.7" || r.key.dst.to_string() == "10.0.0.7"),
+    ("net 2001:db8::/64 or dst 10.0.0.9", |r| {
+        r.key.src.is_ipv6() && r.key.src.to_string().starts_with("2001:db8::")
+            || r.key.dst.is_ipv6() && r.key.dst.to_string().starts_with("2001:db8::")
+            || r.key.dst.to_string() == "10.0.0.9"
+    }),
+    ("dst port < 100 and proto tcp", |r| r.key.dst_port < 100 && r.key.protocol == 6),
+    ("port 1-200", |r| (1..=200).contains(&r.key.src_port) || (1..=200).contains(&r.key.dst_port)),
+    ("not as 64503", |r| r.src_as != 64_503 && r.dst_as != 64_503),
+    ("packets > 1M", |r| r.packets() > 1_000_000),
+    ("octets <= 10k", |r| r.octets() <= 10_000),
+    ("duration >= 30s", |r| r.counters.last_ns - r.counters.first_ns >= 30_000_000_000),
+    ("flags SA", |r| r.counters.tcp_flags & 0x12 == 0x12),
+    ("nat", |r| r.translation.is_some()),
+    ("vlan != 0", |r| r.key.vlan != 0),
+    ("mpls 0-524287", |r| r.key.mpls_label.is_some_and(|label| label < 524_288)),
+    ("app dns or app unknown", |r| r.application == 8 || r.application == 0),
+    ("dropped > 0", |r| r.drops.packets() > 0),
+    ("end active-timeout", |r| r.end_reason == EndReason::ActiveTimeout),
+    ("dscp 10-20", |r| (10..=20).contains(&(r.key.traffic_class >> 2))),
+    ("next-hop 10.0.0.0/26", |r| {
+        r.next_hop.is_some_and(|hop| in_net(hop, [10, 0]) && hop < "10.0.0.64".parse::<IpAddr>().unwrap())
+    }),
+    ("sampling > 1 and (ingress 3 || egress 3)", |r| {
+        r.sampling_interval > 1 && (r.key.ingress == 3 || r.egress == 3)
+    }),
+];
+
+fn number(key: &Key, number: u32) -> KeyValue {
+    key.value(number)
+}
+
+/// The values of a key in a record: two, if it means either end.
+fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
+    let both = |value: KeyValue| [value.clone(), value];
+    let address = |address: Option<IpAddr>| address.map_or(KeyValue::Unknown, KeyValue::Address);
+    let k = &record.key;
+    match key.name {
+        "src" => both(address(Some(k.src))),
+        "dst" => both(address(Some(k.dst))),
+        "host" => [address(Some(k.src)), address(Some(k.dst))],
+        "src-port" => both(number(key, k.src_port.into())),
+        "dst-port" => both(number(key, k.dst_port.into())),
+        "port" => [number(key, k.src_port.into()), number(key, k.dst_port.into())],
+        "proto" => both(number(key, k.protocol.into())),
+        "dst-as" => both(number(key, record.dst_as)),
+        "as" => [number(key, record.src_as), number(key, record.dst_as)],
+        "app" => both(number(key, record.application.into())),
+        "egress" => both(number(key, record.egress.into())),
+        "next-hop" => both(address(record.next_hop)),
+        "vlan" => both(number(key, k.vlan.into())),
+        "mpls" => both(number(key, k.mpls_label.unwrap_or(u32::MAX))),
+        "nat-src" => both(address(record.translation.map(|t| t.src))),
+        other => panic!("the twin does not know {other}"),
+    }
+}
+
+fn amount(record: &FlowRecord) -> Sums {
+    Sums { packets: record.packets(), octets: record.octets(), flows: 1 }
+}
+
+fn twin_groups(records: &[&FlowRecord], keys: &[Key]) -> BTreeMap<Vec<KeyValue>, Sums> {
+    let mut groups: BTreeMap<Vec<KeyValue>, Sums> = BTreeMap::new();
+    for record in records {
+        let pairs: Vec<[KeyValue; 2]> = keys.iter().map(|key| values(key, record)).collect();
+        let ends: BTreeSet<Vec<KeyValue>> =
+            (0..2).map(|end| pairs.iter().map(|pair| pair[end].clone()).collect()).collect();
+        for end in ends {
+            groups.entry(end).or_default().add(amount(record));
+        }
+    }
+    groups
+}
+
+/// Records, most of them in files, some pending, some the caller's own; and the view that has them all.
+struct World {
+    _folder: tempfile::TempDir,
+    _writer: Writer,
+    records: Vec<FlowRecord>,
+    view: View,
+}
+
+struct Cache(Vec<FlowRecord>);
+
+impl crate::dataset::Live for Cache {
+    fn visit(&self, take: &mut dyn FnMut(&FlowRecord)) {
+        self.0.iter().for_each(take);
+    }
+}
+
+fn world(seed: u64) -> World {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = WriterOptions::new(|| 0);
+    options.upkeep_interval_s = 0;
+    options.flush_interval_s = 1 << 40;
+    let (writer, _) = Writer::open(folder.path(), options).unwrap();
+    let mut chance = Chance::new(seed);
+    let mut part = |count: usize| -> Vec<FlowRecord> {
+        (0..count)
+            .map(|_| {
+                let mut record = testing::any_record(&mut chance);
+                // Sums of counters as large as these would not fit; small ones are compared in full.
+                record.counters.packets >>= 20;
+                record.counters.octets >>= 20;
+                record
+            })
+            .collect()
+    };
+    let mut records = Vec::new();
+    for _ in 0..5 {
+        let some = part(700);
+        writer.append(&some).unwrap();
+        writer.flush().unwrap();
+        records.extend(some);
+    }
+    let pending = part(300);
+    writer.append(&pending).unwrap();
+    let cached = Cache(part(200));
+    records.extend(pending);
+    records.extend(&cached.0);
+    let view = writer.view(Window::ALL).unwrap().with_live(&cached);
+    World { _folder: folder, _writer: writer, records, view }
+}
+
+fn windows() -> [Window; 3] {
+    let from = START_NS;
+    [
+        Window::ALL,
+        Window { from_ns: from + 13 * MINUTE_NS, to_ns: from + 71 * MINUTE_NS },
+        Window { from_ns: from + 400 * MINUTE_NS, to_ns: u64::MAX },
+    ]
+}
+
+fn matching<'a>(world: &'a World, window: Window, condition: &Condition) -> Vec<&'a FlowRecord> {
+    let records = world.records.iter();
+    records.filter(|record| window.contains(record.counters.last_ns) && condition.1(record)).collect()
+}
+
+#[test]
+fn top_agrees_with_the_slow_twin() {
+    let world = world(1);
+    let key = |name: &str| name.parse::<Key>().unwrap();
+    let groupings = [
+        vec![],
+        vec![key("src")],
+        vec![key("host")],
+        vec![key("port")],
+        vec![key("proto")],
+        vec![key("as")],
+        vec![key("mpls")],
+        vec![key("nat-src")],
+        vec![key("next-hop"), key("app")],
+        vec![key("host"), key("port"), key("egress")],
+        vec![key("src"), key("dst"), key("src-port"), key("dst-port"), key("proto")],
+        vec![key("dst-as"), key("vlan")],
+    ];
+    for (window, threads) in windows().into_iter().zip([1, 2, 3]) {
+        for condition in CONDITIONS {
+            let filter = Filter::parse(condition.0).unwrap();
+            let query = Query { threads, ..Query::new(window, filter) };
+            let records = matching(&world, window, condition);
+            for (keys, by) in
+                groupings.iter().zip([Metric::Octets, Metric::Packets, Metric::Flows].into_iter().cycle())
+            {
+                let answer = top(&world.view, &query, keys, by, 10).unwrap();
+                let groups = twin_groups(&records, keys);
+                let what = format!("{:?} by {keys:?} in {window:?}", condition.0);
+                let mut total = Sums::default();
+                records.iter().for_each(|record| total.add(amount(record)));
+                assert_eq!(answer.total, total, "{what}");
+                if keys.is_empty() {
+                    continue;
+                }
+                assert_eq!(answer.keys, groups.len() as u64, "{what}");
+                let mut expected: Vec<TopRow> =
+                    groups.into_iter().map(|(key, sums)| TopRow { key, sums }).collect();
+                expected.sort_by(|a, b| b.sums.of(by).cmp(&a.sums.of(by)).then(a.key.cmp(&b.key)));
+                expected.truncate(10);
+                assert_eq!(answer.rows, expected, "{what}");
+                assert_eq!(answer.rest, Sums::default());
+            }
+        }
+    }
+}
+
+#[test]
+fn list_agrees_with_the_slow_twin() {
+    let world = world(2);
+    for window in windows() {
+        for condition in CONDITIONS {
+            let query = Query::new(window, Filter::parse(condition.0).unwrap());
+            for count in [0, 1, 40, 100_000] {
+                let (listed, _) = list(&world.view, &query, count).unwrap();
+                let mut expected = matching(&world, window, condition);
+                expected.sort_by_key(|r| (r.counters.last_ns, r.counters.first_ns, r.key, r.counters.octets));
+                expected.drain(..expected.len().saturating_sub(count));
+                let expected: Vec<FlowRecord> = expected.into_iter().copied().collect();
+                assert_eq!(listed, expected, "{count} of {:?} in {window:?}", condition.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn graph_agrees_with_the_slow_twin() {
+    let world = world(3);
+    let key = "dst-as".parse::<Key>().unwrap();
+    for window in windows() {
+        for condition in CONDITIONS {
+            let query = Query::new(window, Filter::parse(condition.0).unwrap());
+            let answer = graph(&world.view, &query, &[key], Metric::Octets, 3, 7 * MINUTE_NS).unwrap();
+            let mut steps: BTreeMap<(Option<Vec<KeyValue>>, u64), Sums> = BTreeMap::new();
+            let shown: Vec<_> = answer.series.iter().filter_map(|series| series.key.clone()).collect();
+            for record in matching(&world, window, condition) {
+                let own = vec![values(&key, record)[0].clone()];
+                let own = Some(own).filter(|own| shown.contains(own));
+                let step = (record.counters.last_ns - answer.from_ns) / answer.step_ns;
+                steps.entry((own, step)).or_default().add(amount(record));
+            }
+            let mut answered = BTreeMap::new();
+            for series in &answer.series {
+                for (step, sums) in (0..).zip(&series.steps).filter(|(_, sums)| sums.flows > 0) {
+                    answered.insert((series.key.clone(), step), *sums);
+                }
+            }
+            assert_eq!(answered, steps, "{:?} in {window:?}", condition.0);
+            let totals: Vec<u64> =
+                answer.series.iter().filter(|s| s.key.is_some()).map(|s| s.total.octets).collect();
+            assert!(totals.is_sorted_by(|a, b| a >= b));
+        }
+    }
+}
+
+#[test]
+fn keys_beyond_the_bound_are_summed_up_together() {
+    let world = world(4);
+    let key = "src".parse::<Key>().unwrap();
+    let query = Query { keys_max: 10, threads: 1, ..Query::new(Window::ALL, Filter::default()) };
+    let answer = top(&world.view, &query, &[key], Metric::Flows, 100).unwrap();
+    assert_eq!(answer.keys, 10);
+    let shown: u64 = answer.rows.iter().map(|row| row.sums.flows).sum();
+    assert!(answer.rest.flows > 0);
+    assert_eq!(shown + answer.rest.flows, answer.total.flows);
+    assert_eq!(answer.total.flows, world.records.len() as u64);
+}
+
+#[test]
+fn statistics_rule_row_groups_out() {
+    let world = world(5);
+    let query = |text: &str| Query::new(Window::ALL, Filter::parse(text).unwrap());
+    let pruned = |text: &str| {
+        let answer = top(&world.view, &query(text), &[], Metric::Flows, 1).unwrap();
+        (answer.total.flows, answer.scanned.row_groups_read, answer.scanned.row_groups_pruned)
+    };
+    let groups = world.view.files.iter().map(|file| file.row_groups.len() as u64).sum::<u64>();
+    assert_eq!(pruned("any").2, 0);
+    assert_eq!(pruned("dst port > 5000"), (0, 0, groups));
+    assert_eq!(pruned("udp and dst port > 5000").2, groups);
+    assert_eq!(pruned("any or dst port > 5000").2, 0);
+    let sampled = top(&world.view, &query("any"), &[], Metric::Flows, 1).unwrap();
+    assert!(sampled.scanned.sampled);
+}
+
+#[test]
+fn too_many_keys_are_an_error() {
+    let world = world(6);
+    let keys: Vec<Key> =
+        ["src", "dst", "next-hop", "bgp-next-hop", "proto"].map(|name| name.parse().unwrap()).into();
+    let query = Query::new(Window::ALL, Filter::default());
+    assert!(top(&world.view, &query, &keys, Metric::Flows, 1).is_err());
+}

@@ -1,0 +1,108 @@
+//! Records for tests.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use thalweg_base::{DropReason, NO_PORT};
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord, Translation};
+
+pub(crate) use thalweg_base::XorShift64Star as Chance;
+
+/// 2026-11-22T05:00:00Z.
+pub(crate) const START_NS: u64 = 1_795_323_600_000_000_000;
+
+fn one_in(chance: &mut Chance, n: u32) -> bool {
+    chance.below(n) == 0
+}
+
+fn address(chance: &mut Chance, v6: bool) -> IpAddr {
+    if v6 {
+        let low = u128::from(chance.next_u64() >> chance.below(64));
+        return Ipv6Addr::from(0x2001_0db8_u128 << 96 | low).into();
+    }
+    let hosts = if one_in(chance, 4) { 1 << 24 } else { 64 };
+    Ipv4Addr::from(0x0a00_0000 | chance.below(hosts)).into()
+}
+
+fn counters(chance: &mut Chance) -> Counters {
+    let first_ns = START_NS + chance.next_u64() % 7_200_000_000_000;
+    Counters {
+        packets: chance.next_u64() >> chance.below(63) >> 1,
+        octets: chance.next_u64() >> chance.below(63) >> 1,
+        first_ns,
+        last_ns: first_ns + (chance.next_u64() % 60_000_000_000),
+        tcp_flags: chance.next_u64() as u8,
+        ttl_min: chance.next_u64() as u8,
+        ttl_max: chance.next_u64() as u8,
+    }
+}
+
+/// A record in which everything may occur that a record can hold.
+pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
+    let v6 = one_in(chance, 3);
+    let key = FlowKey {
+        src: address(chance, v6),
+        dst: address(chance, v6),
+        src_port: chance.next_u64() as u16,
+        dst_port: chance.below(1024) as u16,
+        protocol: if one_in(chance, 2) { 6 } else { chance.next_u64() as u8 },
+        traffic_class: chance.next_u64() as u8,
+        ingress: if one_in(chance, 3) { NO_PORT } else { chance.below(8) as u16 },
+        vlan: if one_in(chance, 2) { 0 } else { chance.below(4095) as u16 },
+        mpls_label: one_in(chance, 3).then(|| chance.below(1 << 20)),
+    };
+    let reason = EndReason::ALL[chance.below(5) as usize];
+    let mut record = FlowRecord::new(key, counters(chance), reason);
+    record.reverse = one_in(chance, 3).then(|| counters(chance));
+    record.application = chance.next_u64() as u8;
+    record.egress = if one_in(chance, 3) { NO_PORT } else { chance.below(8) as u16 };
+    record.next_hop = one_in(chance, 2).then(|| address(chance, v6));
+    record.bgp_next_hop = one_in(chance, 2).then(|| address(chance, v6));
+    record.src_as = if one_in(chance, 2) { 0 } else { chance.next_u64() as u32 };
+    record.dst_as = if one_in(chance, 2) { 0 } else { 64_500 + chance.below(10) };
+    record.translation = one_in(chance, 3).then(|| Translation {
+        src: address(chance, false),
+        dst: address(chance, false),
+        src_port: chance.next_u64() as u16,
+        dst_port: chance.next_u64() as u16,
+    });
+    for _ in 0..chance.below(5) {
+        let reason = DropReason::ALL[chance.below(DropReason::ALL.len() as u32) as usize];
+        record.drops.add(reason, 1 + chance.below(1000), u64::from(chance.below(100_000)));
+    }
+    record.sampling_interval = if one_in(chance, 4) { 1 + chance.below(1000) } else { 1 };
+    record
+}
+
+/// A record as a router without NAT and with a BGP table makes most of them.
+pub(crate) fn likely_record(chance: &mut Chance) -> FlowRecord {
+    let skewed = |chance: &mut Chance, bits: u32| chance.below(1 << bits) & chance.below(1 << bits);
+    let first_ns = START_NS + chance.next_u64() % 3_600_000_000_000;
+    let packets = 1 + u64::from(skewed(chance, 8));
+    let key = FlowKey {
+        src: Ipv4Addr::from(0x0a00_0000 + skewed(chance, 18)).into(),
+        dst: Ipv4Addr::from(0xc000_0000 + skewed(chance, 18)).into(),
+        src_port: 1024 + chance.below(60_000) as u16,
+        dst_port: [443, 80, 53, 22, 8080][chance.below(5) as usize],
+        protocol: if one_in(chance, 3) { 17 } else { 6 },
+        traffic_class: 0,
+        ingress: chance.below(4) as u16,
+        vlan: 0,
+        mpls_label: None,
+    };
+    let counters = Counters {
+        packets,
+        octets: packets * (40 + u64::from(chance.below(1460))),
+        first_ns,
+        last_ns: first_ns + chance.next_u64() % 60_000_000_000,
+        tcp_flags: 0x1b,
+        ttl_min: 60,
+        ttl_max: 64,
+    };
+    let mut record = FlowRecord::new(key, counters, EndReason::ALL[chance.below(3) as usize]);
+    record.application = [5, 4, 8, 9, 0][chance.below(5) as usize];
+    record.egress = chance.below(4) as u16;
+    record.src_as = 64_500 + skewed(chance, 10);
+    record.dst_as = 64_500 + skewed(chance, 12);
+    record.next_hop = Some(Ipv4Addr::from(0xc0a8_0000 + chance.below(16)).into());
+    record
+}

@@ -1,0 +1,477 @@
+//! `thalweg flows`: what is in a dataset of flow records, as tables, bars, CSV or JSON.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use serde_json::{Map, Value, json};
+use thalweg_flow::FlowRecord;
+use thalweg_ports::live::LiveClock;
+use thalweg_store::calendar::{SECOND_NS, format_time};
+use thalweg_store::fields::{Field, fields, names};
+use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Sums, Top, graph, list, top};
+use thalweg_store::{
+    Dataset, Filter, Recovery, Retention, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
+};
+
+use crate::cli::{
+    FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
+    Format,
+};
+use crate::tables::{count, share, table};
+use crate::{Failure, print};
+
+/// Steps of a graph whose length was not given, about.
+const STEPS: u64 = 30;
+/// Lengths of steps that read well, seconds.
+const STEP_LENGTHS_S: [u64; 14] =
+    [1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
+/// Characters of the longest bar.
+const BAR: u64 = 50;
+
+pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
+    match &args.action {
+        FlowsAction::Top(top) => run_top(args, top, format),
+        FlowsAction::List(list) => run_list(args, list, format),
+        FlowsAction::Graph(graph) => run_graph(args, graph, format),
+        FlowsAction::Stats => run_stats(args, format),
+        FlowsAction::Compact(compact) => run_compact(args, compact, format),
+    }
+}
+
+fn failed(error: StoreError) -> Failure {
+    match error {
+        StoreError::Query(what) => Failure::Usage(what),
+        other => Failure::Run(other.to_string()),
+    }
+}
+
+/// Nanoseconds since the epoch.
+fn now_ns() -> u64 {
+    LiveClock::start().now_ns()
+}
+
+fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
+    let text = which.filter.join(" ");
+    let filter = Filter::parse(&text).map_err(|error| Failure::Usage(error.shown_in(&text)))?;
+    let window = match which.last {
+        Some(span) => {
+            let now = now_ns();
+            Window { from_ns: now.saturating_sub(span), to_ns: now.saturating_add(1) }
+        }
+        None => Window { from_ns: which.from.unwrap_or(0), to_ns: which.to.unwrap_or(u64::MAX) },
+    };
+    if window.from_ns >= window.to_ns {
+        return Err(Failure::Usage("--from must be before --to".to_owned()));
+    }
+    let query = Query::new(window, filter);
+    let threads = which.threads.map_or(query.threads, usize::from);
+    Ok(Query { threads, ..query })
+}
+
+fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
+    let query = query(&top_args.which)?;
+    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(query.window)).map_err(failed)?;
+    let keys = &top_args.keys.0;
+    let by = top_args.by.into();
+    let answer = top(&view, &query, keys, by, top_args.n as usize).map_err(failed)?;
+    match (format, top_args.which.csv) {
+        (Format::Json, _) => print(&format!("{:#}\n", top_json(&answer, keys)))?,
+        (_, true) => print(&top_csv(&answer, keys))?,
+        _ => print(&top_table(&answer, keys, by))?,
+    }
+    tell(&answer.scanned);
+    Ok(())
+}
+
+fn top_table(answer: &Top, keys: &[Key], by: Metric) -> String {
+    let mut header: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    header.extend(["packets", "octets", "flows", "share"]);
+    let numbers: Vec<usize> = (keys.len()..header.len()).collect();
+    let rows = answer.rows.iter().map(|row| {
+        let mut cells: Vec<String> = row.key.iter().map(KeyValue::to_string).collect();
+        cells.extend([row.sums.packets, row.sums.octets, row.sums.flows].map(count));
+        cells.push(share(row.sums.of(by), answer.total.of(by)));
+        cells
+    });
+    let mut text = table(&header, &numbers, rows);
+    let _ = writeln!(
+        text,
+        "in all: {} packets, {} octets in {} records; {} different values",
+        count(answer.total.packets),
+        count(answer.total.octets),
+        count(answer.total.flows),
+        count(answer.keys)
+    );
+    if answer.rest.flows > 0 {
+        let _ = writeln!(
+            text,
+            "too many different values: {} records are of ones that are not shown here, and rows may lack some",
+            count(answer.rest.flows)
+        );
+    }
+    text
+}
+
+fn top_json(answer: &Top, keys: &[Key]) -> Value {
+    let rows = answer.rows.iter().map(|row| {
+        let mut object = key_json(keys, &row.key);
+        sums_json(&mut object, row.sums);
+        Value::Object(object)
+    });
+    json!({
+        "rows": rows.collect::<Vec<Value>>(),
+        "total": total_json(answer.total),
+        "keys": answer.keys,
+        "rest": total_json(answer.rest),
+        "scanned": scanned_json(&answer.scanned),
+    })
+}
+
+fn top_csv(answer: &Top, keys: &[Key]) -> String {
+    let mut header: Vec<&str> = keys.iter().map(|key| key.name).collect();
+    header.extend(["packets", "octets", "flows"]);
+    let mut text = header.join(",") + "\n";
+    for row in &answer.rows {
+        for value in &row.key {
+            let _ = write!(text, "{},", csv_value(value));
+        }
+        let _ = writeln!(text, "{},{},{}", row.sums.packets, row.sums.octets, row.sums.flows);
+    }
+    text
+}
+
+fn csv_value(value: &KeyValue) -> String {
+    if *value == KeyValue::Unknown { String::new() } else { value.to_string() }
+}
+
+fn key_json(keys: &[Key], values: &[KeyValue]) -> Map<String, Value> {
+    let values = values.iter().map(|value| match value {
+        KeyValue::Number(number) => json!(number),
+        KeyValue::Unknown => Value::Null,
+        named => json!(named.to_string()),
+    });
+    keys.iter().map(|key| key.name.replace('-', "_")).zip(values).collect()
+}
+
+fn sums_json(object: &mut Map<String, Value>, sums: Sums) {
+    object.insert("packets".to_owned(), sums.packets.into());
+    object.insert("octets".to_owned(), sums.octets.into());
+    object.insert("flows".to_owned(), sums.flows.into());
+}
+
+fn total_json(sums: Sums) -> Value {
+    let mut object = Map::new();
+    sums_json(&mut object, sums);
+    Value::Object(object)
+}
+
+fn scanned_json(scanned: &Scanned) -> Value {
+    json!({
+        "files": scanned.files,
+        "row_groups_read": scanned.row_groups_read,
+        "row_groups_pruned": scanned.row_groups_pruned,
+        "records": scanned.records,
+        "sampled": scanned.sampled,
+        "skipped": skipped_json(&scanned.skipped),
+    })
+}
+
+fn skipped_json(skipped: &Skipped) -> Value {
+    let named = skipped.named.iter().map(|(path, what)| json!({ "file": path, "reason": what }));
+    json!({ "count": skipped.count, "named": named.collect::<Vec<Value>>() })
+}
+
+/// Says what a reader of the answer must know, on standard error.
+fn tell(scanned: &Scanned) {
+    let mut err = std::io::stderr();
+    if scanned.sampled {
+        let _ =
+            writeln!(err, "note: some traffic was sampled; counters are of the packets that were looked at");
+    }
+    tell_skipped(&scanned.skipped);
+}
+
+fn tell_skipped(skipped: &Skipped) {
+    let mut err = std::io::stderr();
+    if skipped.count > 0 {
+        let _ = writeln!(err, "warning: files skipped: {}", skipped.count);
+    }
+    for (path, what) in &skipped.named {
+        let _ = writeln!(err, "  {}: {what}", path.display());
+    }
+}
+
+fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
+    let query = query(&list_args.which)?;
+    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(query.window)).map_err(failed)?;
+    let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
+    let mut text = String::new();
+    match (format, list_args.which.csv) {
+        (Format::Json, _) => {
+            // One object a line: a list may be long.
+            for record in &records {
+                let object: Map<String, Value> =
+                    fields(record).map(|(name, field)| (name.to_owned(), field_json(field))).collect();
+                let _ = writeln!(text, "{}", Value::Object(object));
+            }
+        }
+        (_, true) => {
+            text = names().collect::<Vec<_>>().join(",") + "\n";
+            for record in &records {
+                let cells: Vec<String> = fields(record).map(|(_, field)| field_text(field)).collect();
+                let _ = writeln!(text, "{}", cells.join(","));
+            }
+        }
+        _ => text = list_table(&records),
+    }
+    print(&text)?;
+    tell(&scanned);
+    Ok(())
+}
+
+fn field_json(field: Option<Field>) -> Value {
+    match field {
+        None => Value::Null,
+        Some(Field::Number(number)) => json!(number),
+        Some(Field::Time(time)) => json!(format_time(time)),
+        Some(Field::Word(word)) => json!(word),
+        Some(Field::Address(address)) => json!(address),
+    }
+}
+
+fn field_text(field: Option<Field>) -> String {
+    match field {
+        None => String::new(),
+        Some(Field::Number(number)) => number.to_string(),
+        Some(Field::Time(time)) => format_time(time),
+        Some(Field::Word(word)) => word,
+        Some(Field::Address(address)) => address.to_string(),
+    }
+}
+
+fn list_table(records: &[FlowRecord]) -> String {
+    // Lines, not a table: a list may be long, and is often searched.
+    let mut text = format!(
+        "{:<24} {:>9} {:>5} {:>44}    {:<44} {:>10} {:>14} {:<8} {}\n",
+        "end", "seconds", "proto", "source", "destination", "packets", "octets", "flags", "application"
+    );
+    for record in records {
+        let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
+        let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
+        let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();
+        let destination = std::net::SocketAddr::new(key.dst, key.dst_port).to_string();
+        let protocol = thalweg_wire::application::by_ip_protocol(key.protocol);
+        let protocol = protocol.map_or_else(|| key.protocol.to_string(), |known| known.name.to_owned());
+        let application =
+            thalweg_wire::application::by_code(record.application).map_or("-", |known| known.name);
+        let _ = writeln!(
+            text,
+            "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",
+            duration as f64 / SECOND_NS as f64,
+            count(record.packets()),
+            count(record.octets()),
+            flags(record.counters.tcp_flags),
+        );
+    }
+    text
+}
+
+/// `FSRPAUEC`, as far as they were seen.
+fn flags(seen: u8) -> String {
+    let letters = "FSRPAUEC".chars().enumerate();
+    letters.map(|(bit, letter)| if seen >> bit & 1 == 1 { letter } else { '.' }).collect()
+}
+
+fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> Result<(), Failure> {
+    let query = query(&graph_args.which)?;
+    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(query.window)).map_err(failed)?;
+    let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
+    let by = graph_args.by.into();
+    let step_ns = graph_args.step.unwrap_or_else(|| {
+        let (from, to) = view.summary().span_ns.unwrap_or((0, 0));
+        let (from, to) = (from.max(query.window.from_ns), to.min(query.window.to_ns));
+        let wanted = to.saturating_sub(from) / SECOND_NS / STEPS;
+        let fitting = STEP_LENGTHS_S.into_iter().find(|length| *length >= wanted);
+        fitting.unwrap_or(wanted) * SECOND_NS
+    });
+    let answer = graph(&view, &query, keys, by, graph_args.n as usize, step_ns).map_err(failed)?;
+    match (format, graph_args.which.csv) {
+        (Format::Json, _) => print(&format!("{:#}\n", graph_json(&answer, keys)))?,
+        (_, true) => print(&graph_csv(&answer, keys))?,
+        _ => print(&graph_bars(&answer, by))?,
+    }
+    tell(&answer.scanned);
+    Ok(())
+}
+
+fn graph_json(answer: &Graph, keys: &[Key]) -> Value {
+    let series = answer.series.iter().map(|series| {
+        json!({
+            "key": series.key.as_ref().map(|values| key_json(keys, values)),
+            "total": total_json(series.total),
+            "steps": series.steps.iter().map(|sums| total_json(*sums)).collect::<Vec<Value>>(),
+        })
+    });
+    json!({
+        "from": format_time(answer.from_ns),
+        "step_s": answer.step_ns as f64 / SECOND_NS as f64,
+        "series": series.collect::<Vec<Value>>(),
+        "total": total_json(answer.total),
+        "scanned": scanned_json(&answer.scanned),
+    })
+}
+
+fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
+    let mut header = vec!["time"];
+    header.extend(keys.iter().map(|key| key.name));
+    header.extend(["packets", "octets", "flows"]);
+    let mut text = header.join(",") + "\n";
+    for series in &answer.series {
+        let values: String = match &series.key {
+            Some(values) => values.iter().map(|value| csv_value(value) + ",").collect(),
+            None => "others,".repeat(keys.len()),
+        };
+        for (time, sums) in times(answer).zip(&series.steps) {
+            let _ = writeln!(
+                text,
+                "{},{values}{},{},{}",
+                format_time(time),
+                sums.packets,
+                sums.octets,
+                sums.flows
+            );
+        }
+    }
+    text
+}
+
+/// The beginnings of the steps.
+fn times(answer: &Graph) -> impl Iterator<Item = u64> + '_ {
+    (0..).map(|step: u64| answer.from_ns.saturating_add(step.saturating_mul(answer.step_ns)))
+}
+
+fn graph_bars(answer: &Graph, by: Metric) -> String {
+    let (name, unit) = match by {
+        Metric::Octets => ("bit/s", 8.0),
+        Metric::Packets => ("packets/s", 1.0),
+        Metric::Flows => ("records/s", 1.0),
+    };
+    let seconds = answer.step_ns as f64 / SECOND_NS as f64;
+    let steps = answer.series.iter().flat_map(|series| series.steps.iter());
+    let most = steps.map(|sums| sums.of(by)).max().unwrap_or(0).max(1);
+    let mut text = String::new();
+    for series in &answer.series {
+        let title = match &series.key {
+            Some(values) if values.is_empty() => "all".to_owned(),
+            Some(values) => values.iter().map(KeyValue::to_string).collect::<Vec<_>>().join(", "),
+            None => "others".to_owned(),
+        };
+        let _ = writeln!(text, "{title}: {name}, steps of {seconds} s");
+        for (time, sums) in times(answer).zip(&series.steps) {
+            let value = sums.of(by);
+            // Halves of characters: what is there at all is seen.
+            let halves = (u128::from(value) * u128::from(BAR) * 2).div_ceil(u128::from(most)) as usize;
+            let bar = "█".repeat(halves / 2) + if halves % 2 == 1 { "▌" } else { "" };
+            let rate = (value as f64 * unit / seconds).round() as u64;
+            let line = format!("  {:<20} {:>16} {bar}", format_time(time), count(rate));
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+    }
+    if answer.series.is_empty() {
+        text.push_str("no records\n");
+    }
+    text
+}
+
+fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
+    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(Window::ALL)).map_err(failed)?;
+    let summary = view.summary();
+    let span = summary.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
+    if format == Format::Json {
+        let value = json!({
+            "partitions": summary.partitions,
+            "files": summary.files,
+            "row_groups": summary.row_groups,
+            "records": summary.records,
+            "bytes": summary.bytes,
+            "from": span.as_ref().map(|span| &span[0]),
+            "to": span.as_ref().map(|span| &span[1]),
+            "skipped": skipped_json(&summary.skipped),
+        });
+        return print(&format!("{value:#}\n"));
+    }
+    let per_record = match summary.records {
+        0 => "-".to_owned(),
+        records => format!("{:.1}", summary.bytes as f64 / records as f64),
+    };
+    let rows = [
+        ("hours", count(summary.partitions)),
+        ("files", count(summary.files)),
+        ("row groups", count(summary.row_groups)),
+        ("records", count(summary.records)),
+        ("octets", count(summary.bytes)),
+        ("octets per record", per_record),
+        ("from", span.as_ref().map_or("-".to_owned(), |span| span[0].clone())),
+        ("to", span.as_ref().map_or("-".to_owned(), |span| span[1].clone())),
+        ("files skipped", count(summary.skipped.count)),
+    ];
+    let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    print(&table(&["dataset", &args.data.display().to_string()], &[1], rows))?;
+    tell_skipped(&summary.skipped);
+    Ok(())
+}
+
+fn run_compact(args: &FlowsArgs, compact: &FlowsCompactArgs, format: Format) -> Result<(), Failure> {
+    // A writer would make the folder; here a folder that is not there is a mistake.
+    Dataset::open(&args.data).map_err(failed)?;
+    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(now_ns) };
+    let (writer, recovery) = Writer::open(&args.data, options).map_err(failed)?;
+    tell_recovery(&recovery);
+    let retention =
+        Retention { age_max_s: compact.keep.map(|span| span / SECOND_NS), bytes_max: compact.keep_octets };
+    writer.retain(retention).and_then(|_| writer.compact()).map_err(failed)?;
+    let done = writer.close().map_err(failed)?.upkeep;
+    let Upkeep { files_joined, files_made, records_joined, files_expired, records_expired, bytes_expired } =
+        done;
+    match format {
+        Format::Json => print(&format!(
+            "{:#}\n",
+            json!({
+                "files_joined": files_joined,
+                "files_made": files_made,
+                "records_joined": records_joined,
+                "files_expired": files_expired,
+                "records_expired": records_expired,
+                "bytes_expired": bytes_expired,
+            })
+        )),
+        Format::Human => print(&format!(
+            "joined {} files with {} records to {}; removed {} files with {} records, {} octets\n",
+            count(files_joined),
+            count(records_joined),
+            count(files_made),
+            count(files_expired),
+            count(records_expired),
+            count(bytes_expired)
+        )),
+    }
+}
+
+/// Says on standard error what an interrupted writer left.
+fn tell_recovery(recovery: &Recovery) {
+    let mut err = std::io::stderr();
+    if let Some(who) = &recovery.unclean {
+        let _ = writeln!(
+            err,
+            "warning: the last writer did not end properly ({who}): records it had not yet written are lost"
+        );
+    }
+    if recovery.torn_removed > 0 {
+        let _ = writeln!(err, "warning: unfinished files removed: {}", recovery.torn_removed);
+    }
+    if recovery.replaced_removed > 0 {
+        let _ =
+            writeln!(err, "note: files removed that had already been joined: {}", recovery.replaced_removed);
+    }
+    tell_skipped(&recovery.skipped);
+}
