@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Map of the crate:
+//! - [`import`]: received NetFlow and IPFIX messages into flow records.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
 
+pub mod import;
 pub mod record;
 
 pub use record::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, Translation};

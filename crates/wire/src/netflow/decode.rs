@@ -29,7 +29,6 @@
 //!
 //! Missing: NetFlow 1, 7 and 8; what is inside of lists (RFC 6313).
 
-mod aged;
 mod counters;
 mod fault;
 mod header;
@@ -43,7 +42,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use aged::Aged;
+use thalweg_base::Aged;
+
 use header::V5_RECORD_OCTETS;
 use octets::u16_at;
 use sequence::Sequence;
@@ -239,7 +239,8 @@ impl Decoder {
     ) -> Result<Report, Fault> {
         let (header, octets) = Header::parse(message).inspect_err(|_| self.counters.messages_refused += 1)?;
         self.counters.messages[header.version as usize] += 1;
-        let session = SessionKey { exporter: source.exporter, version: header.version, domain: header.domain };
+        let session =
+            SessionKey { exporter: source.exporter, version: header.version, domain: header.domain };
         let order = self.observe(session, &header);
         let report = Report {
             header,
@@ -432,7 +433,9 @@ impl Decoder {
     fn template(&mut self, key: TemplateKey, reading: &Reading) -> Option<Arc<Template>> {
         let known = self.templates.get(&key)?;
         let age_ns = reading.received_ns.saturating_sub(known.renewed_ns);
-        if !reading.is_stream && self.limits.template_lifetime_ns.is_some_and(|lifetime_ns| age_ns > lifetime_ns) {
+        if !reading.is_stream
+            && self.limits.template_lifetime_ns.is_some_and(|lifetime_ns| age_ns > lifetime_ns)
+        {
             self.templates.remove(&key);
             self.counters.templates_expired += 1;
             return None;

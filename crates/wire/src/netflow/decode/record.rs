@@ -182,7 +182,8 @@ impl<'a> Field<'a> {
             .then(|| self.octets.iter().fold(sign, |sum, octet| sum << 8 | i64::from(*octet)))
     }
 
-    fn float(&self) -> Option<f64> {
+    /// The octets as a floating-point number: four or eight.
+    pub fn float(&self) -> Option<f64> {
         match self.octets.len() {
             4 => Some(f64::from(f32::from_be_bytes(self.octets.try_into().ok()?))),
             8 => Some(f64::from_be_bytes(self.octets.try_into().ok()?)),
@@ -216,7 +217,9 @@ impl<'a> Field<'a> {
             DataType::Seconds => Some(self.unsigned()?.saturating_mul(NS_PER_S)),
             DataType::Milliseconds => Some(self.unsigned()?.saturating_mul(1_000_000)),
             // RFC 7011, 6.1.9: the lowest eleven bits are below a microsecond and to be ignored.
-            DataType::Microseconds => Some(ntp_to_ns(u64::from_be_bytes(self.octets.try_into().ok()?) & !0x7ff)),
+            DataType::Microseconds => {
+                Some(ntp_to_ns(u64::from_be_bytes(self.octets.try_into().ok()?) & !0x7ff))
+            }
             DataType::Nanoseconds => Some(ntp_to_ns(u64::from_be_bytes(self.octets.try_into().ok()?))),
             _ => None,
         }

@@ -171,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_gap_that_is_filled_late_piece_by_piece() {
-        let (orders, missing) = fed(&[(0, 10, 1), (40, 10, 1), (20, 10, 1), (10, 10, 1), (10, 10, 1), (50, 1, 2)]);
+        let (orders, missing) =
+            fed(&[(0, 10, 1), (40, 10, 1), (20, 10, 1), (10, 10, 1), (10, 10, 1), (50, 1, 2)]);
         use Order::*;
         assert_eq!(orders, [Unchecked, Gap(30), Late, Late, Repeated, InOrder]);
         assert_eq!(missing, 10);
@@ -187,7 +188,8 @@ mod tests {
 
     #[test]
     fn restarts_are_made_later_or_far_off() {
-        let (orders, missing) = fed(&[(1000, 5, 10), (0, 5, 12), (5, 5, 12), (100_000_000, 1, 12), (100_000_001, 1, 12)]);
+        let (orders, missing) =
+            fed(&[(1000, 5, 10), (0, 5, 12), (5, 5, 12), (100_000_000, 1, 12), (100_000_001, 1, 12)]);
         use Order::*;
         assert_eq!(orders, [Unchecked, Restart, InOrder, Restart, InOrder]);
         assert_eq!(missing, 0);

@@ -87,7 +87,8 @@ impl Template {
     ) -> Result<Self, Fault> {
         let is_fixed = fields.iter().all(|field| field.octets != VARIABLE);
         // A field of variable length has at least the octet that says how long it is.
-        let octets = |field: &FieldSpecifier| if field.octets == VARIABLE { 1 } else { usize::from(field.octets) };
+        let octets =
+            |field: &FieldSpecifier| if field.octets == VARIABLE { 1 } else { usize::from(field.octets) };
         let octets_min = fields.iter().map(octets).sum();
         if octets_min == 0 {
             return Err(Fault::new(offset, FaultKind::TemplateEmpty(id)));

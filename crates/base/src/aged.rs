@@ -13,7 +13,7 @@ struct Entry<V> {
 }
 
 /// The map. Octets are what the caller says an entry costs.
-pub(super) struct Aged<K, V> {
+pub struct Aged<K, V> {
     entries: BTreeMap<K, Entry<V>>,
     order: BTreeMap<u64, K>,
     ticks: u64,
@@ -23,24 +23,40 @@ pub(super) struct Aged<K, V> {
 }
 
 impl<K: Ord + Clone, V> Aged<K, V> {
-    pub(super) fn new(entries_max: usize, octets_max: usize) -> Self {
-        Self { entries: BTreeMap::new(), order: BTreeMap::new(), ticks: 0, octets: 0, entries_max, octets_max }
+    /// An empty map of at most so many entries that cost at most so many octets.
+    pub fn new(entries_max: usize, octets_max: usize) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            order: BTreeMap::new(),
+            ticks: 0,
+            octets: 0,
+            entries_max,
+            octets_max,
+        }
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Entries.
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn octets(&self) -> usize {
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What its entries cost.
+    pub fn octets(&self) -> usize {
         self.octets
     }
 
-    pub(super) fn get(&self, key: &K) -> Option<&V> {
+    /// The entry, as old as it was.
+    pub fn get(&self, key: &K) -> Option<&V> {
         self.entries.get(key).map(|entry| &entry.value)
     }
 
     /// The entry, which thereby is the youngest.
-    pub(super) fn renew(&mut self, key: &K) -> Option<&mut V> {
+    pub fn renew(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.entries.get_mut(key)?;
         self.order.remove(&entry.tick);
         entry.tick = self.ticks;
@@ -51,7 +67,7 @@ impl<K: Ord + Clone, V> Aged<K, V> {
 
     /// Puts an entry in, in place of one with the same key. Returns how many others had to go; an entry that alone is over
     /// the bound is not taken and counts as gone.
-    pub(super) fn insert(&mut self, key: K, value: V, octets: usize) -> u64 {
+    pub fn insert(&mut self, key: K, value: V, octets: usize) -> u64 {
         self.remove(&key);
         if octets > self.octets_max || self.entries_max == 0 {
             return 1;
@@ -69,7 +85,8 @@ impl<K: Ord + Clone, V> Aged<K, V> {
         gone
     }
 
-    pub(super) fn remove(&mut self, key: &K) -> Option<V> {
+    /// Takes an entry out.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
         let entry = self.entries.remove(key)?;
         self.order.remove(&entry.tick);
         self.octets -= entry.octets;
@@ -77,11 +94,12 @@ impl<K: Ord + Clone, V> Aged<K, V> {
     }
 
     /// Keys from the first to the last of a range, in their order.
-    pub(super) fn keys_in(&self, range: RangeInclusive<K>) -> Vec<K> {
+    pub fn keys_in(&self, range: RangeInclusive<K>) -> Vec<K> {
         self.entries.range(range).map(|(key, _)| key.clone()).collect()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    /// Entries by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().map(|(key, entry)| (key, &entry.value))
     }
 }
