@@ -36,7 +36,7 @@ pub enum FaultKind {
         /// Octets that are there.
         has: usize,
     },
-    /// Version 5: fewer records follow than the header counts.
+    /// Version 5: fewer records follow than the header counts; or it counts none or more than 30, then it is no header.
     RecordCount {
         /// What the header says.
         says: usize,
@@ -86,7 +86,7 @@ impl fmt::Display for Fault {
                 write!(f, "the length field says {says} octets, {has} are here")
             }
             FaultKind::RecordCount { says, has } => {
-                write!(f, "the header says {says} records, {has} are here")
+                write!(f, "the header says {says} records (1 to 30 can be), {has} are here")
             }
             FaultKind::SetLength { says, has } => {
                 write!(f, "a set of {says} octets, where 4 to {has} can be")

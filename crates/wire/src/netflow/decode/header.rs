@@ -9,6 +9,9 @@ const NS_PER_S: u64 = 1_000_000_000;
 /// Octets of a version 5 record.
 pub(super) const V5_RECORD_OCTETS: usize = 48;
 
+/// Version 5 messages have at least one record, and at most as many as fit an Ethernet frame.
+const V5_RECORDS_MAX: usize = 30;
+
 /// Protocol version of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Version {
@@ -77,7 +80,14 @@ impl Header {
             return Err(short(version.header_octets()));
         }
         Ok(match version {
-            Version::NetFlow5 => (Self::netflow5(message), message),
+            Version::NetFlow5 => {
+                let says = usize::from(u16_at(message, 2));
+                if says == 0 || says > V5_RECORDS_MAX {
+                    let has = (has - version.header_octets()) / V5_RECORD_OCTETS;
+                    return Err(Fault::new(2, FaultKind::RecordCount { says, has }));
+                }
+                (Self::netflow5(message), message)
+            }
             Version::NetFlow9 => (Self::netflow9(message), message),
             Version::Ipfix => {
                 let says = usize::from(u16_at(message, 2));

@@ -1,0 +1,8 @@
+//! Real exporters' messages: every datagram of a collection of vendors' quirks, and captures whose records other decoders
+//! wrote down.
+
+mod netflow {
+    mod datagrams;
+    mod netgauze;
+    mod tshark;
+}
