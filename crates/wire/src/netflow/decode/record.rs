@@ -275,7 +275,9 @@ mod tests {
 
     #[test]
     fn numbers_of_any_length() {
-        let field = |octets| Field { name: FieldName::Element(1), is_scope: false, octets };
+        fn field(octets: &[u8]) -> Field<'_> {
+            Field { name: FieldName::Element(1), is_scope: false, octets }
+        }
         assert_eq!(field(&[1, 2]).unsigned(), Some(0x102));
         assert_eq!(field(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8]).unsigned(), Some(0x0102_0304_0506_0708));
         assert_eq!(field(&[1, 0, 0, 0, 0, 0, 0, 0, 0]).unsigned(), None);
