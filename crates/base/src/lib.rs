@@ -1,5 +1,5 @@
 //! What every room of the house shares: packets in chunks, the reasons a packet can be dropped for,
-//! hashes that place a flow on a shard, prefixes, and seeded chance.
+//! hashes that place a flow on a shard, prefixes, bounded tables, and seeded chance.
 //!
 //! The flow of data through Thalweg is a flow of [`Chunk`]s. A source cuts its input into chunks of
 //! consecutive packets; the bytes of one chunk lie together in one [`Slab`], where the source put them,
@@ -10,6 +10,7 @@
 //!
 //! Nothing in this crate knows a protocol, a thread, a file or a clock.
 
+mod aged;
 mod chunk;
 mod hash;
 mod packet;
@@ -18,6 +19,7 @@ mod rng;
 mod slab;
 mod verdict;
 
+pub use aged::Aged;
 pub use chunk::{BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Origin, ShardIndex};
 pub use hash::{mix64, symmetric_flow_hash};
 pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNKNOWN_PORT};

@@ -9,6 +9,7 @@
 //! - [`application`]: which application a flow belongs to.
 //! - [`parse`]: from frame to the facts of a packet that a flow's key is made of.
 //! - [`export`]: records become messages of NetFlow and IPFIX.
+//! - [`import`]: received NetFlow and IPFIX messages into flow records.
 //! - [`record`]: what is known of a flow when it ends or is reported, shared by everything that takes records.
 //! - [`Meter`]: which packets are counted, their keys, shards and fragments; the books. Its cache, index and timing wheel
 //!   are not seen from outside.
@@ -16,6 +17,7 @@
 pub mod application;
 mod cache;
 pub mod export;
+pub mod import;
 mod key;
 mod meter;
 pub mod parse;

@@ -145,6 +145,12 @@ impl Drops {
         drops
     }
 
+    /// Counts `packets` dropped ones of `octets` in all, of which it is not known why.
+    pub fn add_without_reason(&mut self, packets: u32, octets: u64) {
+        self.octets += octets;
+        self.others = self.others.saturating_add(packets);
+    }
+
     /// Dropped packets, whatever the reason.
     pub fn packets(&self) -> u64 {
         self.by_reason().map(|(_, count)| u64::from(count)).sum::<u64>() + u64::from(self.others)
@@ -155,19 +161,14 @@ impl Drops {
         self.by_reason.iter().flatten().copied()
     }
 
-    /// Counts packets dropped for reasons that are not told apart.
-    pub fn add_others(&mut self, packets: u32) {
-        self.others = self.others.saturating_add(packets);
-    }
-
-    /// Packets dropped for still other reasons.
+    /// Packets dropped for still other reasons, or for reasons that are not known.
     pub fn others(&self) -> u32 {
         self.others
     }
 
     /// Whether nothing was dropped.
     pub fn is_empty(&self) -> bool {
-        self.by_reason[0].is_none()
+        self.by_reason[0].is_none() && self.others == 0
     }
 }
 
@@ -272,6 +273,9 @@ mod tests {
         assert_eq!(drops.by_reason().count(), DROP_REASONS);
         assert_eq!(drops.others(), 4 + 1 + 5 + 1);
         assert_eq!(drops.octets, 5 * 150);
+        let mut drops = Drops::default();
+        drops.add_without_reason(3, 300);
+        assert_eq!((drops.packets(), drops.octets, drops.is_empty()), (3, 300, false));
     }
 
     #[test]

@@ -4,8 +4,12 @@
 //! repository. A test that misses it says so, past the test runner's capture, and goes without; `.ci/run`
 //! lists those lines.
 
+mod datagrams;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+pub use datagrams::{Datagram, datagrams};
 
 /// The path of a file or folder of test data, if it is here. `path` is relative to the data's root.
 pub fn shared(path: &str) -> Option<PathBuf> {

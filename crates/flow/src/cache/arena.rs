@@ -180,12 +180,13 @@ impl Fate {
     pub(crate) fn tell(&self, record: &mut FlowRecord) {
         record.egress = self.egress;
         record.translation = self.is_translated.then(|| translation(&self.translated));
-        let reasons = self.reasons.iter().zip(&self.dropped);
-        for (reason, packets) in reasons.filter_map(|(code, n)| Some((DropReason::from_code(*code)?, *n))) {
-            record.drops.add(reason, packets, 0);
+        let mut octets = u64::from(self.octets[1]) << 32 | u64::from(self.octets[0]);
+        for (code, packets) in self.reasons.iter().zip(&self.dropped) {
+            if let Some(reason) = DropReason::from_code(*code) {
+                record.drops.add(reason, *packets, std::mem::take(&mut octets));
+            }
         }
-        record.drops.add_others(self.others);
-        record.drops.octets = u64::from(self.octets[1]) << 32 | u64::from(self.octets[0]);
+        record.drops.add_without_reason(self.others, 0);
     }
 }
 

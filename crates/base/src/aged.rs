@@ -1,0 +1,162 @@
+//! A map of bounded size from which the entry goes first that was renewed longest ago.
+//!
+//! Two ordered maps: entries by key, keys by the tick of their last renewal. Every operation costs the
+//! logarithm of the number of entries, also when it is full.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+struct Entry<V> {
+    tick: u64,
+    octets: usize,
+    value: V,
+}
+
+/// The map. Octets are what the caller says an entry costs.
+pub struct Aged<K, V> {
+    entries: BTreeMap<K, Entry<V>>,
+    order: BTreeMap<u64, K>,
+    ticks: u64,
+    octets: usize,
+    entries_max: usize,
+    octets_max: usize,
+}
+
+impl<K: Ord + Clone, V> Aged<K, V> {
+    /// An empty map of at most so many entries that cost at most so many octets.
+    pub fn new(entries_max: usize, octets_max: usize) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            order: BTreeMap::new(),
+            ticks: 0,
+            octets: 0,
+            entries_max,
+            octets_max,
+        }
+    }
+
+    /// Entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// What its entries cost.
+    pub fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// The entry, as old as it was.
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|entry| &entry.value)
+    }
+
+    /// The entry, which thereby is the youngest.
+    pub fn renew(&mut self, key: &K) -> Option<&mut V> {
+        let entry = self.entries.get_mut(key)?;
+        self.order.remove(&entry.tick);
+        entry.tick = self.ticks;
+        self.order.insert(self.ticks, key.clone());
+        self.ticks += 1;
+        Some(&mut entry.value)
+    }
+
+    /// Puts an entry in, in place of one with the same key. Returns how many others had to go; an entry that alone is over
+    /// the bound is not taken and counts as gone.
+    pub fn insert(&mut self, key: K, value: V, octets: usize) -> u64 {
+        self.remove(&key);
+        if octets > self.octets_max || self.entries_max == 0 {
+            return 1;
+        }
+        let mut gone = 0;
+        while self.entries.len() >= self.entries_max || self.octets + octets > self.octets_max {
+            let Some((_, oldest)) = self.order.pop_first() else { break };
+            self.octets -= self.entries.remove(&oldest).map_or(0, |entry| entry.octets);
+            gone += 1;
+        }
+        self.octets += octets;
+        self.order.insert(self.ticks, key.clone());
+        self.entries.insert(key, Entry { tick: self.ticks, octets, value });
+        self.ticks += 1;
+        gone
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        let entry = self.entries.remove(key)?;
+        self.order.remove(&entry.tick);
+        self.octets -= entry.octets;
+        Some(entry.value)
+    }
+
+    /// Keys from the first to the last of a range, in their order.
+    pub fn keys_in(&self, range: RangeInclusive<K>) -> Vec<K> {
+        self.entries.range(range).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Entries by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, entry)| (key, &entry.value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a list in the order of renewal.
+        #[test]
+        fn the_oldest_goes_first(
+            steps in prop::collection::vec((0u8..3, 0u8..12, 1usize..40), 0..200),
+            entries_max in 0usize..8,
+            octets_max in 0usize..120,
+        ) {
+            let mut map = Aged::new(entries_max, octets_max);
+            let mut twin: Vec<(u8, usize)> = Vec::new();
+            for (what, key, octets) in steps {
+                match what {
+                    0 => {
+                        let gone = map.insert(key, octets, octets);
+                        twin.retain(|(known, _)| *known != key);
+                        let before = twin.len();
+                        if octets > octets_max || entries_max == 0 {
+                            prop_assert_eq!(gone, 1);
+                            continue;
+                        }
+                        while twin.len() >= entries_max
+                            || twin.iter().map(|(_, octets)| octets).sum::<usize>() + octets > octets_max
+                        {
+                            twin.remove(0);
+                        }
+                        prop_assert_eq!(gone, (before - twin.len()) as u64);
+                        twin.push((key, octets));
+                    }
+                    1 => {
+                        let found = map.renew(&key).copied();
+                        let place = twin.iter().position(|(known, _)| *known == key);
+                        prop_assert_eq!(found, place.map(|place| twin[place].1));
+                        if let Some(place) = place {
+                            let entry = twin.remove(place);
+                            twin.push(entry);
+                        }
+                    }
+                    _ => {
+                        prop_assert_eq!(map.remove(&key).is_some(), twin.iter().any(|(known, _)| *known == key));
+                        twin.retain(|(known, _)| *known != key);
+                    }
+                }
+                prop_assert_eq!(map.len(), twin.len());
+                prop_assert_eq!(map.octets(), twin.iter().map(|(_, octets)| octets).sum::<usize>());
+            }
+            let mut keys: Vec<u8> = twin.iter().map(|(key, _)| *key).collect();
+            keys.sort_unstable();
+            prop_assert_eq!(map.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What exporters say about themselves in options records: how their samplers choose, what their interfaces and
+//! applications are called, when they started. Needed to understand their flow records.
+
+use thalweg_base::Aged;
+use thalweg_wire::application;
+use thalweg_wire::netflow::decode::{Field, FieldName, Record, SessionKey, Version};
+use thalweg_wire::netflow::element::*;
+
+/// Scopes of NetFlow 9 that matter here (RFC 3954, 6.1).
+const SCOPE_INTERFACE: u16 = 2;
+
+/// How many of each are kept, of all exporters together. The oldest goes.
+const SAMPLERS_MAX: usize = 65_536;
+const INTERFACES_MAX: usize = 65_536;
+const APPLICATIONS_MAX: usize = 65_536;
+const START_TIMES_MAX: usize = 16_384;
+
+/// What the names of all interfaces may take.
+const INTERFACE_OCTETS_MAX: usize = 8 << 20;
+
+/// What an exporter calls an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its short name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+}
+
+/// What a sampler's entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sampler {
+    /// Whatever the domain sends.
+    Domain,
+    /// What comes in by an interface.
+    Interface(u32),
+    /// What names the sampler.
+    Id(u64),
+}
+
+/// The parts from which elements say how many packets are looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sampling {
+    interval: Option<u64>,
+    chosen: Option<u64>,
+    skipped: Option<u64>,
+    size: Option<u64>,
+    population: Option<u64>,
+    probability: Option<f64>,
+}
+
+impl Sampling {
+    /// Takes a field, if it is one about sampling.
+    #[inline]
+    pub(super) fn take(&mut self, id: u16, field: &Field<'_>) -> bool {
+        let place = match id {
+            SAMPLING_INTERVAL | SAMPLER_RANDOM_INTERVAL => &mut self.interval,
+            SAMPLING_PACKET_INTERVAL => &mut self.chosen,
+            SAMPLING_PACKET_SPACE => &mut self.skipped,
+            SAMPLING_SIZE => &mut self.size,
+            SAMPLING_POPULATION => &mut self.population,
+            SAMPLING_PROBABILITY => {
+                self.probability = field.float();
+                return true;
+            }
+            // Which algorithm chooses makes no difference to the numbers.
+            SAMPLING_ALGORITHM | SAMPLER_MODE | SELECTOR_ALGORITHM => return true,
+            _ => return false,
+        };
+        *place = field.unsigned().or(*place);
+        true
+    }
+
+    /// One packet in so many. RFC 5477, 8.2: n of N (`samplingSize`, `samplingPopulation`), or so many chosen, then so many
+    /// skipped; `samplingPacketInterval` alone says nothing.
+    pub(super) fn one_in(&self) -> Option<u32> {
+        let ratio = |all: u64, chosen: u64| all.checked_div(chosen);
+        let of_population = || ratio(self.population?, self.size?);
+        let of_skipped = || ratio(self.chosen?.checked_add(self.skipped?)?, self.chosen?);
+        let of_probability = || {
+            let probability = self.probability.filter(|p| *p > 0.0 && *p <= 1.0)?;
+            Some((1.0 / probability).round() as u64) // saturates
+        };
+        let one_in = of_population().or_else(of_skipped).or_else(of_probability).or(self.interval)?;
+        u32::try_from(one_in).ok().filter(|one_in| *one_in != 0)
+    }
+}
+
+/// What is known of all exporters.
+pub(super) struct Context {
+    samplers: Aged<(SessionKey, Sampler), u32>,
+    interfaces: Aged<(SessionKey, u32), Interface>,
+    /// Our code of an application by the exporter's identifier.
+    applications: Aged<(SessionKey, u64), u8>,
+    /// When the exporter started, milliseconds since the epoch.
+    start_times: Aged<SessionKey, u64>,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self {
+            samplers: Aged::new(SAMPLERS_MAX, usize::MAX),
+            interfaces: Aged::new(INTERFACES_MAX, INTERFACE_OCTETS_MAX),
+            applications: Aged::new(APPLICATIONS_MAX, usize::MAX),
+            start_times: Aged::new(START_TIMES_MAX, usize::MAX),
+        }
+    }
+}
+
+impl Context {
+    /// Takes an options record in. Returns how many older entries had to go.
+    pub(super) fn learn(&mut self, session: SessionKey, record: &Record<'_>) -> u64 {
+        let mut sampling = Sampling::default();
+        let mut sampler = Sampler::Domain;
+        let mut interface = None;
+        let mut names = Interface::default();
+        let mut application = (None, None);
+        let mut gone = 0;
+        for field in record.fields() {
+            let id = match field.name {
+                FieldName::Element(id) => id,
+                FieldName::Scope(SCOPE_INTERFACE) => INGRESS_INTERFACE,
+                _ => continue,
+            };
+            if sampling.take(id, &field) {
+                continue;
+            }
+            let number = field.unsigned();
+            match id {
+                SAMPLER_ID | SELECTOR_ID => sampler = number.map_or(sampler, Sampler::Id),
+                INGRESS_INTERFACE | EGRESS_INTERFACE => {
+                    interface = interface.or(number.and_then(|number| u32::try_from(number).ok()));
+                }
+                INTERFACE_NAME => names.name = field.text().into_owned(),
+                INTERFACE_DESCRIPTION => names.description = field.text().into_owned(),
+                APPLICATION_ID => application.0 = number,
+                APPLICATION_NAME => application.1 = application::by_name(&field.text()),
+                SYSTEM_INIT_TIME_MILLISECONDS => {
+                    if let Some(start_ms) = number {
+                        gone += self.start_times.insert(session, start_ms, 0);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if let Some(one_in) = sampling.one_in() {
+            let sampler = match (sampler, interface) {
+                (Sampler::Domain, Some(interface)) => Sampler::Interface(interface),
+                _ => sampler,
+            };
+            gone += self.samplers.insert((session, sampler), one_in, 0);
+        }
+        if let Some(interface) = interface.filter(|_| names != Interface::default()) {
+            let octets = names.name.len() + names.description.len();
+            gone += self.interfaces.insert((session, interface), names, octets);
+        }
+        if let (Some(id), Some(application)) = application {
+            gone += self.applications.insert((session, id), application.code, 0);
+        }
+        gone
+    }
+
+    pub(super) fn forget(&mut self, exporter: u64) {
+        let first = SessionKey { exporter, version: Version::NetFlow5, domain: 0 };
+        let last = SessionKey { exporter, version: Version::Ipfix, domain: u32::MAX };
+        for key in self.samplers.keys_in((first, Sampler::Domain)..=(last, Sampler::Id(u64::MAX))) {
+            self.samplers.remove(&key);
+        }
+        for key in self.interfaces.keys_in((first, 0)..=(last, u32::MAX)) {
+            self.interfaces.remove(&key);
+        }
+        for key in self.applications.keys_in((first, 0)..=(last, u64::MAX)) {
+            self.applications.remove(&key);
+        }
+        for key in self.start_times.keys_in(first..=last) {
+            self.start_times.remove(&key);
+        }
+    }
+
+    /// One packet in so many, by the first of these that was described.
+    pub(super) fn sampling(&self, session: SessionKey, samplers: &[Sampler]) -> Option<u32> {
+        samplers.iter().find_map(|sampler| self.samplers.get(&(session, *sampler))).copied()
+    }
+
+    pub(super) fn application(&self, session: SessionKey, id: u64) -> Option<u8> {
+        self.applications.get(&(session, id)).copied()
+    }
+
+    pub(super) fn start_ms(&self, session: SessionKey) -> Option<u64> {
+        self.start_times.get(&session).copied()
+    }
+
+    pub(super) fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, &Interface)> {
+        self.interfaces.iter().map(|(key, interface)| (key.0, key.1, interface))
+    }
+}

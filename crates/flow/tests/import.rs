@@ -1,0 +1,168 @@
+//! Real exporters' messages as flow records: totals against pmacct, and what some vendors mean.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::path::Path;
+
+use thalweg_base::NO_PORT;
+use thalweg_flow::FlowRecord;
+use thalweg_flow::import::Importer;
+use thalweg_wire::netflow::decode::Source;
+
+/// All flows of some messages of one exporter.
+fn imported(importer: &mut Importer, messages: &[Vec<u8>]) -> Vec<FlowRecord> {
+    let mut flows = Vec::new();
+    for message in messages {
+        importer.handle_message(Source::datagrams(1), message, 0, &mut flows).unwrap();
+    }
+    let counters = importer.counters();
+    let accounted = counters.flow_records + counters.events + counters.without_addresses;
+    assert_eq!(accounted, importer.decoder().counters().records, "every record is in the books");
+    assert_eq!(counters.flow_records, flows.len() as u64);
+    flows
+}
+
+fn captured(folder: &Path, name: &str) -> Vec<Vec<u8>> {
+    let capture = std::fs::read(folder.join(name)).unwrap();
+    thalweg_testdata::datagrams(&capture).into_iter().map(|datagram| datagram.payload).collect()
+}
+
+/// The sum of a member over the lines of pmacct's output.
+fn pmacct_sum(text: &str, member: &str) -> u64 {
+    let after = format!("\"{member}\": ");
+    let number = |rest: &str| rest.split([',', '}']).next().unwrap().parse::<u64>().unwrap();
+    text.lines().filter_map(|line| line.split_once(&after)).map(|(_, rest)| number(rest)).sum()
+}
+
+#[test]
+fn totals_are_those_of_pmacct() {
+    let Some(root) = thalweg_testdata::shared("flow-export/netgauze") else { return };
+    let captures: [(&str, &[&str]); 4] = [
+        ("100-IPFIXv10-CISCO", &["traffic-00.pcap"]),
+        ("101-NFv9-CISCO-cust_primitives", &["traffic-00.pcap"]),
+        ("104-IPFIXv10-IPv6-CISCO-sampling_option", &["traffic-00.pcap"]),
+        ("110-IPFIXv10-NFv9-multiple-sources", &["traffic-00.pcap", "traffic-01.pcap", "traffic-02.pcap"]),
+    ];
+    for (folder, names) in captures {
+        let folder = root.join(folder);
+        let (mut packets, mut octets) = (0, 0);
+        for name in names {
+            for flow in imported(&mut Importer::default(), &captured(&folder, name)) {
+                // pmacct multiplies by the sampler's interval where it is told of one, as it was in 104.
+                let factor = u64::from(flow.sampling_interval);
+                packets += flow.packets() * factor;
+                octets += flow.octets() * factor;
+            }
+        }
+        let theirs = std::fs::read_to_string(folder.join("pmacct-output-flow-00.json")).unwrap();
+        assert!(packets > 0);
+        let expected = (pmacct_sum(&theirs, "packets"), pmacct_sum(&theirs, "bytes"));
+        assert_eq!((packets, octets), expected, "{}", folder.display());
+    }
+}
+
+#[test]
+fn cisco_with_mpls_is_understood() {
+    let Some(root) = thalweg_testdata::shared("flow-export/netgauze") else { return };
+    let flows =
+        imported(&mut Importer::default(), &captured(&root.join("100-IPFIXv10-CISCO"), "traffic-00.pcap"));
+    assert_eq!(flows.len(), 12);
+    let flow = &flows[0];
+    // As pmacct and NetGauze have it.
+    assert_eq!(
+        (flow.key.src.to_string(), flow.key.dst.to_string()),
+        ("10.231.65.56".into(), "10.192.12.213".into())
+    );
+    assert_eq!((flow.key.src_port, flow.key.dst_port, flow.key.protocol), (17_000, 17_000, 17));
+    assert_eq!((flow.key.ingress, flow.egress, flow.key.traffic_class), (995, 841, 184));
+    assert_eq!(flow.key.mpls_label, Some(69));
+    assert_eq!((flow.counters.packets, flow.counters.octets), (2, 220));
+    assert_eq!((flow.counters.ttl_min, flow.counters.ttl_max), (254, 254));
+    assert_eq!(flow.counters.first_ns, 1_677_577_561_088_000_000);
+    assert_eq!(flow.counters.last_ns, 1_677_577_572_352_000_000);
+    assert_eq!(flow.next_hop, Some("138.187.10.46".parse().unwrap()));
+    assert_eq!(
+        (flow.bgp_next_hop, flow.src_as, flow.dst_as),
+        (None, 0, 0),
+        "0.0.0.0 and 4294967295 are none"
+    );
+    assert_eq!(flow.end_reason.name(), "active-timeout");
+}
+
+#[test]
+fn segment_routing_with_options_of_all_kinds() {
+    let Some(root) = thalweg_testdata::shared("flow-export/netgauze") else { return };
+    let mut importer = Importer::default();
+    let flows = imported(&mut importer, &captured(&root.join("srv6"), "srv6.pcap"));
+    let decoder = importer.decoder().counters();
+    assert_eq!(decoder.records + decoder.options_records, 172, "as many as NetGauze has");
+    assert_eq!(flows.len() as u64, decoder.records);
+    // Times count from the start that an options record says.
+    // One flow is sent before the exporter says so for the first time.
+    assert_eq!(importer.counters().times_from_export, 1);
+    let export_ns = 1_662_710_767 * 1_000_000_000; // of the first message
+    for flow in &flows {
+        assert!(flow.counters.last_ns.abs_diff(export_ns) < 600 * 1_000_000_000, "{flow:?}");
+    }
+    let names: Vec<&str> = importer.interfaces().map(|(.., interface)| interface.name.as_str()).collect();
+    assert!(names.contains(&"TenGigE0_0_0_0"), "{names:?}");
+}
+
+fn read(root: &Path, names: &[&str]) -> Vec<Vec<u8>> {
+    names.iter().map(|name| std::fs::read(root.join(format!("{name}.dat"))).unwrap()).collect()
+}
+
+#[test]
+fn vendors_mean_what_they_mean() {
+    let Some(root) = thalweg_testdata::shared("flow-export/datagrams") else { return };
+    let flows = |names: &[&str]| {
+        let mut importer = Importer::default();
+        let flows = imported(&mut importer, &read(&root, names));
+        (importer, flows)
+    };
+
+    // NetFlow 5: the sampler is in the header.
+    let (_, juniper) = flows(&["netflow5_test_juniper_mx80"]);
+    assert!(juniper.iter().all(|flow| flow.sampling_interval == 1_000));
+    assert_eq!((juniper[0].src_as, juniper[0].dst_as, juniper[0].counters.tcp_flags), (64_497, 64_496, 16));
+    assert_eq!((juniper[0].key.ingress, juniper[0].egress), (542, 536));
+    // Sent at 190,649,064 ms of uptime, seen at 190,632,000.
+    assert_eq!(juniper[0].counters.last_ns, 1_469_109_172_000_000_000 - 17_064_000_000);
+
+    // ASA: events of creation have no counters, those of teardown have octets each way.
+    let (asa, ended) = flows(&[
+        "netflow9_test_cisco_asa_2_tpl_26x",
+        "netflow9_test_cisco_asa_2_tpl_27x",
+        "netflow9_test_cisco_asa_2_data",
+    ]);
+    assert_eq!((asa.counters().events + asa.counters().flow_records, ended.is_empty()), (19, false));
+    assert!(ended.iter().all(|flow| flow.counters.packets == 0), "it does not count packets");
+    assert!(ended.iter().any(|flow| flow.reverse.is_some_and(|reverse| reverse.octets > 0)));
+
+    // Reduced sizes, times by uptime.
+    let (_, ipt) = flows(&["netflow9_test_iptnetflow_reduced_size_encoding_tpldata260"]);
+    assert_eq!((ipt.len(), ipt[0].counters.octets, ipt[0].key.src_port), (12, 156, 27_622));
+    assert_eq!(ipt[0].next_hop, Some("193.151.192.17".parse().unwrap()));
+    assert_eq!(ipt[0].counters.last_ns - ipt[0].counters.first_ns, 8_996_000_000);
+
+    // Two families, an interface number of 0.
+    let (_, softflowd) = flows(&["netflow9_test_softflowd_tpl_data"]);
+    assert_eq!(softflowd.iter().filter(|flow| flow.key.src.is_ipv6()).count(), 1);
+    assert!(softflowd.iter().all(|flow| flow.key.ingress == NO_PORT && flow.egress == NO_PORT));
+
+    // Names of interfaces from options.
+    let (asr9k, _) = flows(&["netflow9_test_cisco_asr9k_opttpl256", "netflow9_test_cisco_asr9k_data256"]);
+    let names: Vec<(u32, &str)> =
+        asr9k.interfaces().map(|(_, number, interface)| (number, interface.description.as_str())).collect();
+    assert!(names.contains(&(0x4a, "TenGigE0_0_1_0")), "{names:?}");
+
+    // YAF: counts of the whole flow, times in milliseconds, both directions.
+    let (_, yaf) = flows(&[
+        "ipfix_test_yaf_tpls_option_tpl",
+        "ipfix_test_yaf_tpl45841",
+        "ipfix_test_yaf_data45841",
+        "ipfix_test_yaf_data45873",
+    ]);
+    assert_eq!(yaf.len(), 2);
+    assert!(yaf.iter().all(|flow| flow.counters.packets > 0), "{yaf:?}");
+}

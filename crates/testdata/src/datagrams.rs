@@ -1,0 +1,49 @@
+//! UDP datagrams out of a capture, for tests of what is sent over UDP. Understands just what those captures are: pcap of little
+//! endian, Ethernet without tags, IPv4 and IPv6 without extension headers, no fragments.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// A datagram, and who sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Source address and port.
+    pub source: SocketAddr,
+    /// What UDP carried.
+    pub payload: Vec<u8>,
+}
+
+/// All datagrams of a capture, in order.
+///
+/// # Panics
+/// If it is not such a capture.
+pub fn datagrams(capture: &[u8]) -> Vec<Datagram> {
+    assert!(capture.starts_with(&[0xd4, 0xc3, 0xb2, 0xa1]), "a capture of little endian and microseconds");
+    let mut rest = &capture[24..];
+    let mut datagrams = Vec::new();
+    while let Some(octets) = rest.get(8..12) {
+        let octets = u32::from_le_bytes(octets.try_into().expect("four octets")) as usize;
+        datagrams.push(datagram(&rest[16..16 + octets]));
+        rest = &rest[16 + octets..];
+    }
+    datagrams
+}
+
+fn datagram(frame: &[u8]) -> Datagram {
+    let (address, udp): (IpAddr, &[u8]) = match (frame[12], frame[13]) {
+        (0x08, 0x00) => {
+            let packet = &frame[14..];
+            assert_eq!(packet[9], 17, "UDP");
+            let source: [u8; 4] = packet[12..16].try_into().expect("four octets");
+            (Ipv4Addr::from(source).into(), &packet[usize::from(packet[0] & 15) * 4..])
+        }
+        (0x86, 0xdd) => {
+            let packet = &frame[14..];
+            assert_eq!(packet[6], 17, "UDP");
+            let source: [u8; 16] = packet[8..24].try_into().expect("sixteen octets");
+            (Ipv6Addr::from(source).into(), &packet[40..])
+        }
+        other => panic!("Ethernet type {other:02x?}"),
+    };
+    let short = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
+    Datagram { source: (address, short(0)).into(), payload: udp[8..usize::from(short(4))].to_vec() }
+}

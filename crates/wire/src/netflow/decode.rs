@@ -1,0 +1,495 @@
+//! Decoder of received NetFlow 5, NetFlow 9 (RFC 3954) and IPFIX (RFC 7011) messages. No socket and no clock: whoever has the
+//! octets gives them with the exporter they are from and the time they came.
+//!
+//! ```text
+//! octets --Header--> NetFlow 5 ----------------------> fixed layout \
+//!               \--> NetFlow 9, IPFIX --sets--> templates --known?--> Record --> visitor
+//!                                          \--> data -----^   \-- not yet: kept back until it comes
+//! ```
+//!
+//! A [`Record`] is a view over the message: nothing of it is copied, except of sets that have to wait for their template.
+//! NetFlow 5 records are given out as if a template had described them, so who reads records knows no versions.
+//!
+//! # What is kept
+//! Everything belongs to a session: exporter, version and observation domain (NetFlow 9: source identifier). Per session: the
+//! next sequence number, the newest export time, up to 16 gaps. Per session and number: templates; sets that wait. Each of
+//! the three is bounded ([`Limits`]); what was renewed longest ago goes first and is counted ([`Counters`]). Two ordered maps
+//! each, so that an exporter that floods us costs a logarithm.
+//!
+//! # What is wrong stays small
+//! A header that makes no sense refuses the message. A fault further on ends its set; a set whose length makes no sense ends
+//! the message, because where the next begins is not known. What was read before stays.
+//!
+//! # Quirks that are read without complaint
+//! - Zeros behind the last set (Cisco ACI), and octets of padding in any set.
+//! - NetFlow 9 record counts that count sets, templates or flows only: not used.
+//! - NetFlow 9 fields longer than the registry's type, and elements above 127 by their IPFIX numbers.
+//! - Data in front of its template, also within one message.
+//! - Options templates without scopes, and fields of no octets.
+//!
+//! Missing: NetFlow 1, 7 and 8; what is inside of lists (RFC 6313).
+
+mod counters;
+mod fault;
+mod header;
+mod octets;
+mod record;
+mod sequence;
+mod template;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use thalweg_base::Aged;
+
+use header::V5_RECORD_OCTETS;
+use octets::u16_at;
+use sequence::Sequence;
+use template::{Definition, Definitions};
+
+pub use counters::{Counters, SequenceCounters};
+pub use fault::{Fault, FaultKind};
+pub use header::{Header, Version, stream_message_octets};
+pub use record::{Field, Fields, Record, Value};
+pub use sequence::Order;
+pub use template::{FieldName, FieldSpecifier, Template, TemplateKind, VARIABLE};
+
+/// Who sent a message, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// The exporter, by a number of the caller's: one for each transport session (address and port, or connection).
+    pub exporter: u64,
+    /// Whether it came over TCP, TLS or out of a file, where nothing gets lost or overtaken and templates can be withdrawn.
+    pub is_stream: bool,
+}
+
+impl Source {
+    /// Messages over UDP.
+    pub fn datagrams(exporter: u64) -> Self {
+        Self { exporter, is_stream: false }
+    }
+
+    /// Messages over TCP or TLS, or out of a file of messages.
+    pub fn stream(exporter: u64) -> Self {
+        Self { exporter, is_stream: true }
+    }
+}
+
+/// How much is kept. Beyond, the oldest goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions whose sequence numbers are known.
+    pub sessions_max: usize,
+    /// Templates of all sessions.
+    pub templates_max: usize,
+    /// Their memory.
+    pub template_octets_max: usize,
+    /// Sets that wait for their template.
+    pub waiting_sets_max: usize,
+    /// Their octets.
+    pub waiting_octets_max: usize,
+    /// After so long without being repeated a template that came over datagrams is not used any more (RFC 7011, 8.4). `None`
+    /// keeps it.
+    pub template_lifetime_ns: Option<u64>,
+}
+
+impl Default for Limits {
+    /// Room for some thousand exporters, in about 24 MiB at worst.
+    fn default() -> Self {
+        Self {
+            sessions_max: 16_384,
+            templates_max: 65_536,
+            template_octets_max: 16 << 20,
+            waiting_sets_max: 4_096,
+            waiting_octets_max: 4 << 20,
+            template_lifetime_ns: None,
+        }
+    }
+}
+
+/// Whose sequence numbers and templates they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey {
+    /// The exporter, as given with the message.
+    pub exporter: u64,
+    /// Protocol version.
+    pub version: Version,
+    /// Observation domain or source identifier.
+    pub domain: u32,
+}
+
+type TemplateKey = (SessionKey, u16);
+/// With the number of the set, so that sets of one template are in the order they came.
+type WaitingKey = (TemplateKey, u64);
+
+struct KnownTemplate {
+    template: Arc<Template>,
+    renewed_ns: u64,
+}
+
+struct WaitingSet {
+    header: Header,
+    octets: Box<[u8]>,
+    /// Of the octets in their message.
+    offset: usize,
+}
+
+/// What a message held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its header.
+    pub header: Header,
+    /// Flow and event records in it.
+    pub records: u32,
+    /// Options records in it.
+    pub options_records: u32,
+    /// Templates in it.
+    pub templates: u32,
+    /// Data sets in it whose template is not known yet.
+    pub sets_unknown: u32,
+    /// Records of earlier messages that its templates made readable. Not among the others.
+    pub records_recovered: u32,
+    /// How its sequence number goes with those before.
+    pub order: Order,
+    /// Faults in it.
+    pub faults: u32,
+    /// The first of them.
+    pub first_fault: Option<Fault>,
+}
+
+/// The decoder, for any number of exporters.
+pub struct Decoder {
+    limits: Limits,
+    sessions: Aged<SessionKey, Sequence>,
+    templates: Aged<TemplateKey, KnownTemplate>,
+    waiting: Aged<WaitingKey, WaitingSet>,
+    sets_numbered: u64,
+    netflow5: Arc<Template>,
+    counters: Counters,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+/// A message on its way through the decoder.
+struct Reading {
+    session: SessionKey,
+    is_stream: bool,
+    received_ns: u64,
+    report: Report,
+    /// Data records so far; `None` once some could not be counted.
+    units: Option<u32>,
+}
+
+impl Reading {
+    fn fault(&mut self, fault: Fault) {
+        self.report.faults += 1;
+        self.report.first_fault.get_or_insert(fault);
+    }
+}
+
+impl Decoder {
+    /// A decoder that knows no templates yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            sessions: Aged::new(limits.sessions_max, usize::MAX),
+            templates: Aged::new(limits.templates_max, limits.template_octets_max),
+            waiting: Aged::new(limits.waiting_sets_max, limits.waiting_octets_max),
+            sets_numbered: 0,
+            netflow5: Arc::new(Template::netflow5()),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Sets that wait for their template, and their octets.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.waiting.len(), self.waiting.octets())
+    }
+
+    /// Templates known, by session and number.
+    pub fn templates(&self) -> impl Iterator<Item = (SessionKey, &Template)> {
+        self.templates.iter().map(|(key, known)| (key.0, known.template.as_ref()))
+    }
+
+    /// Reads one message: a datagram, or what [`stream_message_octets`] cut from a stream. Every record is shown to `visit`, those
+    /// of earlier messages that waited for a template of this one included.
+    ///
+    /// `received_ns` is only used for the lifetime of templates.
+    ///
+    /// # Errors
+    /// What refuses the message as a whole: a header that is short, of another version, or whose length is wrong. Faults
+    /// further on are in the report.
+    pub fn handle_message(
+        &mut self,
+        source: Source,
+        message: &[u8],
+        received_ns: u64,
+        mut visit: impl FnMut(&Record<'_>),
+    ) -> Result<Report, Fault> {
+        let (header, octets) = Header::parse(message).inspect_err(|_| self.counters.messages_refused += 1)?;
+        self.counters.messages[header.version as usize] += 1;
+        let session =
+            SessionKey { exporter: source.exporter, version: header.version, domain: header.domain };
+        let order = self.observe(session, &header);
+        let report = Report {
+            header,
+            records: 0,
+            options_records: 0,
+            templates: 0,
+            sets_unknown: 0,
+            records_recovered: 0,
+            order,
+            faults: 0,
+            first_fault: None,
+        };
+        let mut reading =
+            Reading { session, is_stream: source.is_stream, received_ns, report, units: Some(0) };
+        if octets.len() < message.len() {
+            reading.fault(Fault::new(octets.len(), FaultKind::Trailing(message.len() - octets.len())));
+        }
+        match header.version {
+            Version::NetFlow5 => self.read_netflow5(&mut reading, octets, &mut visit),
+            Version::NetFlow9 | Version::Ipfix => self.read_sets(&mut reading, octets, &mut visit),
+        }
+        self.count(&reading);
+        Ok(reading.report)
+    }
+
+    /// Forgets what an exporter said: its connection is closed, and templates do not outlive it (RFC 7011, 8.1).
+    pub fn forget(&mut self, exporter: u64) {
+        let first = SessionKey { exporter, version: Version::NetFlow5, domain: 0 };
+        let last = SessionKey { exporter, version: Version::Ipfix, domain: u32::MAX };
+        for session in self.sessions.keys_in(first..=last) {
+            self.sessions.remove(&session);
+        }
+        self.forget_templates(first, last);
+    }
+
+    /// Forgets templates of some sessions and what waits for others. Returns how many templates.
+    fn forget_templates(&mut self, first: SessionKey, last: SessionKey) -> u64 {
+        let mut forgotten = 0;
+        for key in self.templates.keys_in((first, 0)..=(last, u16::MAX)) {
+            self.templates.remove(&key);
+            forgotten += 1;
+        }
+        for key in self.waiting.keys_in(((first, 0), 0)..=((last, u16::MAX), u64::MAX)) {
+            self.waiting.remove(&key);
+            self.counters.sets_given_up += 1;
+        }
+        forgotten
+    }
+
+    /// Compares the sequence number, and forgets the templates of an exporter that begins anew: their numbers may mean something
+    /// else now (RFC 3954, 9).
+    fn observe(&mut self, session: SessionKey, header: &Header) -> Order {
+        let Some(sequence) = self.sessions.renew(&session) else {
+            self.counters.sessions_evicted += self.sessions.insert(session, Sequence::default(), 0);
+            return Order::Unchecked;
+        };
+        let order = sequence.observe(header.sequence, header.export_ns);
+        let is_reboot = sequence.is_reboot(header.export_ns, header.uptime_ms);
+        if order != Order::InOrder && is_reboot {
+            self.counters.templates_rebooted += self.forget_templates(session, session);
+            return Order::Restart;
+        }
+        order
+    }
+
+    fn count(&mut self, reading: &Reading) {
+        let report = &reading.report;
+        let units = match report.header.version {
+            Version::NetFlow5 => Some(u32::from(report.header.count)),
+            Version::NetFlow9 => Some(1),
+            Version::Ipfix => reading.units,
+        };
+        let header = &report.header;
+        let filled = self.sessions.renew(&reading.session).map_or(0, |sequence| {
+            sequence.advance(report.order, header.sequence, units, header.export_ns, header.uptime_ms)
+        });
+        let counters = &mut self.counters;
+        counters.records += u64::from(report.records);
+        counters.options_records += u64::from(report.options_records);
+        counters.faults += u64::from(report.faults);
+        let sequence = &mut counters.sequence;
+        sequence.units_missing -= u64::from(filled).min(sequence.units_missing);
+        match report.order {
+            Order::Unchecked => sequence.unchecked += 1,
+            Order::InOrder => sequence.in_order += 1,
+            Order::Gap(units) => {
+                sequence.gaps += 1;
+                sequence.units_missing += u64::from(units);
+            }
+            Order::Late => sequence.late += 1,
+            Order::Repeated => sequence.repeated += 1,
+            Order::Restart => sequence.restarts += 1,
+        }
+    }
+
+    fn read_netflow5(&self, reading: &mut Reading, message: &[u8], visit: &mut dyn FnMut(&Record<'_>)) {
+        let offset = Version::NetFlow5.header_octets();
+        let body = &message[offset..];
+        let says = usize::from(reading.report.header.count);
+        let has = body.len() / V5_RECORD_OCTETS;
+        let octets = says.min(has) * V5_RECORD_OCTETS;
+        if says > has {
+            reading.fault(Fault::new(2, FaultKind::RecordCount { says, has }));
+        } else if octets < body.len() {
+            reading.fault(Fault::new(offset + octets, FaultKind::Trailing(body.len() - octets)));
+        }
+        let cut = record::cut(&reading.report.header, &self.netflow5, &body[..octets], offset, visit);
+        reading.report.records += cut.records;
+    }
+
+    /// Walks the sets of a NetFlow 9 or IPFIX message.
+    fn read_sets(&mut self, reading: &mut Reading, message: &[u8], visit: &mut dyn FnMut(&Record<'_>)) {
+        let mut at = reading.session.version.header_octets();
+        while let Some(rest) = message.get(at..).filter(|rest| !rest.is_empty()) {
+            let (id, says) = (u16_at(rest, 0), usize::from(u16_at(rest, 2)));
+            if says < 4 || says > rest.len() {
+                // Zeros to the end are padding, which some exporters put behind the last set.
+                if rest.iter().any(|octet| *octet != 0) {
+                    let has = rest.len();
+                    let kind =
+                        if has < 4 { FaultKind::Trailing(has) } else { FaultKind::SetLength { says, has } };
+                    reading.fault(Fault::new(at, kind));
+                    reading.units = None;
+                }
+                return;
+            }
+            self.read_set(reading, id, &rest[4..says], at + 4, visit);
+            at += says;
+        }
+    }
+
+    fn read_set(
+        &mut self,
+        reading: &mut Reading,
+        id: u16,
+        set: &[u8],
+        offset: usize,
+        visit: &mut dyn FnMut(&Record<'_>),
+    ) {
+        let kind = match (reading.session.version, id) {
+            (_, 256..) => return self.read_data(reading, id, set, offset, visit),
+            (Version::NetFlow9, 0) | (Version::Ipfix, 2) => TemplateKind::Data,
+            (Version::NetFlow9, 1) | (Version::Ipfix, 3) => TemplateKind::Options,
+            _ => return reading.fault(Fault::new(offset - 4, FaultKind::SetId(id))),
+        };
+        for definition in Definitions::new(reading.session.version, kind, set, offset) {
+            match definition {
+                Ok(Definition::Template(template)) => self.learn(reading, template, visit),
+                Ok(Definition::Withdrawal(withdrawn)) => self.withdraw(reading, kind, id, withdrawn),
+                Err(fault) => reading.fault(fault),
+            }
+        }
+    }
+
+    fn read_data(
+        &mut self,
+        reading: &mut Reading,
+        id: u16,
+        set: &[u8],
+        offset: usize,
+        visit: &mut dyn FnMut(&Record<'_>),
+    ) {
+        let key = (reading.session, id);
+        let Some(template) = self.template(key, reading) else {
+            self.counters.sets_unknown += 1;
+            reading.report.sets_unknown += 1;
+            reading.units = None;
+            let waiting = WaitingSet { header: reading.report.header, octets: set.into(), offset };
+            // An empty set costs something too.
+            let cost = set.len() + size_of::<WaitingSet>();
+            self.counters.sets_given_up += self.waiting.insert((key, self.sets_numbered), waiting, cost);
+            self.sets_numbered += 1;
+            return;
+        };
+        let header = reading.report.header;
+        let cut = record::cut(&header, &template, set, offset, visit);
+        match template.kind {
+            TemplateKind::Data => reading.report.records += cut.records,
+            TemplateKind::Options => reading.report.options_records += cut.records,
+        }
+        reading.units = reading.units.map(|units| units.wrapping_add(cut.records));
+        self.counters.sets_with_tail += u64::from(cut.has_tail);
+        if let Some(fault) = cut.fault {
+            reading.fault(fault);
+            reading.units = None;
+        }
+    }
+
+    /// The template with this number, unless its lifetime is over.
+    fn template(&mut self, key: TemplateKey, reading: &Reading) -> Option<Arc<Template>> {
+        let known = self.templates.get(&key)?;
+        let age_ns = reading.received_ns.saturating_sub(known.renewed_ns);
+        if !reading.is_stream
+            && self.limits.template_lifetime_ns.is_some_and(|lifetime_ns| age_ns > lifetime_ns)
+        {
+            self.templates.remove(&key);
+            self.counters.templates_expired += 1;
+            return None;
+        }
+        Some(Arc::clone(&known.template))
+    }
+
+    /// Takes a template in, and reads what waited for it.
+    fn learn(&mut self, reading: &mut Reading, template: Template, visit: &mut dyn FnMut(&Record<'_>)) {
+        self.counters.templates += 1;
+        reading.report.templates += 1;
+        let key = (reading.session, template.id);
+        if let Some(known) = self.templates.renew(&key) {
+            known.renewed_ns = reading.received_ns;
+            if *known.template == template {
+                return; // and nothing waits for what is known
+            }
+            self.counters.templates_changed += 1;
+        }
+        let octets = template.memory_octets();
+        let template = Arc::new(template);
+        let known = KnownTemplate { template: Arc::clone(&template), renewed_ns: reading.received_ns };
+        self.counters.templates_evicted += self.templates.insert(key, known, octets);
+        for waiting_key in self.waiting.keys_in((key, 0)..=(key, u64::MAX)) {
+            let Some(waiting) = self.waiting.remove(&waiting_key) else { continue };
+            let cut = record::cut(&waiting.header, &template, &waiting.octets, waiting.offset, visit);
+            reading.report.records_recovered += cut.records;
+            self.counters.sets_recovered += 1;
+            self.counters.sets_with_tail += u64::from(cut.has_tail);
+            self.counters.faults += u64::from(cut.fault.is_some());
+            match template.kind {
+                TemplateKind::Data => self.counters.records += u64::from(cut.records),
+                TemplateKind::Options => self.counters.options_records += u64::from(cut.records),
+            }
+        }
+    }
+
+    /// RFC 7011, 8.1: a template is no more, or with the set's own number all of its kind. Over datagrams it is to be ignored
+    /// (8.4), because it may have overtaken data.
+    fn withdraw(&mut self, reading: &Reading, kind: TemplateKind, set_id: u16, withdrawn: u16) {
+        let session = reading.session;
+        let keys = if withdrawn == set_id {
+            self.templates.keys_in((session, 0)..=(session, u16::MAX))
+        } else {
+            vec![(session, withdrawn)]
+        };
+        let mut gone = 0;
+        for key in keys.into_iter().filter(|_| reading.is_stream) {
+            if self.templates.get(&key).is_some_and(|known| known.template.kind == kind) {
+                self.templates.remove(&key);
+                gone += 1;
+            }
+        }
+        self.counters.withdrawals += gone;
+        self.counters.withdrawals_ignored += u64::from(gone == 0);
+    }
+}

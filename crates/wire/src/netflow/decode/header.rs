@@ -1,0 +1,174 @@
+//! Message headers of the three versions, as one shape.
+
+use super::fault::{Fault, FaultKind};
+use super::octets::{u16_at, u32_at};
+
+const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Octets of a version 5 record.
+pub(super) const V5_RECORD_OCTETS: usize = 48;
+
+/// Version 5 messages have at least one record, and at most as many as fit an Ethernet frame.
+const V5_RECORDS_MAX: usize = 30;
+
+/// Protocol version of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Version {
+    /// NetFlow 5: records of one fixed layout, IPv4 only.
+    NetFlow5,
+    /// NetFlow 9 (RFC 3954).
+    NetFlow9,
+    /// IPFIX (RFC 7011), version number 10.
+    Ipfix,
+}
+
+impl Version {
+    /// The name in tables and errors.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NetFlow5 => "NetFlow 5",
+            Self::NetFlow9 => "NetFlow 9",
+            Self::Ipfix => "IPFIX",
+        }
+    }
+
+    /// Octets of the message header.
+    pub fn header_octets(self) -> usize {
+        match self {
+            Self::NetFlow5 => 24,
+            Self::NetFlow9 => 20,
+            Self::Ipfix => 16,
+        }
+    }
+}
+
+/// What a message says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Which protocol.
+    pub version: Version,
+    /// IPFIX's observation domain, NetFlow 9's source identifier; of NetFlow 5, engine type times 256 plus engine.
+    pub domain: u32,
+    /// NetFlow 5: flows sent before; NetFlow 9: number of the message; IPFIX: data records sent before. Each modulo 2^32.
+    pub sequence: u32,
+    /// When it was sent, nanoseconds since the epoch. NetFlow 9 and IPFIX say it in whole seconds.
+    pub export_ns: u64,
+    /// Milliseconds since the exporter started, when the message was sent. IPFIX does not say.
+    pub uptime_ms: Option<u32>,
+    /// NetFlow 5: flows in the message. NetFlow 9: records of all kinds; exporters disagree, nothing relies on it.
+    pub count: u16,
+    /// NetFlow 5: one packet in so many was looked at, where the header says so.
+    pub sampling_interval: Option<u16>,
+}
+
+impl Header {
+    /// Reads the header of a message that is here in full. Returns with it the octets that belong to the message.
+    pub(super) fn parse(message: &[u8]) -> Result<(Self, &[u8]), Fault> {
+        let has = message.len();
+        let short = |needs| Fault::new(0, FaultKind::HeaderShort { needs, has });
+        if has < 2 {
+            return Err(short(2));
+        }
+        let version = match u16_at(message, 0) {
+            5 => Version::NetFlow5,
+            9 => Version::NetFlow9,
+            10 => Version::Ipfix,
+            other => return Err(Fault::new(0, FaultKind::Version(other))),
+        };
+        if has < version.header_octets() {
+            return Err(short(version.header_octets()));
+        }
+        Ok(match version {
+            Version::NetFlow5 => {
+                let says = usize::from(u16_at(message, 2));
+                if says == 0 || says > V5_RECORDS_MAX {
+                    let has = (has - version.header_octets()) / V5_RECORD_OCTETS;
+                    return Err(Fault::new(2, FaultKind::RecordCount { says, has }));
+                }
+                (Self::netflow5(message), message)
+            }
+            Version::NetFlow9 => (Self::netflow9(message), message),
+            Version::Ipfix => {
+                let says = usize::from(u16_at(message, 2));
+                if says < version.header_octets() || says > has {
+                    return Err(Fault::new(2, FaultKind::MessageLength { says, has }));
+                }
+                (Self::ipfix(message), &message[..says])
+            }
+        })
+    }
+
+    fn netflow5(message: &[u8]) -> Self {
+        let sampling = u16_at(message, 22) & 0x3fff; // the two bits above are the mode
+        Self {
+            version: Version::NetFlow5,
+            domain: u32::from(u16_at(message, 20)),
+            sequence: u32_at(message, 16),
+            export_ns: u64::from(u32_at(message, 8)) * NS_PER_S + u64::from(u32_at(message, 12)),
+            uptime_ms: Some(u32_at(message, 4)),
+            count: u16_at(message, 2),
+            sampling_interval: (sampling != 0).then_some(sampling),
+        }
+    }
+
+    fn netflow9(message: &[u8]) -> Self {
+        Self {
+            version: Version::NetFlow9,
+            domain: u32_at(message, 16),
+            sequence: u32_at(message, 12),
+            export_ns: u64::from(u32_at(message, 8)) * NS_PER_S,
+            uptime_ms: Some(u32_at(message, 4)),
+            count: u16_at(message, 2),
+            sampling_interval: None,
+        }
+    }
+
+    fn ipfix(message: &[u8]) -> Self {
+        Self {
+            version: Version::Ipfix,
+            domain: u32_at(message, 12),
+            sequence: u32_at(message, 8),
+            export_ns: u64::from(u32_at(message, 4)) * NS_PER_S,
+            uptime_ms: None,
+            count: 0,
+            sampling_interval: None,
+        }
+    }
+
+    /// A time given in milliseconds since the exporter started, as nanoseconds since the epoch. `None` for IPFIX, whose header
+    /// does not say when that was.
+    ///
+    /// The difference is taken modulo 2^32, because the counter wraps after 49.7 days: times up to 24.8 days before the
+    /// message (and as far behind it) come out right.
+    pub fn uptime_to_ns(&self, uptime_ms: u32) -> Option<u64> {
+        let behind_ms = self.uptime_ms?.wrapping_sub(uptime_ms).cast_signed();
+        let distance_ns = u64::from(behind_ms.unsigned_abs()) * NS_PER_MS;
+        Some(if behind_ms >= 0 {
+            self.export_ns.saturating_sub(distance_ns)
+        } else {
+            self.export_ns.saturating_add(distance_ns)
+        })
+    }
+}
+
+/// Octets of the message at the beginning of a stream of IPFIX messages (TCP, TLS, a file after RFC 5655); `None` while
+/// too few octets are here to tell.
+///
+/// # Errors
+/// What is no IPFIX message: its version, or a length that is shorter than the header. Where the next message begins cannot
+/// be known then.
+pub fn stream_message_octets(stream: &[u8]) -> Result<Option<usize>, Fault> {
+    if stream.len() < 4 {
+        return Ok(None);
+    }
+    let version = u16_at(stream, 0);
+    if version != 10 {
+        return Err(Fault::new(0, FaultKind::Version(version)));
+    }
+    let says = usize::from(u16_at(stream, 2));
+    if says < Version::Ipfix.header_octets() {
+        return Err(Fault::new(2, FaultKind::MessageLength { says, has: stream.len() }));
+    }
+    Ok(Some(says))
+}

@@ -1,0 +1,303 @@
+//! Records and their fields, as views over the message.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::fault::{Fault, FaultKind};
+use super::header::Header;
+use super::octets::u16_at;
+use super::template::{FieldName, Template, VARIABLE};
+use crate::netflow::element::{DataType, FLOW_END_SYS_UP_TIME, FLOW_START_SYS_UP_TIME};
+
+const NS_PER_S: u64 = 1_000_000_000;
+
+/// Seconds from NTP's epoch (1900) to Unix's.
+const NTP_TO_UNIX_S: u64 = 2_208_988_800;
+
+/// A data record, of flows or of options (its template says which).
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// The message it came in. Of a record that had to wait for its template, the one of then.
+    pub header: &'a Header,
+    /// What its fields are.
+    pub template: &'a Template,
+    octets: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The fields in the template's order, scopes first.
+    pub fn fields(&self) -> Fields<'a> {
+        Fields { template: self.template, number: 0, octets: self.octets }
+    }
+
+    /// The record's octets, without padding.
+    pub fn octets(&self) -> &'a [u8] {
+        self.octets
+    }
+}
+
+/// Fields of a record.
+#[derive(Clone, Debug)]
+pub struct Fields<'a> {
+    template: &'a Template,
+    number: usize,
+    octets: &'a [u8],
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Field<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Field<'a>> {
+        let specifier = self.template.fields.get(self.number)?;
+        let (prefix, octets) = field_extent(specifier.octets, self.octets);
+        // The record was measured before, so its fields are there.
+        let value = self.octets.get(prefix..prefix + octets)?;
+        self.octets = &self.octets[prefix + octets..];
+        self.number += 1;
+        Some(Field { name: specifier.name, is_scope: self.number <= self.template.scopes, octets: value })
+    }
+}
+
+/// Octets that say how long a field is, and its length: RFC 7011, 7. What is not there reads as 0; whoever asks
+/// compares the sum with what is left.
+#[inline]
+fn field_extent(specified: u16, octets: &[u8]) -> (usize, usize) {
+    if specified != VARIABLE {
+        return (0, usize::from(specified));
+    }
+    match octets.first() {
+        Some(255) => (3, usize::from(u16_at(octets, 1))),
+        Some(short) => (1, usize::from(*short)),
+        None => (1, 0),
+    }
+}
+
+/// Octets of the record at the beginning of `rest`, which has at least as many as the shortest record.
+/// `offset` is that of `rest` in the message.
+fn record_octets(template: &Template, rest: &[u8], offset: usize) -> Result<usize, Fault> {
+    if template.is_fixed {
+        return Ok(template.octets_min);
+    }
+    let mut at = 0;
+    for specifier in &template.fields {
+        let left = rest.get(at..).unwrap_or_default();
+        let (prefix, octets) = field_extent(specifier.octets, left);
+        if prefix + octets > left.len() {
+            let kind = FaultKind::FieldLength { says: octets, has: left.len().saturating_sub(prefix) };
+            return Err(Fault::new(offset + at, kind));
+        }
+        at += prefix + octets;
+    }
+    Ok(at)
+}
+
+/// What became of a set's octets.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Records found.
+    pub(super) records: u32,
+    /// Whether octets were left that are too few for a record and more than zeros.
+    pub(super) has_tail: bool,
+    /// Why it ended before its time.
+    pub(super) fault: Option<Fault>,
+}
+
+/// Cuts a set's content into records. `offset` is that of `set` in the message.
+pub(super) fn cut(
+    header: &Header,
+    template: &Template,
+    set: &[u8],
+    offset: usize,
+    visit: &mut dyn FnMut(&Record<'_>),
+) -> Cut {
+    let mut cut = Cut::default();
+    let mut at = 0;
+    while set.len() - at >= template.octets_min {
+        match record_octets(template, &set[at..], offset + at) {
+            Ok(octets) => {
+                visit(&Record { header, template, octets: &set[at..at + octets] });
+                cut.records += 1;
+                at += octets;
+            }
+            Err(fault) => {
+                cut.fault = Some(fault);
+                return cut;
+            }
+        }
+    }
+    cut.has_tail = set[at..].iter().any(|octet| *octet != 0);
+    cut
+}
+
+/// A field of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// What it is.
+    pub name: FieldName,
+    /// Whether it says what the record is about, rather than something about that.
+    pub is_scope: bool,
+    /// Its octets, without those that say how long it is.
+    pub octets: &'a [u8],
+}
+
+/// A field's value by the type that the registry gives its element.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// A number.
+    Unsigned(u64),
+    /// A number with a sign.
+    Signed(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// Yes or no.
+    Boolean(bool),
+    /// A MAC address.
+    Mac([u8; 6]),
+    /// An IPv4 or IPv6 address.
+    Address(IpAddr),
+    /// Nanoseconds since the Unix epoch.
+    TimeNs(u64),
+    /// Text, without the zeros that fill it up.
+    Text(Cow<'a, str>),
+    /// Octets of no known type, or whose length does not go with their type.
+    Octets(&'a [u8]),
+}
+
+impl<'a> Field<'a> {
+    /// The octets as a number: up to eight count, and leading zeros. Shorter than the element's type is RFC 7011's reduced-size
+    /// encoding (6.2); longer ones are seen of NetFlow 9.
+    #[inline]
+    pub fn unsigned(&self) -> Option<u64> {
+        let (zeros, number) = self.octets.split_at(self.octets.len().saturating_sub(8));
+        if self.octets.is_empty() || zeros.iter().any(|octet| *octet != 0) {
+            return None;
+        }
+        Some(number.iter().fold(0, |sum, octet| sum << 8 | u64::from(*octet)))
+    }
+
+    fn signed(&self) -> Option<i64> {
+        let sign = if self.octets.first()? & 0x80 == 0 { 0 } else { -1 };
+        (self.octets.len() <= 8)
+            .then(|| self.octets.iter().fold(sign, |sum, octet| sum << 8 | i64::from(*octet)))
+    }
+
+    /// The octets as a floating-point number: four or eight.
+    pub fn float(&self) -> Option<f64> {
+        match self.octets.len() {
+            4 => Some(f64::from(f32::from_be_bytes(self.octets.try_into().ok()?))),
+            8 => Some(f64::from_be_bytes(self.octets.try_into().ok()?)),
+            _ => None,
+        }
+    }
+
+    /// The octets as an address: four or sixteen.
+    #[inline]
+    pub fn address(&self) -> Option<IpAddr> {
+        if let Ok(octets) = <[u8; 4]>::try_from(self.octets) {
+            return Some(Ipv4Addr::from(octets).into());
+        }
+        <[u8; 16]>::try_from(self.octets).ok().map(|octets| Ipv6Addr::from(octets).into())
+    }
+
+    /// The octets as text, without zeros at the end. What is not UTF-8 is replaced.
+    pub fn text(&self) -> Cow<'a, str> {
+        let zeros = self.octets.iter().rev().take_while(|octet| **octet == 0).count();
+        String::from_utf8_lossy(&self.octets[..self.octets.len() - zeros])
+    }
+
+    /// The time a field says, in nanoseconds since the epoch: of elements whose type is a time, and of `flowStartSysUpTime` and
+    /// `flowEndSysUpTime` where the header says when the exporter started. What is beyond the year 2554 is cut off there.
+    pub fn time_ns(&self, header: &Header) -> Option<u64> {
+        let (FieldName::Element(id) | FieldName::Reverse(id)) = self.name else { return None };
+        if matches!(id, FLOW_START_SYS_UP_TIME | FLOW_END_SYS_UP_TIME) {
+            return header.uptime_to_ns(u32::try_from(self.unsigned()?).ok()?);
+        }
+        match self.name.element()?.data_type {
+            DataType::Seconds => Some(self.unsigned()?.saturating_mul(NS_PER_S)),
+            DataType::Milliseconds => Some(self.unsigned()?.saturating_mul(1_000_000)),
+            // RFC 7011, 6.1.9: the lowest eleven bits are below a microsecond and to be ignored.
+            DataType::Microseconds => {
+                Some(ntp_to_ns(u64::from_be_bytes(self.octets.try_into().ok()?) & !0x7ff))
+            }
+            DataType::Nanoseconds => Some(ntp_to_ns(u64::from_be_bytes(self.octets.try_into().ok()?))),
+            _ => None,
+        }
+    }
+
+    /// The value by the element's type; octets where there is none or the length is not one the type may have.
+    pub fn value(&self, header: &Header) -> Value<'a> {
+        let typed = self.name.element().and_then(|element| match element.data_type {
+            DataType::Unsigned(_) => self.unsigned().map(Value::Unsigned),
+            DataType::Signed(_) => self.signed().map(Value::Signed),
+            DataType::Float64 => self.float().map(Value::Float),
+            DataType::Boolean => match self.octets {
+                [1] => Some(Value::Boolean(true)),
+                [2] => Some(Value::Boolean(false)),
+                _ => None,
+            },
+            DataType::MacAddress => self.octets.try_into().ok().map(Value::Mac),
+            DataType::Ipv4Address | DataType::Ipv6Address => self.address().map(Value::Address),
+            DataType::Seconds | DataType::Milliseconds | DataType::Microseconds | DataType::Nanoseconds => {
+                self.time_ns(header).map(Value::TimeNs)
+            }
+            DataType::String => Some(Value::Text(self.text())),
+            DataType::Octets => None,
+        });
+        typed.unwrap_or(Value::Octets(self.octets))
+    }
+}
+
+/// An NTP time stamp as nanoseconds since the Unix epoch. Seconds whose highest bit is not set belong to NTP's era that
+/// begins in February 2036.
+fn ntp_to_ns(stamp: u64) -> u64 {
+    let (seconds, fraction) = (stamp >> 32, stamp & 0xffff_ffff);
+    let era = if seconds >> 31 == 0 { 1 << 32 } else { 0 };
+    // Rounded: 2^-32 s is less than a nanosecond, so each nanosecond comes out as it went in.
+    let fraction_ns = (fraction * NS_PER_S + (1 << 31)) >> 32;
+    // Before 1970 is nothing that could be meant.
+    (seconds + era).saturating_sub(NTP_TO_UNIX_S) * NS_PER_S + fraction_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ntp_times_of_both_eras() {
+        assert_eq!(ntp_to_ns(NTP_TO_UNIX_S << 32), 0);
+        assert_eq!(ntp_to_ns((NTP_TO_UNIX_S + 1) << 32 | 1 << 31), 1_500_000_000);
+        // 2036-02-07T06:28:16Z is where the seconds wrap.
+        assert_eq!(ntp_to_ns(0), 2_085_978_496 * NS_PER_S);
+        assert_eq!(ntp_to_ns(0xffff_ffff << 32), 2_085_978_495 * NS_PER_S);
+    }
+
+    #[test]
+    fn numbers_of_any_length() {
+        fn field(octets: &[u8]) -> Field<'_> {
+            Field { name: FieldName::Element(1), is_scope: false, octets }
+        }
+        assert_eq!(field(&[1, 2]).unsigned(), Some(0x102));
+        assert_eq!(field(&[0, 0, 1, 2, 3, 4, 5, 6, 7, 8]).unsigned(), Some(0x0102_0304_0506_0708));
+        assert_eq!(field(&[1, 0, 0, 0, 0, 0, 0, 0, 0]).unsigned(), None);
+        assert_eq!(field(&[]).unsigned(), None);
+        assert_eq!(field(&[0xff, 0xfe]).signed(), Some(-2));
+        assert_eq!(field(&[0x7f, 0xff]).signed(), Some(0x7fff));
+        assert_eq!(field(&1.5f32.to_be_bytes()).float(), Some(1.5));
+        assert_eq!(field(&[b'a', 0, b'b', 0, 0]).text(), "a\0b");
+    }
+
+    proptest! {
+        #[test]
+        fn nanoseconds_survive_ntp(unix_s in 0u64..4_000_000_000, ns in 0u64..1_000_000_000) {
+            // As RFC 7011 6.1.10 has exporters do: the fraction is in 2^-32 seconds, rounded.
+            let fraction = ((ns << 32) + NS_PER_S / 2) / NS_PER_S;
+            let seconds = (unix_s + NTP_TO_UNIX_S) & 0xffff_ffff;
+            let expected = unix_s * NS_PER_S + ns;
+            // One octet pattern stands for two times, 136 years apart.
+            prop_assume!(unix_s + NTP_TO_UNIX_S >= 1 << 31 && unix_s + NTP_TO_UNIX_S < (1 << 32) + (1 << 31));
+            prop_assert_eq!(ntp_to_ns(seconds << 32 | fraction), expected);
+        }
+    }
+}

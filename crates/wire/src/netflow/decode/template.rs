@@ -1,0 +1,257 @@
+//! Templates: which fields a record has, in which order and how long.
+
+use super::fault::{Fault, FaultKind};
+use super::header::{V5_RECORD_OCTETS, Version};
+use super::octets::{u16_at, u32_at};
+use crate::netflow::element::{self, REVERSE_ENTERPRISE};
+
+/// The length in a template that stands for "each record says it" (RFC 7011, 7).
+pub const VARIABLE: u16 = 65_535;
+
+/// What a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FieldName {
+    /// An element of IANA's registry. NetFlow 9 has no enterprise numbers: there, vendors' own numbers are found here too.
+    Element(u16),
+    /// The same element, of the opposite direction (RFC 5103).
+    Reverse(u16),
+    /// An element of an enterprise's own registry.
+    Enterprise {
+        /// Its private enterprise number.
+        enterprise: u32,
+        /// The element's number there, without the enterprise bit.
+        id: u16,
+    },
+    /// NetFlow 9: a scope (RFC 3954, 6.1): 1 system, 2 interface, 3 line card, 4 cache, 5 template.
+    Scope(u16),
+}
+
+impl FieldName {
+    /// The row of IANA's registry, for elements and their reverses.
+    pub fn element(self) -> Option<&'static element::Element> {
+        match self {
+            Self::Element(id) | Self::Reverse(id) => element::element(id),
+            Self::Enterprise { .. } | Self::Scope(_) => None,
+        }
+    }
+}
+
+/// A field of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldSpecifier {
+    /// What it is.
+    pub name: FieldName,
+    /// Octets in each record, or [`VARIABLE`].
+    pub octets: u16,
+}
+
+impl FieldSpecifier {
+    const fn element(id: u16, octets: u16) -> Self {
+        Self { name: FieldName::Element(id), octets }
+    }
+}
+
+/// What records of a template are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateKind {
+    /// Flows, or events.
+    Data,
+    /// The exporter: samplers, interfaces, counters of its own.
+    Options,
+}
+
+/// A template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    /// Its number, 256 or more; 5 for the fixed layout of NetFlow 5.
+    pub id: u16,
+    /// What its records are about.
+    pub kind: TemplateKind,
+    /// How many of the fields, from the first, are scopes: they say what the others are about.
+    pub scopes: usize,
+    /// The fields in their order.
+    pub fields: Box<[FieldSpecifier]>,
+    /// Octets of the shortest record.
+    pub(super) octets_min: usize,
+    /// Whether every record is that long.
+    pub(super) is_fixed: bool,
+}
+
+impl Template {
+    fn new(
+        id: u16,
+        kind: TemplateKind,
+        scopes: usize,
+        fields: Vec<FieldSpecifier>,
+        offset: usize,
+    ) -> Result<Self, Fault> {
+        let is_fixed = fields.iter().all(|field| field.octets != VARIABLE);
+        // A field of variable length has at least the octet that says how long it is.
+        let octets =
+            |field: &FieldSpecifier| if field.octets == VARIABLE { 1 } else { usize::from(field.octets) };
+        let octets_min = fields.iter().map(octets).sum();
+        if octets_min == 0 {
+            return Err(Fault::new(offset, FaultKind::TemplateEmpty(id)));
+        }
+        Ok(Self { id, kind, scopes, fields: fields.into_boxed_slice(), octets_min, is_fixed })
+    }
+
+    /// The layout that all NetFlow 5 records have, as a template.
+    pub(super) fn netflow5() -> Self {
+        use element::*;
+        let fields = [
+            (SOURCE_IPV4_ADDRESS, 4),
+            (DESTINATION_IPV4_ADDRESS, 4),
+            (IP_NEXT_HOP_IPV4_ADDRESS, 4),
+            (INGRESS_INTERFACE, 2),
+            (EGRESS_INTERFACE, 2),
+            (PACKET_DELTA_COUNT, 4),
+            (OCTET_DELTA_COUNT, 4),
+            (FLOW_START_SYS_UP_TIME, 4),
+            (FLOW_END_SYS_UP_TIME, 4),
+            (SOURCE_TRANSPORT_PORT, 2),
+            (DESTINATION_TRANSPORT_PORT, 2),
+            (PADDING_OCTETS, 1),
+            (TCP_CONTROL_BITS, 1),
+            (PROTOCOL_IDENTIFIER, 1),
+            (IP_CLASS_OF_SERVICE, 1),
+            (BGP_SOURCE_AS_NUMBER, 2),
+            (BGP_DESTINATION_AS_NUMBER, 2),
+            (SOURCE_IPV4_PREFIX_LENGTH, 1),
+            (DESTINATION_IPV4_PREFIX_LENGTH, 1),
+            (PADDING_OCTETS, 2),
+        ];
+        Self {
+            id: 5,
+            kind: TemplateKind::Data,
+            scopes: 0,
+            fields: fields.iter().map(|(id, octets)| FieldSpecifier::element(*id, *octets)).collect(),
+            octets_min: V5_RECORD_OCTETS,
+            is_fixed: true,
+        }
+    }
+
+    /// What it costs in memory, about.
+    pub(super) fn memory_octets(&self) -> usize {
+        size_of::<Self>() + self.fields.len() * size_of::<FieldSpecifier>()
+    }
+}
+
+/// One entry of a template set.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Definition {
+    /// This is the template from now on.
+    Template(Template),
+    /// The template is no more (RFC 7011, 8.1). The number of the set itself stands for all of its kind.
+    Withdrawal(u16),
+}
+
+/// Reads the entries of a template set one after the other.
+pub(super) struct Definitions<'a> {
+    version: Version,
+    kind: TemplateKind,
+    set: &'a [u8],
+    /// Offset of `set` in the message.
+    offset: usize,
+}
+
+impl<'a> Definitions<'a> {
+    pub(super) fn new(version: Version, kind: TemplateKind, set: &'a [u8], offset: usize) -> Self {
+        Self { version, kind, set, offset }
+    }
+
+    /// Octets taken by one field's entry at the head of `fields`, and the field.
+    fn field(&self, fields: &[u8], is_scope: bool) -> Option<(FieldSpecifier, usize)> {
+        if fields.len() < 4 {
+            return None;
+        }
+        let (id, octets) = (u16_at(fields, 0), u16_at(fields, 2));
+        if self.version == Version::NetFlow9 {
+            let name = if is_scope { FieldName::Scope(id) } else { FieldName::Element(id) };
+            return Some((FieldSpecifier { name, octets }, 4));
+        }
+        if id & 0x8000 == 0 {
+            return Some((FieldSpecifier::element(id, octets), 4));
+        }
+        if fields.len() < 8 {
+            return None;
+        }
+        let id = id & 0x7fff;
+        let name = match u32_at(fields, 4) {
+            0 => FieldName::Element(id),
+            REVERSE_ENTERPRISE => FieldName::Reverse(id),
+            enterprise => FieldName::Enterprise { enterprise, id },
+        };
+        Some((FieldSpecifier { name, octets }, 8))
+    }
+
+    /// How many fields follow the head of an entry, how many of them are scopes, and the head's octets.
+    fn head(&self, id: u16) -> Result<(usize, usize, usize), Fault> {
+        let short = Fault::new(self.offset, FaultKind::TemplateShort { id });
+        let scopes_wrong = Fault::new(self.offset, FaultKind::TemplateScopes(id));
+        if self.kind == TemplateKind::Data {
+            return Ok((usize::from(u16_at(self.set, 2)), 0, 4));
+        }
+        if self.set.len() < 6 {
+            return Err(short);
+        }
+        let (first, second) = (usize::from(u16_at(self.set, 2)), usize::from(u16_at(self.set, 4)));
+        let (fields, scopes) = match self.version {
+            // RFC 3954, 6.1: lengths of the scope part and of the option part, in octets.
+            Version::NetFlow9 if !first.is_multiple_of(4) || !second.is_multiple_of(4) => {
+                return Err(scopes_wrong);
+            }
+            Version::NetFlow9 => ((first + second) / 4, first / 4),
+            // RFC 7011, 3.4.2.2: number of all fields, and of scope fields among them.
+            _ => (first, second),
+        };
+        if scopes > fields { Err(scopes_wrong) } else { Ok((fields, scopes, 6)) }
+    }
+
+    fn advance(&mut self, octets: usize) {
+        self.set = self.set.get(octets..).unwrap_or_default();
+        self.offset += octets;
+    }
+
+    fn read(&mut self) -> Result<Definition, Fault> {
+        let (id, offset) = (u16_at(self.set, 0), self.offset);
+        // A withdrawal has four octets also among options templates (RFC 7011, 8.1).
+        if self.version == Version::Ipfix && u16_at(self.set, 2) == 0 {
+            self.advance(4);
+            return Ok(Definition::Withdrawal(id));
+        }
+        if id < 256 {
+            return Err(Fault::new(offset, FaultKind::TemplateId(id)));
+        }
+        let (count, scopes, head_octets) = self.head(id)?;
+        let mut at = head_octets;
+        // The count is not believed: room is made only for as many fields as the octets can hold.
+        let mut fields = Vec::with_capacity(count.min(self.set.len() / 4));
+        for number in 0..count {
+            let short = Fault::new(offset + at, FaultKind::TemplateShort { id });
+            let (field, octets) =
+                self.field(self.set.get(at..).unwrap_or_default(), number < scopes).ok_or(short)?;
+            fields.push(field);
+            at += octets;
+        }
+        self.advance(at);
+        Template::new(id, self.kind, scopes, fields, offset).map(Definition::Template)
+    }
+}
+
+impl Iterator for Definitions<'_> {
+    type Item = Result<Definition, Fault>;
+
+    /// After a fault nothing more comes: where the next entry begins is not certain.
+    fn next(&mut self) -> Option<Self::Item> {
+        // Padding: fewer octets than the shortest entry has, or zeros.
+        if self.set.len() < 4 || u32_at(self.set, 0) == 0 {
+            return None;
+        }
+        let read = self.read();
+        if read.is_err() {
+            self.set = &[];
+        }
+        Some(read)
+    }
+}
