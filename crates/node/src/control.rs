@@ -6,6 +6,7 @@
 //! for each prefix and not a picture of one moment for all.
 
 mod capture;
+mod flows;
 mod nat;
 mod packets;
 mod server;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
+pub use flows::{AmountView, FlowCacheView};
 pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{ArpView, CountersView, PortView, QueueView, ReceiveQueueView, WorkerView};
 pub use server::{LiveControl, Reload, Server, serve};
@@ -72,6 +74,8 @@ pub enum Request {
     NatBlocks(NatSessionFilter),
     /// What NAT has done.
     NatCounters,
+    /// The books of the flow meter.
+    FlowCache,
     /// What would become of a packet, stage by stage.
     TracePacket {
         /// The packet, as [`crate::trace::PacketSpec`] reads it.

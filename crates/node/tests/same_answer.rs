@@ -364,6 +364,8 @@ impl RecordOutlet for Records {
     fn take(&self, records: &mut Vec<FlowRecord>) {
         self.0.lock().unwrap().append(records);
     }
+
+    fn flush(&self) {}
 }
 
 impl Records {

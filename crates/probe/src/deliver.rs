@@ -7,6 +7,7 @@
 //! as options data. They balance: what left the meters and has not come here yet counts as dropped by the queue.
 
 mod collectors;
+mod kept;
 mod lines;
 
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::export::{Amount, Statistics};
-use thalweg_flow::{FlowRecord, Meter};
+use thalweg_flow::{FlowRecord, MeterTotals};
 
 use crate::ProbeError;
 use crate::outbox::{Arrival, Arrivals, amount_of};
 use crate::summary::{EXPORT_QUEUE, OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
+pub(crate) use kept::Kept;
 pub(crate) use lines::Lines;
 
 /// How often outlets are told that time passes.
@@ -48,6 +50,12 @@ pub(crate) trait Outlet: Send {
     fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError>;
 }
 
+/// Tells the books of meters.
+pub type Books = Box<dyn Fn() -> Vec<MeterTotals> + Send>;
+
+/// Completes a record.
+pub type Completion = Box<dyn FnMut(&mut FlowRecord) + Send>;
+
 /// What was delivered.
 #[derive(Debug, Default)]
 pub(crate) struct Delivered {
@@ -61,7 +69,9 @@ pub(crate) struct Delivered {
 pub(crate) struct Delivery {
     pub(crate) arrivals: Arrivals,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
-    pub(crate) meters: Vec<Arc<Meter>>,
+    pub(crate) books: Books,
+    /// Completes records by what is known elsewhere.
+    pub(crate) complete: Option<Completion>,
     /// Set when an outlet fails.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -76,7 +86,8 @@ impl Delivery {
         thread.spawn_scoped(scope, move || self.run()).map_err(ProbeError::Thread)
     }
 
-    fn run(mut self) -> Result<Delivered, ProbeError> {
+    /// Delivers until every way to the queue is gone.
+    pub(crate) fn run(mut self) -> Result<Delivered, ProbeError> {
         let mut delivered = Delivered::default();
         let mut failed = None;
         let mut told = Instant::now();
@@ -84,7 +95,10 @@ impl Delivery {
             let done = match self.arrivals.next(TICK) {
                 Arrival::End => break,
                 Arrival::Nothing => self.outlets.iter_mut().try_for_each(|outlet| outlet.tick()),
-                Arrival::Batch(batch) => {
+                Arrival::Batch(mut batch) => {
+                    if let Some(complete) = &mut self.complete {
+                        batch.iter_mut().for_each(complete);
+                    }
                     delivered.amount += amount_of(&batch);
                     self.hand_out(batch)
                 }
@@ -125,13 +139,13 @@ impl Delivery {
         if self.outlets.is_empty() {
             return;
         }
-        let statistics = books(&self.meters, delivered);
+        let statistics = statistics(&(self.books)(), delivered);
         self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
     }
 }
 
 /// The books of all meters together.
-fn books(meters: &[Arc<Meter>], delivered: Amount) -> Statistics {
+fn statistics(books: &[MeterTotals], delivered: Amount) -> Statistics {
     let mut statistics = Statistics { exported: delivered, ..Statistics::default() };
     let of = |records, amount: thalweg_flow::Amount| Amount {
         records,
@@ -147,7 +161,7 @@ fn books(meters: &[Arc<Meter>], delivered: Amount) -> Statistics {
         Some((_, sum)) => *sum += amount,
         None => statistics.dropped.push((name, amount)),
     };
-    for totals in meters.iter().map(|meter| meter.totals()) {
+    for totals in books {
         statistics.seen += of(0, totals.seen);
         statistics.cached += of(0, totals.cached);
         left += of(totals.records_sum(), totals.exported);

@@ -29,14 +29,17 @@ mod pipelines;
 mod plan;
 mod run;
 mod source;
+mod standing;
 pub mod summary;
 mod usage;
 
+pub use deliver::{Books, Completion};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
     Shape, Spool,
 };
 pub use run::probe;
+pub use standing::{StandingDelivery, StandingOptions, StandingWay};
 pub use summary::{CaptureSummary, InputIssues, OutletSummary, ProbeSummary};
 pub use thalweg_exec::ModelKind;
 pub use thalweg_ports::collector::TlsOptions;

@@ -11,6 +11,7 @@ use thalweg_flow::{MeterError, MeterOptions};
 use thalweg_ports::collector::{CollectorError, TlsOptions};
 use thalweg_ports::live::LiveError;
 use thalweg_ports::{InputError, Issue};
+use thalweg_store::StoreError;
 
 /// Packets of files in a chunk.
 pub(crate) const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
@@ -199,6 +200,8 @@ pub enum ProbeError {
     Interface(LiveError),
     /// A collector cannot be had.
     Collector(CollectorError),
+    /// A dataset cannot be written.
+    Store(StoreError),
     /// An output cannot be written.
     Output {
         /// The file, or what else it is.
@@ -244,6 +247,7 @@ impl fmt::Display for ProbeError {
             Self::Input(error) => write!(f, "cannot read {error}"),
             Self::Interface(error) => write!(f, "{error}"),
             Self::Collector(error) => write!(f, "{error}"),
+            Self::Store(error) => write!(f, "{error}"),
             Self::Output { path, source } => write!(f, "cannot write {}: {source}", path.display()),
             Self::Options(what) => f.write_str(what),
             Self::Meter(error) => write!(f, "{error}"),
@@ -259,6 +263,7 @@ impl std::error::Error for ProbeError {
             Self::Input(error) => Some(error),
             Self::Interface(error) => Some(error),
             Self::Collector(error) => Some(error),
+            Self::Store(error) => Some(error),
             Self::Output { source, .. } | Self::Thread(source) => Some(source),
             Self::Meter(error) => Some(error),
             Self::Model(error) => Some(error),

@@ -20,7 +20,7 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 
 /// Records in a batch: 38 KiB, which a second-level cache holds from the worker's writing to the hand-over.
-const BATCH_RECORDS: usize = 128;
+pub(crate) const BATCH_RECORDS: usize = 128;
 /// Batches that may wait: 2.4 MiB.
 const QUEUE_BATCHES: usize = 64;
 
@@ -46,6 +46,16 @@ pub(crate) struct Way {
 }
 
 impl Way {
+    /// Room for a batch, used before if there is one.
+    pub(crate) fn empty_batch(&self) -> Vec<FlowRecord> {
+        self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_RECORDS))
+    }
+
+    /// Hands a batch over, or gives it back if there is no room or nobody any more.
+    pub(crate) fn try_send(&self, batch: Vec<FlowRecord>) -> Result<(), Vec<FlowRecord>> {
+        self.full.try_send(batch).map_err(TrySendError::into_inner)
+    }
+
     /// An outbox that waits for `patience` when the queue is full, or for as long as it takes.
     pub(crate) fn outbox(&self, patience: Option<Duration>) -> Outbox {
         Outbox { way: self.clone(), patience, batch: Vec::new(), lost: Amount::default() }
@@ -76,7 +86,7 @@ impl Outbox {
         if self.batch.is_empty() {
             return;
         }
-        let next = self.way.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_RECORDS));
+        let next = self.way.empty_batch();
         let batch = std::mem::replace(&mut self.batch, next);
         let refused = match self.way.full.try_send(batch) {
             Ok(()) => return,

@@ -49,7 +49,9 @@ pub fn probe(
     let meters = meters(options)?;
     let outlets = outlets(options, &names)?;
     let (way, arrivals) = queue();
-    let delivery = Delivery { arrivals, outlets, meters: meters.clone(), stop: Arc::clone(stop) };
+    let metered = meters.clone();
+    let books = Box::new(move || metered.iter().map(|meter| meter.totals()).collect());
+    let delivery = Delivery { arrivals, outlets, books, complete: None, stop: Arc::clone(stop) };
     let (outcome, delivered) = thread::scope(|scope| {
         let delivery = delivery.start(scope)?;
         let outcome = watched(&seen, progress, || run(options, opened, meters, way, stop));

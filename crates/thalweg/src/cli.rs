@@ -267,6 +267,8 @@ pub(crate) enum ShowThing {
     Arp,
     /// Queues of ports by class: sent, dropped, marked, how long packets waited
     Queues,
+    /// The flow meter's books: what was seen, reported, is in the cache, and belongs to no flow
+    FlowCache,
     /// NAT sessions, a line for each; or blocks of ports, or counters
     Nat(NatArgs),
 }

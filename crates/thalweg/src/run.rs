@@ -10,6 +10,7 @@
 //! At the end, threads stop in this order: routing, then what reads from it, so that the last changes of state are in
 //! the files and routes are taken out of the kernel last.
 
+mod flows;
 mod in_step;
 mod kernel;
 mod live;
@@ -114,6 +115,9 @@ fn route(
         },
     );
     let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbours", error))?);
+    if let Some(live) = live {
+        live.connect_flows(Some(&speaker));
+    }
     let reload = reloader(args, &socket.configured, Some(speaker.clone()), live.clone());
     let woken = speaker.clone();
     handle_signals(stop, &reload, move || woken.wake())
@@ -151,6 +155,9 @@ fn forward(
     handle_signals(stop, &reload, move || main.unpark())
         .map_err(|error| failed("cannot handle signals", error))?;
     let live = live.clone();
+    if let Some(live) = &live {
+        live.connect_flows(None);
+    }
     let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
     socket.serve(Server { speaker: None, reload, forwarding: helpers.forwarding(), live: control })?;
     tracing::info!(socket = %socket.path.display(), "running");

@@ -1,5 +1,6 @@
 //! `thalweg show`, `reload`, `neighbor`: questions and commands to a router that runs, over its control socket.
 
+mod flows;
 mod nat;
 mod packets;
 
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
         ShowThing::Functions => Request::Functions,
         ShowThing::Ports => Request::Ports,
         ShowThing::Counters => Request::Counters,
+        ShowThing::FlowCache => Request::FlowCache,
         ShowThing::Arp => Request::Arp,
         ShowThing::Queues => Request::Queues,
         ShowThing::Nat(args) => nat::request(args),
@@ -163,6 +165,7 @@ fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
         Request::Memory => parse_all::<MemoryView>(items)?.iter().map(memory).collect(),
         Request::Ports => packets::ports(&parse_all(items)?),
         Request::Counters => parse_all(items)?.iter().map(packets::counters).collect(),
+        Request::FlowCache => parse_all(items)?.iter().map(flows::cache).collect(),
         Request::Arp => packets::arp(&parse_all(items)?),
         Request::Queues => packets::queues(&parse_all(items)?),
         Request::NatBlocks(_) => nat::blocks(&parse_all(items)?),

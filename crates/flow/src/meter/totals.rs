@@ -136,8 +136,8 @@ impl MeterTotals {
         self.seen == self.exported + self.cached + self.unsampled + self.not_metered_sum()
     }
 
-    /// Adds another shard's.
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds those of another shard or meter.
+    pub fn add(&mut self, other: &Self) {
         self.seen += other.seen;
         self.exported += other.exported;
         self.cached += other.cached;

@@ -129,7 +129,8 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 | Request::Arp
                 | Request::Queues
                 | Request::TracePacket { .. }
-                | Request::NatCounters),
+                | Request::NatCounters
+                | Request::FlowCache),
             ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
             Ok(request @ (Request::NatSessions(_) | Request::NatBlocks(_))) => match server.live() {
                 Ok(live) => live

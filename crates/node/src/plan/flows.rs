@@ -10,7 +10,7 @@ use std::sync::Arc;
 use thalweg_base::{Chunk, PacketFlags};
 use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
-use thalweg_flow::{EndReason, FlowRecord, Meter, MeterError, MeterOptions, Sampling};
+use thalweg_flow::{EndReason, FlowRecord, Meter, MeterError, MeterOptions, MeterTotals, Sampling};
 
 use super::{RouterPlan, Stage, is_for_nat};
 
@@ -18,6 +18,9 @@ use super::{RouterPlan, Stage, is_for_nat};
 pub trait RecordOutlet: Send + Sync {
     /// Takes all records out of the list.
     fn take(&self, records: &mut Vec<FlowRecord>);
+
+    /// Holds nothing back any longer. Called some times a second, and at the end.
+    fn flush(&self);
 }
 
 /// Flow metering as the plan needs it.
@@ -28,6 +31,8 @@ pub struct Flows {
     /// Who gets records.
     pub outlet: Arc<dyn RecordOutlet>,
     options: MeterOptions,
+    /// The books of meters before this one, which are empty.
+    retired: MeterTotals,
 }
 
 impl Flows {
@@ -53,6 +58,14 @@ impl Flows {
                 self.outlet.take(&mut records);
             }
         }
+        self.outlet.flush();
+    }
+
+    /// The books, those of meters that other configurations had too.
+    pub fn totals(&self) -> MeterTotals {
+        let mut totals = self.meter.totals();
+        totals.add(&self.retired);
+        totals
     }
 
     /// Meters the packets of some groups.
@@ -102,7 +115,7 @@ impl RouterPlan {
             ..options.clone()
         };
         let meter = Arc::new(Meter::new(&options)?);
-        self.add_flows(Flows { meter, outlet, options });
+        self.add_flows(Flows { meter, outlet, options, retired: MeterTotals::default() });
         Ok(self)
     }
 
@@ -126,8 +139,15 @@ impl RouterPlan {
     pub(super) fn inherit_flows(&mut self, before: &Self) {
         let Some(old) = &before.flows else { return };
         match &mut self.flows {
-            Some(new) if new.options == old.options => new.meter = Arc::clone(&old.meter),
-            _ => old.flush(),
+            Some(new) if new.options == old.options => {
+                (new.meter, new.retired) = (Arc::clone(&old.meter), old.retired);
+            }
+            Some(new) => {
+                old.flush();
+                new.retired = old.totals();
+                new.retired.memory_octets = 0;
+            }
+            None => old.flush(),
         }
     }
 }

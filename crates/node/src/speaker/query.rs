@@ -87,6 +87,7 @@ impl Speaker {
             | Request::NatSessions(_)
             | Request::NatBlocks(_)
             | Request::NatCounters
+            | Request::FlowCache
             | Request::TracePacket { .. }
             | Request::Capture(_) => {
                 return Ok(Err("this is not for the speaker".to_owned()));

@@ -10,17 +10,20 @@ use serde::Serialize;
 use serde_json::Value;
 use thalweg_dataplane::neighbour::NeighbourView;
 use thalweg_exec::ModelOptions;
+use thalweg_flow::MeterTotals;
 use thalweg_live::{KernelStationCounts, LiveOptions, LiveRouter, StationSource, Tables, WorkerStatus};
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::{
-    ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, LiveControl, PortView, QueueView,
-    ReceiveQueueView, Request, WorkerView,
+    ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, LiveControl,
+    PortView, QueueView, ReceiveQueueView, Request, WorkerView,
 };
 use thalweg_node::forwarding::{FibForwarding, routes_of};
 use thalweg_node::live::{LiveTables, PortLink};
+use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
 
+use super::flows::FlowSide;
 use super::seed_number;
 use crate::Failure;
 use crate::cli::RunArgs;
@@ -33,6 +36,7 @@ pub(super) struct LiveSide {
     router: RwLock<LiveRouter>,
     tables: Arc<FibForwarding>,
     names: Vec<String>,
+    flows: Option<FlowSide>,
 }
 
 /// The tables, by way of who also writes BGP's routes into them.
@@ -52,10 +56,12 @@ impl LiveSide {
         args: &RunArgs,
     ) -> Result<Self, Failure> {
         let workers = args.workers.map_or(1, usize::from);
+        let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
         let options = LiveOptions {
             model: ModelOptions::new(args.model.into(), workers),
             chunk_packets: CHUNK_PACKETS,
             seed: seed_number(),
+            flow_outlet: flows.as_ref().map(FlowSide::outlet),
         };
         let router = LiveRouter::start(config, Arc::new(SharedTables(tables.clone())), &options)
             .map_err(|error| Failure::Run(error.to_string()))?;
@@ -64,7 +70,28 @@ impl LiveSide {
             router: RwLock::new(router),
             tables: tables.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
+            flows,
         })
+    }
+
+    /// Lets collectors be told the meter's books, and BGP be asked about addresses.
+    pub(super) fn connect_flows(self: &Arc<Self>, speaker: Option<&Arc<Speaker>>) {
+        let Some(flows) = &self.flows else { return };
+        let weak = Arc::downgrade(self);
+        flows.set_books(move || weak.upgrade()?.flow_totals());
+        if let Some(speaker) = speaker {
+            flows.set_speaker(speaker);
+        }
+    }
+
+    fn flow_totals(&self) -> Option<MeterTotals> {
+        self.lock().plan().flows().map(|flows| flows.totals())
+    }
+
+    fn flow_cache(&self) -> Result<FlowCacheView, String> {
+        let totals = self.flow_totals().ok_or("this router has no [flows]")?;
+        let (records_lost, packets_lost) = self.flows.as_ref().map(FlowSide::lost).unwrap_or_default();
+        Ok(FlowCacheView { records_lost, packets_lost, ..FlowCacheView::new(&totals) })
     }
 
     /// Whether it stopped forwarding by itself.
@@ -75,6 +102,9 @@ impl LiveSide {
     /// Stops forwarding, once a reload that is under way is over.
     pub(super) fn stop(&self) {
         self.router.write().unwrap_or_else(PoisonError::into_inner).stop();
+        if let Some(flows) = &self.flows {
+            flows.finish();
+        }
     }
 
     /// Takes another configuration over. `also` is done when nothing of it can fail any more; if that does, nothing is
@@ -244,6 +274,7 @@ impl LiveControl for LiveSide {
             Request::Counters => rows([self.counters()?]),
             Request::Arp => rows(self.neighbours()?),
             Request::Queues => rows(self.queues()),
+            Request::FlowCache => rows([self.flow_cache()?]),
             Request::NatCounters => {
                 let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
                 rows([nat::counters(&nat, self.nat_sessions_max())])

@@ -1,0 +1,79 @@
+//! What a router tells of its flow meter.
+
+use serde::{Deserialize, Serialize};
+use thalweg_flow::{Amount, EndReason, MeterTotals};
+
+/// Packets and their octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AmountView {
+    /// Packets.
+    pub packets: u64,
+    /// Octets of IP packets; of what is not IP, of frames.
+    pub octets: u64,
+}
+
+impl From<Amount> for AmountView {
+    fn from(amount: Amount) -> Self {
+        Self { packets: amount.packets, octets: amount.octets }
+    }
+}
+
+/// The books of the flow meter, as [`super::Request::FlowCache`] shows them: `seen = exported + cached + unsampled +
+/// not_metered`, of packets and of octets.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowCacheView {
+    /// Everything the meter was given.
+    pub seen: AmountView,
+    /// What records reported.
+    pub exported: AmountView,
+    /// What is counted in flows and not reported yet.
+    pub cached: AmountView,
+    /// What sampling passed over.
+    pub unsampled: AmountView,
+    /// What belongs to no flow, by reason.
+    pub not_metered: Vec<(String, AmountView)>,
+    /// Whether the books balance. They are read while packets pass, so they may be out by those that do.
+    pub balances: bool,
+    /// Flows in the cache.
+    pub flows: u64,
+    /// Flows that began.
+    pub flows_created: u64,
+    /// Flows that had to go because the cache, or their place in it, was full.
+    pub flows_evicted: u64,
+    /// Octets of memory in use.
+    pub memory_octets: u64,
+    /// Records by the reason why they were made.
+    pub records: Vec<(String, u64)>,
+    /// Records that found the queue to collectors and store full.
+    pub records_lost: u64,
+    /// Packets in those.
+    pub packets_lost: u64,
+}
+
+impl FlowCacheView {
+    /// The view of these books.
+    pub fn new(totals: &MeterTotals) -> Self {
+        Self {
+            seen: totals.seen.into(),
+            exported: totals.exported.into(),
+            cached: totals.cached.into(),
+            unsampled: totals.unsampled.into(),
+            not_metered: totals
+                .not_metered()
+                .map(|(reason, amount)| (reason.name().to_owned(), amount.into()))
+                .collect(),
+            balances: totals.holds(),
+            flows: totals.flows_cached,
+            flows_created: totals.flows_created,
+            flows_evicted: totals.evicted_cache_full + totals.evicted_bucket_full,
+            memory_octets: totals.memory_octets,
+            records: EndReason::ALL
+                .iter()
+                .map(|reason| (reason.name().to_owned(), totals.records(*reason)))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            records_lost: 0,
+            packets_lost: 0,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Records to a dataset on disk.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::Amount;
+use thalweg_store::{Recovery, Writer, WriterOptions};
+
+use super::Outlet;
+use crate::ProbeError;
+use crate::outbox::amount_of;
+use crate::summary::OutletSummary;
+
+/// The name under which records count that found too many before them.
+const STORE_QUEUE: &str = "store-queue";
+
+/// See the module.
+pub(crate) struct Kept {
+    writer: Writer,
+    name: String,
+    taken: Amount,
+    refused: Amount,
+    /// Whether records wait for a disk that is slow.
+    waits: bool,
+}
+
+impl Kept {
+    /// Begins to write the dataset in this folder; says too what an interrupted writer left, if one did. Errors as
+    /// [`Writer::open`].
+    pub(crate) fn open(folder: &Path, waits: bool) -> Result<(Self, Option<String>), ProbeError> {
+        let (writer, recovery) =
+            Writer::open(folder, WriterOptions::new(now_ns)).map_err(ProbeError::Store)?;
+        let (taken, refused) = Default::default();
+        let name = folder.display().to_string();
+        let notice = notice(&recovery).map(|what| format!("{name}: {what}"));
+        Ok((Self { writer, name, taken, refused, waits }, notice))
+    }
+}
+
+impl Outlet for Kept {
+    fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
+        let count = match self.waits {
+            true => self.writer.append(records).map(|()| records.len()).map_err(ProbeError::Store)?,
+            false => self.writer.offer(records),
+        };
+        self.taken += amount_of(&records[..count]);
+        self.refused += amount_of(&records[count..]);
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), ProbeError> {
+        // The writer has threads of its own that know what time it is.
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
+        self.writer.close().map_err(ProbeError::Store)?;
+        let Amount { records, packets, octets: bytes } = self.taken;
+        let lost = (self.refused.records > 0).then(|| (STORE_QUEUE.to_owned(), self.refused.records));
+        Ok(vec![OutletSummary { to: self.name, records, packets, bytes, lost: lost.into_iter().collect() }])
+    }
+}
+
+/// What of a recovery somebody should know.
+fn notice(recovery: &Recovery) -> Option<String> {
+    let mut words = Vec::new();
+    words.extend(recovery.unclean.as_ref().map(|who| format!("the last writer did not end properly: {who}")));
+    for (count, what) in [
+        (recovery.torn_removed, "unfinished files were removed"),
+        (recovery.replaced_removed, "files that had been joined into others were removed"),
+        (recovery.skipped.count, "files are skipped: damaged, or not of this dataset"),
+    ] {
+        if count > 0 {
+            words.push(format!("{count} {what}"));
+        }
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
+/// The wall clock, by which old records are removed.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}

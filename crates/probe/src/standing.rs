@@ -1,0 +1,147 @@
+//! Delivery for somebody who meters for as long as the process lives: a router.
+//!
+//! Workers hand records over and never wait: what finds the queue full is lost and counted. Behind the queue records may be
+//! completed, by what is known of their addresses elsewhere, before they go to collectors and to a store.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use thalweg_flow::export::Amount;
+use thalweg_flow::{FlowRecord, MeterOptions};
+
+use crate::deliver::{Books, Collectors, Completion, Delivered, Delivery, Kept, Outlet};
+use crate::outbox::{BATCH_RECORDS, Way, amount_of, queue};
+use crate::pipelines::died;
+use crate::summary::OutletSummary;
+use crate::{ExportTargets, ProbeError};
+
+/// Who gets the records of a router.
+pub struct StandingOptions {
+    /// Collectors.
+    pub export: ExportTargets,
+    /// The folder of a dataset.
+    pub store: Option<PathBuf>,
+    /// What the meter is told, as far as collectors are told.
+    pub meter: MeterOptions,
+    /// Names of ports, in the order of their numbers.
+    pub ports: Vec<String>,
+    /// The meter's books.
+    pub books: Books,
+    /// Completes a record.
+    pub complete: Completion,
+}
+
+/// A delivery that runs.
+pub struct StandingDelivery {
+    thread: JoinHandle<Result<Delivered, ProbeError>>,
+    failed: Arc<AtomicBool>,
+    /// What somebody should know of how it began.
+    pub notices: Vec<String>,
+}
+
+/// The way to it.
+pub struct StandingWay {
+    state: Mutex<State>,
+    lost: [AtomicU64; 3],
+}
+
+struct State {
+    /// None when it is closed.
+    way: Option<Way>,
+    /// Fewer records than make a batch, of all workers.
+    gathered: Vec<FlowRecord>,
+}
+
+impl StandingDelivery {
+    /// Opens collectors and store, and starts the thread. Errors if one of them cannot be opened.
+    pub fn start(options: StandingOptions) -> Result<(Self, StandingWay), ProbeError> {
+        let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
+        let mut notices = Vec::new();
+        if let Some(folder) = &options.store {
+            let (kept, notice) = Kept::open(folder, false)?;
+            notices.extend(notice);
+            outlets.push(Box::new(kept));
+        }
+        if !options.export.addresses.is_empty() {
+            let collectors = Collectors::open(&options.export, &options.meter, &options.ports, false)?;
+            outlets.push(Box::new(collectors));
+        }
+        let (way, arrivals) = queue();
+        let failed = Arc::new(AtomicBool::new(false));
+        let (books, complete) = (options.books, Some(options.complete));
+        let delivery = Delivery { arrivals, outlets, books, complete, stop: Arc::clone(&failed) };
+        let thread = std::thread::Builder::new().name("export".to_owned());
+        let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
+        Ok((Self { thread, failed, notices }, StandingWay::new(way)))
+    }
+
+    /// Whether an outlet failed: records go nowhere since.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Waits until all is delivered. The way to it must be closed. Errors with what an outlet failed of.
+    pub fn finish(self) -> Result<Vec<OutletSummary>, ProbeError> {
+        match self.thread.join() {
+            Ok(delivered) => Ok(delivered?.outlets),
+            Err(_) => Err(died("the export thread")),
+        }
+    }
+}
+
+impl StandingWay {
+    fn new(way: Way) -> Self {
+        let state = Mutex::new(State { way: Some(way), gathered: Vec::new() });
+        Self { state, lost: Default::default() }
+    }
+
+    /// Takes all records out of the list. Waits for nobody but others that do the same.
+    pub fn take(&self, records: &mut Vec<FlowRecord>) {
+        let mut state = self.state();
+        state.gathered.append(records);
+        if state.gathered.len() >= BATCH_RECORDS {
+            self.send(&mut state);
+        }
+    }
+
+    /// Holds nothing back any longer.
+    pub fn flush(&self) {
+        let mut state = self.state();
+        if !state.gathered.is_empty() {
+            self.send(&mut state);
+        }
+    }
+
+    /// No more records come: what does is lost. The delivery ends.
+    pub fn close(&self) {
+        self.flush();
+        self.state().way = None;
+    }
+
+    /// What found the queue full, or closed.
+    pub fn lost(&self) -> Amount {
+        let [records, packets, octets] = [0, 1, 2].map(|n| self.lost[n].load(Ordering::Relaxed));
+        Amount { records, packets, octets }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, state: &mut State) {
+        let empty = state.way.as_ref().map(Way::empty_batch).unwrap_or_default();
+        let batch = std::mem::replace(&mut state.gathered, empty);
+        let sent = match &state.way {
+            Some(way) => way.try_send(batch),
+            None => Err(batch),
+        };
+        if let Err(refused) = sent {
+            let lost = amount_of(&refused);
+            for (sum, lost) in self.lost.iter().zip([lost.records, lost.packets, lost.octets]) {
+                sum.fetch_add(lost, Ordering::Relaxed);
+            }
+        }
+    }
+}

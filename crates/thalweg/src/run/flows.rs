@@ -1,0 +1,169 @@
+//! Flow records of the running router: completed with what its tables know, and delivered.
+//!
+//! A record is completed when it is made, not when its packets passed: next hop and autonomous systems are what the tables say
+//! then. What is known of an address is kept for some seconds, as records come in swarms and the same addresses in many.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use thalweg_flow::{FlowRecord, MeterTotals, NO_AS};
+use thalweg_node::config::{FlowsConfig, RouterConfig};
+use thalweg_node::forwarding::FibForwarding;
+use thalweg_node::plan::RecordOutlet;
+use thalweg_node::speaker::{Speaker, Towards};
+use thalweg_probe::{ExportTargets, StandingDelivery, StandingOptions, StandingWay};
+
+use crate::Failure;
+
+/// How long an answer of the tables is kept.
+const KEPT: Duration = Duration::from_secs(5);
+/// Addresses of which answers are kept.
+const ADDRESSES_MAX: usize = 1 << 16;
+
+/// Tells the meter's books: the router is there only after the delivery.
+pub(super) type BooksOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
+
+/// Delivery of flow records.
+pub(super) struct FlowSide {
+    delivery: Mutex<Option<StandingDelivery>>,
+    outlet: Arc<Outlet>,
+    speaker: Arc<OnceLock<Arc<Speaker>>>,
+    books: BooksOfRouter,
+}
+
+/// The way for the packet side.
+struct Outlet(StandingWay);
+
+impl RecordOutlet for Outlet {
+    fn take(&self, records: &mut Vec<FlowRecord>) {
+        self.0.take(records);
+    }
+
+    fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+impl FlowSide {
+    /// Opens collectors and store.
+    pub(super) fn start(
+        flows: &FlowsConfig,
+        config: &RouterConfig,
+        tables: &Arc<FibForwarding>,
+    ) -> Result<Self, Failure> {
+        let speaker = Arc::new(OnceLock::new());
+        let books: BooksOfRouter = Arc::default();
+        let (told, mut known) = (books.clone(), Known::new(tables.clone(), speaker.clone()));
+        let options = StandingOptions {
+            export: ExportTargets {
+                addresses: flows.collectors.clone(),
+                balance: flows.balance,
+                observation_domain: flows.observation_domain,
+                ..ExportTargets::default()
+            },
+            store: flows.store.clone(),
+            meter: flows.meter.clone(),
+            ports: config.ports.iter().map(|port| port.name.clone()).collect(),
+            books: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
+            complete: Box::new(move |record| known.complete(record)),
+        };
+        let started = StandingDelivery::start(options);
+        let (delivery, way) = started.map_err(|error| Failure::Run(format!("[flows]: {error}")))?;
+        for notice in &delivery.notices {
+            tracing::warn!("{notice}");
+        }
+        tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
+        let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
+        Ok(Self { delivery, outlet, speaker, books })
+    }
+
+    /// The way for records.
+    pub(super) fn outlet(&self) -> Arc<dyn RecordOutlet> {
+        self.outlet.clone()
+    }
+
+    /// From now on BGP is asked too.
+    pub(super) fn set_speaker(&self, speaker: &Arc<Speaker>) {
+        // There is one.
+        let _ = self.speaker.set(speaker.clone());
+    }
+
+    /// From now on collectors are told these books.
+    pub(super) fn set_books(&self, books: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
+        // They are set once, by whoever started the router.
+        let _ = self.books.set(Box::new(books));
+    }
+
+    /// Records and packets that found the queue full.
+    pub(super) fn lost(&self) -> (u64, u64) {
+        let lost = self.outlet.0.lost();
+        (lost.records, lost.packets)
+    }
+
+    /// Delivers what there is. No more records come.
+    pub(super) fn finish(&self) {
+        self.outlet.0.close();
+        let delivery = self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match delivery.map(StandingDelivery::finish) {
+            Some(Ok(outlets)) => {
+                for outlet in outlets {
+                    tracing::info!(to = outlet.to, records = outlet.records, lost = ?outlet.lost, "flow records");
+                }
+            }
+            Some(Err(error)) => tracing::error!("flow records were lost: {error}"),
+            None => {}
+        }
+    }
+}
+
+/// What the router's tables know of addresses.
+struct Known {
+    tables: Arc<FibForwarding>,
+    speaker: Arc<OnceLock<Arc<Speaker>>>,
+    of: HashMap<IpAddr, About>,
+    since: Instant,
+}
+
+/// What they know of one.
+#[derive(Clone, Copy)]
+struct About {
+    next_hop: Option<IpAddr>,
+    bgp: Option<Towards>,
+}
+
+impl Known {
+    fn new(tables: Arc<FibForwarding>, speaker: Arc<OnceLock<Arc<Speaker>>>) -> Self {
+        Self { tables, speaker, of: HashMap::new(), since: Instant::now() }
+    }
+
+    /// Completes a record. Its addresses are taken as they are outside: behind the translation where the source was
+    /// translated.
+    fn complete(&mut self, record: &mut FlowRecord) {
+        if self.of.len() >= ADDRESSES_MAX || self.since.elapsed() > KEPT {
+            (self.of, self.since) = (HashMap::new(), Instant::now());
+        }
+        let source = record.translation.map_or(record.key.src, |after| after.src);
+        let destination = record.translation.map_or(record.key.dst, |after| after.dst);
+        let towards = self.about(destination);
+        record.next_hop = towards.next_hop;
+        record.bgp_next_hop = towards.bgp.map(|bgp| bgp.next_hop);
+        record.dst_as = towards.bgp.map_or(NO_AS, |bgp| bgp.origin_as);
+        record.src_as = self.about(source).bgp.map_or(NO_AS, |bgp| bgp.origin_as);
+    }
+
+    fn about(&mut self, address: IpAddr) -> About {
+        if let Some(known) = self.of.get(&address) {
+            return *known;
+        }
+        let next_hop = self.tables.with_tables(|tables| {
+            let (hop, _) = tables.fib().lookup(address);
+            tables.ways_of(hop, Some(address)).first().and_then(|(_, neighbour, _)| *neighbour)
+        });
+        let bgp = self.speaker.get().and_then(|speaker| speaker.towards(address));
+        let about = About { next_hop: next_hop.filter(|neighbour| *neighbour != address), bgp };
+        self.of.insert(address, about);
+        about
+    }
+}

@@ -1,0 +1,34 @@
+//! What a router's flow meter tells of itself, as tables.
+
+use thalweg_node::control::{AmountView, FlowCacheView};
+
+use crate::tables::{byte_size, count, table};
+
+pub(super) fn cache(view: &FlowCacheView) -> String {
+    let row = |name: &str, amount: AmountView| {
+        vec![name.to_owned(), count(amount.packets), byte_size(amount.octets)]
+    };
+    let mut rows = vec![
+        row("seen", view.seen),
+        row("exported", view.exported),
+        row("cached", view.cached),
+        row("unsampled", view.unsampled),
+    ];
+    rows.extend(
+        view.not_metered.iter().map(|(reason, amount)| row(&format!("not metered: {reason}"), *amount)),
+    );
+    let mut text = table(&["Packets that were", "Packets", "Octets"], &[1, 2], rows);
+    let mut rows = vec![
+        vec!["flows in the cache".to_owned(), count(view.flows)],
+        vec!["flows that began".to_owned(), count(view.flows_created)],
+        vec!["flows that had to make room".to_owned(), count(view.flows_evicted)],
+    ];
+    rows.extend(view.records.iter().map(|(reason, n)| vec![format!("records: {reason}"), count(*n)]));
+    rows.push(vec!["records lost before export".to_owned(), count(view.records_lost)]);
+    text += &table(&["Flow cache", ""], &[1], rows);
+    text += &format!("memory: {}\n", byte_size(view.memory_octets));
+    if !view.balances {
+        text += "packets were passing while this was counted: the sums are out by those\n";
+    }
+    text
+}
