@@ -12,8 +12,8 @@
 
 mod cache;
 mod key;
+mod memory;
 mod meter;
-mod prefetch;
 pub mod record;
 mod sampling;
 #[doc(hidden)]
