@@ -81,10 +81,7 @@ impl Index {
     /// A bit for each place of the bucket with this tag.
     #[inline(always)]
     fn tagged(bucket: &Bucket, tag: u32) -> u32 {
-        // In this form the compiler compares four tags at a time.
-        let hits: [u32; PLACES] =
-            std::array::from_fn(|place| if bucket[place] == tag { 1 << place } else { 0 });
-        hits.into_iter().fold(0, |places, hit| places | hit)
+        bucket.first_chunk().map_or(0, |tags| memory::places_of(tag, tags))
     }
 
     /// Asks the cache for the bucket that is looked at first.
