@@ -19,9 +19,9 @@ mod cache;
 pub mod export;
 pub mod import;
 mod key;
+mod memory;
 mod meter;
 pub mod parse;
-mod prefetch;
 pub mod record;
 mod sampling;
 #[doc(hidden)]
