@@ -15,9 +15,9 @@
 pub mod application;
 mod cache;
 mod key;
+mod memory;
 mod meter;
 pub mod parse;
-mod prefetch;
 pub mod record;
 mod sampling;
 #[doc(hidden)]
