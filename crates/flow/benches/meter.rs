@@ -144,7 +144,7 @@ fn run(bencher: Bencher, pick: Pick, ipv6: bool, options: &MeterOptions) {
 
 /// Room for a million flows and a little: shards are not filled evenly.
 fn million(shards: u16) -> MeterOptions {
-    MeterOptions { flows_max: 1_050_000, shards, ..MeterOptions::default() }
+    MeterOptions { flows_max: 1_050_000, shards, huge_pages: true, ..MeterOptions::default() }
 }
 
 const SHARDS: [u16; 2] = [1, 16];

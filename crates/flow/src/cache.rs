@@ -150,7 +150,7 @@ impl Shard {
             biflow: options.biflow,
             flows_max,
             flows: 0,
-            index: Index::new(flows_max)?,
+            index: Index::new(flows_max, options.huge_pages),
             wheel: Wheel::new(),
             arenas: Arenas::new(options)?,
             sampler: Sampler::new(options.sampling, number),

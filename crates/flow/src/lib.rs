@@ -17,6 +17,7 @@ pub mod application;
 mod cache;
 pub mod export;
 mod key;
+mod memory;
 mod meter;
 pub mod parse;
 mod prefetch;

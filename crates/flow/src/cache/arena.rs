@@ -10,8 +10,8 @@
 //! of packets (48).
 
 use crate::key::{Facts, Key4, Key6};
+use crate::memory;
 use crate::meter::options::{MeterError, MeterOptions};
-use crate::prefetch;
 use crate::record::{Counters, Drops};
 use crate::wheel::{LIST, Linked, Links};
 use thalweg_base::NO_PORT;
@@ -140,10 +140,13 @@ pub(crate) struct Arena<K> {
     with_fates: bool,
 }
 
-fn reserved<T>(count: usize) -> Result<Vec<T>, MeterError> {
+fn reserved<T>(count: usize, huge_pages: bool) -> Result<Vec<T>, MeterError> {
     let mut list = Vec::new();
     let refused = MeterError::OutOfMemory { octets: count * size_of::<T>() };
     list.try_reserve_exact(count).map_err(|_| refused)?;
+    if huge_pages {
+        memory::advise_huge_pages(&list);
+    }
     Ok(list)
 }
 
@@ -151,9 +154,9 @@ impl<K: Copy> Arena<K> {
     fn new(options: &MeterOptions) -> Result<Self, MeterError> {
         let count = options.shard_flows_max() as usize;
         Ok(Self {
-            entries: reserved(count)?,
-            reverse: reserved(if options.biflow { count } else { 0 })?,
-            fates: reserved(if options.fates { count } else { 0 })?,
+            entries: reserved(count, options.huge_pages)?,
+            reverse: reserved(if options.biflow { count } else { 0 }, options.huge_pages)?,
+            fates: reserved(if options.fates { count } else { 0 }, options.huge_pages)?,
             free: NO_ENTRY,
             biflow: options.biflow,
             with_fates: options.fates,
@@ -206,8 +209,8 @@ impl<K: Copy> Arena<K> {
 
     #[inline(always)]
     pub(crate) fn prefetch(&self, at: usize) {
-        prefetch::whole(&self.entries, at);
-        prefetch::whole(&self.reverse, at);
+        memory::prefetch(&self.entries, at);
+        memory::prefetch(&self.reverse, at);
     }
 
     /// An entry for a new flow; the caller sees to it that there is room.

@@ -8,8 +8,7 @@
 //!
 //! The memory comes zeroed from the system and is taken as it is touched.
 
-use crate::meter::options::MeterError;
-use crate::prefetch;
+use crate::memory;
 
 /// Flows of a bucket.
 const PLACES: usize = 8;
@@ -39,13 +38,16 @@ pub(crate) struct Index {
 
 impl Index {
     /// An index of so many flows.
-    pub(crate) fn new(flows_max: u32) -> Result<Self, MeterError> {
+    pub(crate) fn new(flows_max: u32, huge_pages: bool) -> Self {
         let places = u64::from(flows_max) * PLACES_PER_FLOW;
         let count = places.div_ceil(PLACES as u64).max(2) as usize;
         // Zeros from the system, not written ones; one bucket more than needed, for the alignment.
         let words = vec![0u32; (count + 1) * 2 * PLACES];
+        if huge_pages {
+            memory::advise_huge_pages(&words);
+        }
         let skip = words.as_ptr().align_offset(64).min(2 * PLACES);
-        Ok(Self { words, skip, count: count as u32 })
+        Self { words, skip, count: count as u32 }
     }
 
     /// Octets of memory, as if all were touched.
@@ -79,13 +81,13 @@ impl Index {
     /// A bit for each place of the bucket with this tag.
     #[inline(always)]
     fn tagged(bucket: &Bucket, tag: u32) -> u32 {
-        (0..PLACES).fold(0, |bits, place| bits | u32::from(bucket[place] == tag) << place)
+        bucket.first_chunk().map_or(0, |tags| memory::places_of(tag, tags))
     }
 
     /// Asks the cache for the bucket that is looked at first.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch::whole(self.buckets(), self.pair(hash)[0] as usize);
+        memory::prefetch(self.buckets(), self.pair(hash)[0] as usize);
     }
 
     /// A slot that may well be the flow's, from the first bucket; asks for the second if there is none.
@@ -94,7 +96,7 @@ impl Index {
         let [first, second] = self.pair(hash);
         let guess = self.guess_in(first, hash);
         if guess.is_none() {
-            prefetch::whole(self.buckets(), second as usize);
+            memory::prefetch(self.buckets(), second as usize);
         }
         guess
     }
@@ -197,7 +199,7 @@ mod tests {
         let mut rng = XorShift64Star::new(9);
         let (mut refused, mut in_second, mut sought) = (0u64, 0u64, 0u64);
         for flows_max in [16u32, 1000, 65_536, 500_000] {
-            let mut index = Index::new(flows_max).unwrap();
+            let mut index = Index::new(flows_max, false);
             let mut hashes = std::collections::VecDeque::new();
             for slot in 0..flows_max * 5 {
                 if hashes.len() == flows_max as usize {
@@ -226,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_flow_in_either_bucket_is_found_and_what_was_taken_out_is_not() {
-        let mut index = Index::new(100).unwrap();
+        let mut index = Index::new(100, true);
         let hash = 0x1234_5678_9abc_def0;
         let mut slots = Vec::new();
         while let Some(place) = index.vacancy(hash) {

@@ -58,8 +58,11 @@ pub struct MeterOptions {
     pub count: Octets,
     /// Which packets are looked at.
     pub sampling: Sampling,
-    /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 56 octets a flow.
+    /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 48 octets a flow.
     pub fates: bool,
+    /// Whether the cache asks for huge pages: a third faster when it has hundreds of thousands of flows, but memory is then
+    /// taken in steps of 2 MiB by each shard and family.
+    pub huge_pages: bool,
     /// Secret with which hashes are keyed, so that nobody outside can make flows that share a place.
     pub hash_key: [u64; 2],
 }
@@ -77,6 +80,7 @@ impl Default for MeterOptions {
             count: Octets::Ip,
             sampling: Sampling::All,
             fates: false,
+            huge_pages: false,
             hash_key: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
         }
     }
