@@ -12,9 +12,10 @@
 //! comes first, and whoever keeps the key remembers whether that was an exchange.
 
 use crate::meter::options::{KeyFields, MeterOptions, Octets};
+use crate::parse::{mpls_label_of, vlan_of};
 use crate::record::FlowKey;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use thalweg_base::{DropReason, LinkType, NO_PORT, Packet, PacketFlags};
+use thalweg_base::{DropReason, NO_PORT, Packet, PacketFlags};
 
 /// The protocols this file tells apart.
 pub(crate) const ICMP: u8 = 1;
@@ -164,13 +165,11 @@ impl KeyRules {
     #[inline(always)]
     fn tags(&self, packet: &Packet, frame: &[u8]) -> u64 {
         let mut tags = u64::from(packet.application) << APPLICATION;
-        // Nothing lies between an Ethernet header of 14 octets and the packet.
-        if packet.link == LinkType::Ethernet && packet.l3_offset > 14 {
-            let (vlan, label) = between(packet, frame);
-            tags |= if self.fields.vlan { u64::from(vlan) } else { 0 };
-            if let (true, Some(label)) = (self.fields.mpls, label) {
-                tags |= HAS_LABEL | u64::from(label) << LABEL;
-            }
+        if self.fields.vlan {
+            tags |= u64::from(vlan_of(frame, packet));
+        }
+        if let (true, Some(label)) = (self.fields.mpls, mpls_label_of(frame, packet)) {
+            tags |= HAS_LABEL | u64::from(label) << LABEL;
         }
         tags
     }
@@ -258,25 +257,6 @@ fn tcp_flags(packet: &Packet, frame: &[u8]) -> u8 {
     } else {
         0
     }
-}
-
-/// The outermost VLAN identifier and the topmost MPLS label before the packet of an Ethernet frame.
-fn between(packet: &Packet, frame: &[u8]) -> (u16, Option<u32>) {
-    let (mut at, mut vlan) = (12, 0);
-    let word = |at: usize| frame.get(at..at + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
-    while at + 2 < usize::from(packet.l3_offset) {
-        match word(at) {
-            0x8100 | 0x88a8 | 0x9100 => {
-                vlan = if at == 12 { word(at + 2) & 0xfff } else { vlan };
-                at += 4;
-            }
-            0x8847 | 0x8848 => {
-                return (vlan, Some(u32::from(word(at + 2)) << 4 | u32::from(word(at + 4) >> 12)));
-            }
-            _ => break,
-        }
-    }
-    (vlan, None)
 }
 
 #[inline(always)]

@@ -22,15 +22,15 @@
 //! Tunnels ([`tunnel`]), if asked for: what is inside counts if it can be read, else the tunnel's own packet does. A fragment is not looked into: its later pieces could not be,
 //! and the octets of one packet would be counted twice.
 //!
-//! Cost: the usual packet (Ethernet, IPv4 without options, TCP or UDP, not a fragment) takes one pass without a loop; benchmark
-//! `parse`.
+//! Cost: the usual packet (Ethernet with at most one tag, IP without options, TCP or UDP, not a fragment) takes one pass
+//! without a loop; figures in `docs/flow-facts.md`, benchmark `parse`.
 //!
 //! Missing: MACsec, 802.1ah, A-MSDU, encrypted 802.11, ERSPAN.
 
 pub mod link;
 pub mod tunnel;
 
-use link::{LinkFacts, Network};
+use link::{LinkFacts, Network, Protocol};
 use thalweg_base::{DropReason, LinkType, Packet, PacketFlags};
 use thalweg_wire::application::ip_protocol;
 
@@ -56,13 +56,23 @@ pub fn parse(packet: &mut Packet, frame: &[u8], options: &ParseOptions) {
 /// The VLAN identifier of a parsed packet's outermost tag; 0 without one, and for a tag that has only a priority.
 #[inline(always)]
 pub fn vlan_of(frame: &[u8], packet: &Packet) -> u16 {
-    if is_bare(packet) { 0 } else { link_facts(frame, packet).vlan }
+    if is_bare(packet) {
+        return 0;
+    }
+    match one_tag(frame, packet) {
+        Some(tag) => tag & 0x0fff,
+        None => link_facts(frame, packet).vlan,
+    }
 }
 
 /// The label at the top of a parsed packet's MPLS stack.
 #[inline(always)]
 pub fn mpls_label_of(frame: &[u8], packet: &Packet) -> Option<u32> {
-    if is_bare(packet) { None } else { link_facts(frame, packet).mpls_label }
+    if is_bare(packet) || one_tag(frame, packet).is_some() {
+        None
+    } else {
+        link_facts(frame, packet).mpls_label
+    }
 }
 
 /// The octets behind the transport header that are at hand, as far as the IP packet goes: TCP and UDP only, empty for
@@ -91,34 +101,74 @@ fn is_bare(packet: &Packet) -> bool {
     }
 }
 
+/// The tag of an Ethernet frame that has one, and nothing else in front of the packet.
+#[inline(always)]
+fn one_tag(frame: &[u8], packet: &Packet) -> Option<u16> {
+    let header = frame.first_chunk::<18>()?;
+    let is_tag =
+        packet.link == LinkType::Ethernet && packet.l3_offset == 18 && be16(header, 12) == link::VLAN;
+    is_tag.then(|| be16(header, 14))
+}
+
 #[inline(never)]
 fn link_facts(frame: &[u8], packet: &Packet) -> LinkFacts {
     link::network_of(packet.link, frame).map(|network| network.facts).unwrap_or_default()
 }
 
-/// Reads a packet of the usual kind: IPv4 without options, all there, behind an Ethernet header or nothing, with TCP or UDP
-/// in it and not a fragment. `false`, and nothing written, if it is of another kind, wrong, or might be a tunnel that is to
-/// be looked into: which of them is for [`parse_any`], whose answer about these packets is the same.
+/// Reads a packet of the usual kind: all there, behind an Ethernet header with at most one tag or behind nothing, without
+/// options or extensions, with TCP or UDP in it and not a fragment. `false`, and nothing written, if it is of another kind,
+/// wrong, or might be a tunnel that is to be looked into: which of them is for [`parse_any`], whose answer about these
+/// packets is the same.
 #[inline(always)]
 fn parse_usual(packet: &mut Packet, frame: &[u8], options: &ParseOptions) -> bool {
-    let l3_offset = match packet.link {
-        LinkType::Ethernet if frame.get(12..14) == Some(&[0x08, 0x00]) => 14,
-        LinkType::RawIp => 0,
-        _ => return false,
-    };
+    match usual_network(packet.link, frame) {
+        Some((l3_offset, Protocol::Ipv4)) => parse_usual_v4(packet, frame, l3_offset, options),
+        Some((l3_offset, Protocol::Ipv6)) => parse_usual_v6(packet, frame, l3_offset, options),
+        _ => false,
+    }
+}
+
+#[inline(always)]
+fn usual_network(link: LinkType, frame: &[u8]) -> Option<(usize, Protocol)> {
+    match link {
+        LinkType::Ethernet => {
+            let header = frame.first_chunk::<18>()?;
+            let (at, ether_type) = match be16(header, 12) {
+                link::VLAN => (18, be16(header, 16)),
+                ether_type => (14, ether_type),
+            };
+            match ether_type {
+                link::IPV4 => Some((at, Protocol::Ipv4)),
+                link::IPV6 => Some((at, Protocol::Ipv6)),
+                _ => None,
+            }
+        }
+        LinkType::RawIp => match frame.first()? >> 4 {
+            4 => Some((0, Protocol::Ipv4)),
+            6 => Some((0, Protocol::Ipv6)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+// Both make all checks and branch once, on what traffic never surprises with: TCP and UDP alternate at random.
+
+#[inline(always)]
+fn parse_usual_v4(packet: &mut Packet, frame: &[u8], l3_offset: usize, options: &ParseOptions) -> bool {
     let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<24>()) else {
         return false;
     };
     let total_len = usize::from(be16(header, 2));
-    let (first, protocol) = (header[0], header[9]);
-    let fragment = be16(header, 6) & 0x3fff;
+    let protocol = header[9];
     let is_transport = (protocol == ip_protocol::TCP) | (protocol == ip_protocol::UDP);
+    let is_whole = be16(header, 6) & 0x3fff == 0;
     let fits = (total_len >= 24) & (total_len <= frame.len() - l3_offset);
-    if !(fits & is_transport & (first == 0x45) & (fragment == 0)) {
+    if !(fits & is_transport & is_whole & (header[0] == 0x45)) {
         return false;
     }
-    let (src_port, dst_port) = (be16(header, 20), be16(header, 22));
-    if options.tunnels && protocol == ip_protocol::UDP && tunnel::is_tunnel(src_port, dst_port) {
+    let ports = (be16(header, 20), be16(header, 22));
+    if options.tunnels && protocol == ip_protocol::UDP && tunnel::is_tunnel(ports.0, ports.1) {
         return false;
     }
     packet.l3_offset = l3_offset as u16;
@@ -127,8 +177,33 @@ fn parse_usual(packet: &mut Packet, frame: &[u8], options: &ParseOptions) -> boo
     packet.protocol = protocol;
     packet.traffic_class = header[1];
     packet.flags.set(PacketFlags::HAS_PORTS);
-    packet.src_port = src_port;
-    packet.dst_port = dst_port;
+    (packet.src_port, packet.dst_port) = ports;
+    true
+}
+
+#[inline(always)]
+fn parse_usual_v6(packet: &mut Packet, frame: &[u8], l3_offset: usize, options: &ParseOptions) -> bool {
+    let Some(header) = frame.get(l3_offset..).and_then(|l3| l3.first_chunk::<44>()) else {
+        return false;
+    };
+    let payload_len = usize::from(be16(header, 4));
+    let protocol = header[6];
+    let is_transport = (protocol == ip_protocol::TCP) | (protocol == ip_protocol::UDP);
+    let fits = (payload_len >= 4) & (40 + payload_len <= frame.len() - l3_offset);
+    if !(fits & is_transport & (header[0] >> 4 == 6)) {
+        return false;
+    }
+    let ports = (be16(header, 40), be16(header, 42));
+    if options.tunnels && protocol == ip_protocol::UDP && tunnel::is_tunnel(ports.0, ports.1) {
+        return false;
+    }
+    packet.l3_offset = l3_offset as u16;
+    packet.l4_offset = l3_offset as u16 + 40;
+    packet.ip_len = 40 + payload_len as u32;
+    packet.protocol = protocol;
+    packet.traffic_class = (header[0] << 4) | (header[1] >> 4);
+    packet.flags.set(PacketFlags::HAS_PORTS | PacketFlags::IPV6);
+    (packet.src_port, packet.dst_port) = ports;
     true
 }
 
@@ -285,3 +360,6 @@ fn fragment_flags(is_fragment: bool, is_later: bool) -> u8 {
 fn be16<const N: usize>(octets: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([octets[at], octets[at + 1]])
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,7 +127,7 @@ fn binary(payload: &[u8]) -> Option<u8> {
     match (first, second) {
         // NetBIOS session message with SMB 1, 2 or encrypted 3.
         (0, _) => match payload.get(4..8)? {
-            [0xff | 0xfe | 0xfd, b'S', b'M', b'B'] => Some(SMB),
+            [0xfd..=0xff, b'S', b'M', b'B'] => Some(SMB),
             _ => None,
         },
         // TPKT with a connection request or confirmation; H.323 uses TPKT too, but not these.

@@ -164,14 +164,12 @@ fn quic(payload: &[u8]) -> Option<u8> {
     let first = *payload.first()?;
     if first & 0x80 != 0 {
         let version = be32_at(payload, 1)?;
-        let is_known = match version {
-            1 | 0x6b33_43cf => true,
-            // Drafts, and Google's from 46 on: "Q046", "T051".
-            0xff00_0001..=0xff00_0022 => true,
-            _ => version >> 16 == 0x5130 || version >> 16 == 0x5430,
-        };
+        let is_google = matches!(version.to_be_bytes(), [b'Q' | b'T', b'0', b'0'..=b'9', b'0'..=b'9']);
+        // Both versions, and drafts.
+        let is_ietf = matches!(version, 1 | 0x6b33_43cf | 0xff00_0001..=0xff00_0022);
         let id_len = usize::from(*payload.get(5)?);
-        return (is_known && (id_len <= 20 || version >> 16 == 0x5130)).then_some(QUIC);
+        // Google's had both lengths in one octet.
+        return (is_google || is_ietf && id_len <= 20).then_some(QUIC);
     }
     // Public flags with a version: an identifier of eight octets, then "Q0" and two digits.
     if first & 0x09 == 0x09 {

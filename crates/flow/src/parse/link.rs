@@ -12,8 +12,10 @@ pub const LABELS_MAX: usize = 16;
 /// Attributes of a netfilter log message that are looked at.
 const ATTRIBUTES_MAX: usize = 32;
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86dd;
+/// IEEE 802.1Q's tag.
+pub(super) const VLAN: u16 = 0x8100;
 const MPLS: u16 = 0x8847;
 const MPLS_UPSTREAM: u16 = 0x8848;
 const PPPOE_SESSION: u16 = 0x8864;
@@ -120,7 +122,7 @@ fn follow(
             IPV4 => Protocol::Ipv4,
             IPV6 => Protocol::Ipv6,
             // IEEE 802.1Q, 802.1ad, and what was used before there was a standard for two tags.
-            0x8100 | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
+            VLAN | 0x88a8 | 0x9100 | 0x9200 | 0x9300 => {
                 let tag = be16_at(frame, at)?;
                 if !facts.has_tag {
                     facts.has_tag = true;

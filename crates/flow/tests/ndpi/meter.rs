@@ -11,6 +11,7 @@ use std::path::Path;
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, Packet, PacketFlags};
 use thalweg_flow::application::{self, server_name};
 use thalweg_flow::parse::{ParseOptions, parse, payload_of, vlan_of};
+use thalweg_flow::{EndReason, KeyFields, Meter, MeterOptions, Octets};
 use thalweg_ports::{FileSource, InputOptions, InputSpec, PortNames};
 
 /// What nDPI does otherwise.
@@ -31,6 +32,13 @@ pub(crate) enum Difference {
     Teredo,
     /// It leaves out CAPWAP's data if no IP packet is in it. Here it counts as the packet of UDP that it is.
     CapwapWithoutIp,
+}
+
+impl Difference {
+    /// Whether it leaves out packets, and takes none in another way.
+    pub(crate) fn leaves_out(self) -> bool {
+        matches!(self, Self::LaterFragment | Self::ClaimsMore | Self::CapwapWithoutIp)
+    }
 }
 
 /// A flow as it was counted.
@@ -60,11 +68,8 @@ const TUNNELS: ParseOptions = ParseOptions { tunnels: true };
 
 /// Meters a capture.
 pub(crate) fn meter(path: &Path) -> Capture {
-    let specs = vec![InputSpec::path(path)];
-    let source = FileSource::open(specs, PortNames::default(), &InputOptions::default()).expect("a capture");
-    let (chunks, _) = source.load_all().expect("not strict");
     let mut capture = Capture::default();
-    for mut chunk in chunks {
+    for mut chunk in chunks(path) {
         for k in 0..chunk.batch_count() {
             for (packet, frame) in chunk.batch(k).frames() {
                 capture.packets += 1;
@@ -74,6 +79,84 @@ pub(crate) fn meter(path: &Path) -> Capture {
         }
     }
     capture
+}
+
+fn chunks(path: &Path) -> Vec<Chunk> {
+    let specs = vec![InputSpec::path(path)];
+    let source = FileSource::open(specs, PortNames::default(), &InputOptions::default()).expect("a capture");
+    source.load_all().expect("not strict").0
+}
+
+/// The same flows by the meter of the crate: packets that nDPI leaves out are dropped before; those that it takes in another
+/// way are not told apart.
+pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Counted> {
+    let options = MeterOptions {
+        // As in the list: ends, protocol and VLAN. No flow ends but by the meter's end.
+        key: KeyFields { traffic_class: false, ingress: false, mpls: false, ..KeyFields::default() },
+        idle_timeout_ns: u64::MAX / 4,
+        active_timeout_ns: u64::MAX / 4,
+        end_linger_ns: u64::MAX / 4,
+        biflow: true,
+        count: Octets::Frame,
+        shards: 4,
+        ..MeterOptions::default()
+    };
+    let meter = Meter::new(&options).expect("a meter");
+    let mut records = Vec::new();
+    for mut chunk in chunks(path) {
+        for k in 0..chunk.batch_count() {
+            for (packet, frame) in chunk.batch(k).frames() {
+                parse(packet, frame, &TUNNELS);
+                if packet.is_alive() && left_out(packet, frame).is_some() {
+                    packet.drop_for(DropReason::NotIp);
+                }
+                meter.label(packet, frame);
+            }
+        }
+        meter.resolve_fragments(&mut chunk);
+        meter.observe(&mut chunk, 0..1, 1, &mut |record| records.push(*record));
+    }
+    for shard in 0..meter.shard_count() {
+        meter.flush(shard, EndReason::ForcedEnd, &mut |record| records.push(*record));
+    }
+    // nDPI has one flow for all types of ICMP between two ends: whose packet came first began it.
+    records.sort_by_key(|record| record.counters.first_ns);
+    let mut flows: HashMap<Ends, Counted> = HashMap::new();
+    for record in records {
+        let key = record.key;
+        let has_ports = matches!(key.protocol, 6 | 17);
+        let port = |port: u16| if has_ports { port } else { 0 };
+        let ends = Ends {
+            src: (key.src, port(key.src_port)),
+            dst: (key.dst, port(key.dst_port)),
+            protocol: key.protocol,
+            vlan: key.vlan,
+        };
+        let (there, back) = (record.counters, record.reverse.unwrap_or_default());
+        let mut counted = [(there.packets, there.octets), (back.packets, back.octets)];
+        let mut known = ends;
+        if flows.contains_key(&ends.reversed()) {
+            known = ends.reversed();
+            counted.reverse();
+        }
+        let flow = flows.entry(known).or_default();
+        for (sum, part) in flow.iter_mut().zip(counted) {
+            (sum.0, sum.1) = (sum.0 + part.0, sum.1 + part.1);
+        }
+    }
+    flows
+}
+
+/// Why nDPI does not count a packet that can be read.
+fn left_out(packet: &Packet, frame: &[u8]) -> Option<Difference> {
+    let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+    if packet.protocol == 17 && [packet.src_port, packet.dst_port].contains(&5247) {
+        Some(Difference::CapwapWithoutIp)
+    } else if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
+        Some(Difference::LaterFragment)
+    } else {
+        claims_more(l3).then_some(Difference::ClaimsMore)
+    }
 }
 
 impl Capture {
@@ -92,12 +175,8 @@ impl Capture {
         } else if is_inside_teredo(packet, frame) {
             self.differs(Difference::Teredo);
             again(&frame[14..], &ParseOptions { tunnels: false }, |p, l3| self.count(p, l3, frame.len()));
-        } else if packet.protocol == 17 && [packet.src_port, packet.dst_port].contains(&5247) {
-            self.differs(Difference::CapwapWithoutIp);
-        } else if packet.flags.has(PacketFlags::LATER_FRAGMENT) {
-            self.differs(Difference::LaterFragment);
-        } else if claims_more(l3) {
-            self.differs(Difference::ClaimsMore);
+        } else if let Some(difference) = left_out(packet, frame) {
+            self.differs(difference);
         } else {
             self.count(packet, frame, frame.len());
         }
