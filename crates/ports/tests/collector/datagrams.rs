@@ -1,0 +1,116 @@
+//! UDP: totals, sequence numbers, ICMP errors, several collectors.
+
+use super::*;
+use crate::reader::{Reader, number};
+use std::net::UdpSocket;
+use thalweg_flow::export::{Fan, Spread, Statistics};
+use thalweg_ports::collector::{Collector, CollectorAddress, CollectorError, CollectorOptions};
+use thalweg_wire::netflow::element::PACKET_DELTA_COUNT;
+
+/// A socket, and the address of a collector there.
+fn socket(scheme: &str, host: &str) -> (UdpSocket, CollectorAddress) {
+    let socket = UdpSocket::bind((host, 0)).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let address = format!("{scheme}://{}", socket.local_addr().unwrap()).parse().unwrap();
+    (socket, address)
+}
+
+/// Everything that waits in a socket's buffer.
+fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
+    socket.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 65_536];
+    let mut messages = Vec::new();
+    while let Ok(octets) = socket.recv(&mut buffer) {
+        messages.push(buffer[..octets].to_vec());
+    }
+    messages
+}
+
+#[test]
+fn records_arrive_over_both_families() {
+    for (scheme, host) in [("ipfix", "127.0.0.1"), ("v9", "127.0.0.1"), ("v5", "127.0.0.1"), ("ipfix", "::1")]
+    {
+        let Ok(_) = UdpSocket::bind((host, 0)) else {
+            thalweg_testdata::skipped(&format!("no {host} here"));
+            continue;
+        };
+        let (socket, address) = socket(scheme, host);
+        let records: Vec<_> = (1..=1000).map(record).collect();
+        let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
+        for batch in records.chunks(70) {
+            collector.send(batch.to_vec()).unwrap();
+        }
+        collector.set_statistics(Statistics::default());
+        let report = collector.finish(PATIENCE);
+        let reader = Reader::of(&drain(&socket));
+        let packets: u64 = reader.flows.iter().map(|flow| number(&flow[&(0, PACKET_DELTA_COUNT)])).sum();
+        assert_eq!(reader.flows.len(), records.len(), "{scheme}");
+        assert_eq!(packets, amount(&records).packets);
+        assert_eq!(report.sent, amount(&records));
+        assert_eq!(report.lost_in_all(), Amount::default());
+        check_books(&report);
+    }
+}
+
+#[test]
+fn what_version_5_cannot_say_is_in_the_books() {
+    let (socket, address) = socket("v5", "127.0.0.1");
+    let records = all_kinds(900);
+    let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
+    collector.send(records.clone()).unwrap();
+    let report = collector.finish(PATIENCE);
+    assert_eq!(report.accepted, amount(&records));
+    assert_eq!(report.unsayable_in_all().records, 200);
+    check_books(&report);
+    assert_eq!(Reader::of(&drain(&socket)).flows.len() as u64, report.sent.records);
+}
+
+#[test]
+fn nobody_there_is_told_by_icmp() {
+    let (socket, address) = socket("v9", "127.0.0.1");
+    drop(socket);
+    let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
+    for n in 1..=20 {
+        collector.send((0..100).map(|m| record(100 * n + m)).collect()).unwrap();
+    }
+    let report = collector.finish(PATIENCE);
+    assert!(report.refused > 0, "{report:?}");
+    check_books(&report);
+}
+
+#[test]
+fn several_collectors_have_sessions_of_their_own() {
+    let records: Vec<_> = (1..=1200).map(record).collect();
+    for spread in [Spread::Balance, Spread::Duplicate] {
+        let mut fan = Fan::new(3, spread);
+        let open = |n: u32| {
+            let (socket, address) = socket("ipfix", "127.0.0.1");
+            let mut options = CollectorOptions::new(&address);
+            options.export.observation_domain = n + 1;
+            (socket, Collector::open(&address, options).unwrap())
+        };
+        let sessions: Vec<_> = (0..3).map(open).collect();
+        for batch in records.chunks(100) {
+            fan.share(batch, |n, share| sessions[n].1.send(share.to_vec()).unwrap());
+        }
+        let mut numbers = Vec::new();
+        for (n, (socket, collector)) in sessions.into_iter().enumerate() {
+            check_books(&collector.finish(PATIENCE));
+            let reader = Reader::of(&drain(&socket));
+            assert_eq!(reader.domain, n as u32 + 1);
+            numbers.extend(reader.flows.iter().map(|flow| number(&flow[&(0, PACKET_DELTA_COUNT)])));
+        }
+        numbers.sort_unstable();
+        let copies = if spread == Spread::Balance { 1 } else { 3 };
+        let expected: Vec<u64> = (1..=1200).flat_map(|n| std::iter::repeat_n(n, copies)).collect();
+        assert_eq!(numbers, expected);
+    }
+}
+
+#[test]
+fn a_name_that_leads_nowhere_is_told() {
+    let address: CollectorAddress = "ipfix://no-such-host.invalid".parse().unwrap();
+    let error = Collector::open(&address, CollectorOptions::new(&address)).err().expect("refused");
+    assert!(matches!(error, CollectorError::Resolve { .. }), "{error}");
+    assert!(error.to_string().starts_with("collector's host `no-such-host.invalid`"), "{error}");
+}

@@ -1,0 +1,209 @@
+//! nfcapd as collector, nfdump as reader.
+
+use super::*;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use thalweg_flow::export::{NatEvent, NatSession, Times};
+
+/// nfcapd on a port of the loopback. Ended by the test, or with it.
+struct Nfcapd {
+    child: Child,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+impl Nfcapd {
+    fn start(program: &Path) -> Self {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = tempfile::tempdir().unwrap();
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        let child = Command::new(program)
+            .args(["-b", "127.0.0.1", "-p", &port.to_string(), "-t", "3600", "-B", "4000000", "-w"])
+            .arg(&data)
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let listens = format!(":{port:04X} ");
+        wait_until("nfcapd to listen", || {
+            std::fs::read_to_string("/proc/net/udp").unwrap().contains(&listens)
+        });
+        Self { child, port, folder }
+    }
+
+    /// Ends nfcapd, which writes its file; what it logged, and the folder of files.
+    fn end(&mut self) -> (String, PathBuf) {
+        wait_until("nfcapd to read its socket", || {
+            let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
+            let ours = format!(":{:04X} ", self.port);
+            let line = sockets.lines().find(|line| line.contains(&ours)).unwrap_or_default().to_owned();
+            // "tx_queue:rx_queue", hexadecimal.
+            line.split_whitespace().nth(4).is_none_or(|queues| queues.ends_with(":00000000"))
+        });
+        run(Command::new("kill").args(["-TERM", &self.child.id().to_string()]));
+        self.child.wait().unwrap();
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        (log, self.folder.path().join("data"))
+    }
+}
+
+impl Drop for Nfcapd {
+    fn drop(&mut self) {
+        // It has usually ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The number behind a name in nfdump's summary.
+fn summary(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
+}
+
+fn deliver(port: u16, messages: &[Vec<u8>]) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    messages.iter().for_each(|message| {
+        socket.send_to(message, ("127.0.0.1", port)).unwrap();
+    });
+}
+
+/// Totals as nfdump knows them: the way back of a biflow is in the same record.
+fn collect(options: &ExportOptions, records: &[FlowRecord]) -> Option<(String, String, String)> {
+    let nfcapd = program("nfcapd", "nfdump")?;
+    let nfdump = program("nfdump", "nfdump")?;
+    let mut collector = Nfcapd::start(&nfcapd);
+    deliver(collector.port, &messages(options, records, NOW_NS));
+    let (log, data) = collector.end();
+    let totals = run(Command::new(&nfdump).arg("-R").arg(&data).arg("-I"));
+    let json = run(Command::new(&nfdump).arg("-R").arg(&data).args(["-o", "json"]));
+    Some((log, totals, json))
+}
+
+fn check_log(log: &str) {
+    for word in ["equence", "rror", "emplate", "unknown", "Unknown", "No table", "skip", "invalid"] {
+        assert!(
+            !log.lines().any(|line| line.contains(word) && !line.contains("Sequence Errors: 0")),
+            "{log}"
+        );
+    }
+}
+
+#[test]
+fn totals_are_equal() {
+    for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {
+        // Sampled records are multiplied by nfdump; they have a test of their own. A biflow is told apart, too.
+        let told = |record: &&FlowRecord| {
+            record.sampling_interval == 1
+                && record.reverse.is_none()
+                && (version != Version::NetFlow5 || record.key.src.is_ipv4())
+        };
+        let records: Vec<_> = all_kinds(900).iter().filter(told).copied().collect();
+        let Some((log, totals, json)) = collect(&datagram_options(version), &records) else { return };
+        check_log(&log);
+        let expected = amount(&records);
+        assert_eq!(summary(&totals, "Flows"), expected.records, "{version:?}\n{totals}");
+        assert_eq!(summary(&totals, "Packets"), expected.packets, "{version:?}");
+        assert_eq!(summary(&totals, "Bytes"), expected.octets, "{version:?}");
+        assert_eq!(summary(&totals, "Sequence failures"), 0, "{version:?}");
+        let first = NOW_NS / 1_000_000
+            - records.iter().map(|record| (NOW_NS - record.counters.first_ns) / 1_000_000).max().unwrap();
+        assert_eq!(summary(&totals, "First"), first / 1000, "{version:?}\n{totals}");
+        if version != Version::NetFlow5 {
+            let field = |name: &str, value: &str| format!("\"{name}\" : {value}");
+            for wanted in [
+                field("src4_xlt_ip", "\"203.0.113.7\""),
+                field("src_xlt_port", "2000"),
+                field("src_as", "64500"),
+                field("dst_as", "4200000000"),
+                field("min_ttl", "60"),
+            ] {
+                assert!(
+                    json.contains(&wanted),
+                    "{version:?}: no {wanted} in\n{}",
+                    &json[..json.len().min(8000)]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sampled_records_are_multiplied() {
+    for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {
+        let records: Vec<_> = (1..=300).map(|n| FlowRecord { sampling_interval: 100, ..record(n) }).collect();
+        let Some((log, totals, _)) = collect(&datagram_options(version), &records) else { return };
+        check_log(&log);
+        assert_eq!(
+            summary(&totals, "Packets"),
+            100 * amount(&records).packets,
+            "{version:?}\n{log}\n{totals}"
+        );
+        assert_eq!(summary(&totals, "Bytes"), 100 * amount(&records).octets, "{version:?}");
+        assert_eq!(summary(&totals, "Sequence failures"), 0, "{version:?}");
+    }
+}
+
+#[test]
+fn nanoseconds_and_absolute_times_are_read() {
+    for (version, times) in [(Version::Ipfix, Times::Nanoseconds), (Version::NetFlow9, Times::Milliseconds)] {
+        let records: Vec<_> = (1..=100).map(record).collect();
+        let options = ExportOptions { times, ..datagram_options(version) };
+        let Some((log, totals, json)) = collect(&options, &records) else { return };
+        check_log(&log);
+        assert_eq!(summary(&totals, "Flows"), 100, "{version:?}");
+        // 59 seconds before 22:13:20 is the earliest first packet.
+        assert!(json.contains("2023-11-14T22:12:21.000"), "{version:?}\n{}", &json[..json.len().min(3000)]);
+    }
+}
+
+#[test]
+fn nat_events_are_read() {
+    let (Some(nfcapd), Some(nfdump)) = (program("nfcapd", "nfdump"), program("nfdump", "nfdump")) else {
+        return;
+    };
+    for version in [Version::NetFlow9, Version::Ipfix] {
+        let mut exporter = Exporter::new(&datagram_options(version)).unwrap();
+        exporter.handle_connected(NOW_NS);
+        exporter.handle_nat_events(&nat_sessions(), NOW_NS);
+        exporter.handle_end(NOW_NS);
+        let mut collector = Nfcapd::start(&nfcapd);
+        deliver(collector.port, &polled(&mut exporter));
+        let (log, data) = collector.end();
+        check_log(&log);
+        let json = run(Command::new(&nfdump).arg("-R").arg(&data).args(["-o", "json"]));
+        assert_eq!(
+            json.matches("\"src4_xlt_ip\" : \"198.51.100.1\"").count(),
+            200,
+            "{version:?}\n{}",
+            &json[..json.len().min(3000)]
+        );
+    }
+}
+
+/// A hundred sessions that begin and end.
+pub(crate) fn nat_sessions() -> Vec<NatEvent> {
+    let session = |n: u16, created| NatSession {
+        created,
+        protocol: 17,
+        src: IpAddr::from([10, 0, 0, 7]),
+        src_port: 5000 + n,
+        post_src: [198, 51, 100, 1].into(),
+        post_src_port: 1024 + n,
+        dst: IpAddr::from([192, 0, 2, 9]),
+        dst_port: 53,
+        post_dst: [192, 0, 2, 9].into(),
+        post_dst_port: 53,
+    };
+    let events = |created| {
+        move |n: u16| NatEvent::Session {
+            time_ns: NOW_NS - 1_000_000 * u64::from(n),
+            session: session(n, created),
+        }
+    };
+    (0..100).map(events(true)).chain((0..100).map(events(false))).collect()
+}

@@ -1,0 +1,94 @@
+//! A collector that reads streams, and can be killed.
+
+use crate::reader::Reader;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::io::Read;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// What all sessions read, in order: packets of each record, which tell records apart.
+pub(crate) type Heard = Arc<Mutex<Vec<u64>>>;
+
+/// See the head of this file. Goes on listening until it is killed.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    listener: TcpListener,
+    connections: Arc<Mutex<Vec<TcpStream>>>,
+    stop: Arc<AtomicBool>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn start(address: SocketAddr, tls: Option<Arc<ServerConfig>>, heard: &Heard) -> Self {
+        let listener = listen(address);
+        let address = listener.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let connections = Arc::new(Mutex::new(Vec::new()));
+        let (accepting, stopped) = (listener.try_clone().unwrap(), Arc::clone(&stop));
+        let (heard, known) = (Arc::clone(heard), Arc::clone(&connections));
+        let worker = std::thread::spawn(move || {
+            while let Ok((connection, _)) = accepting.accept() {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                known.lock().unwrap().push(connection.try_clone().unwrap());
+                match &tls {
+                    None => read_session(connection, &heard),
+                    Some(tls) => {
+                        let session = ServerConnection::new(Arc::clone(tls)).unwrap();
+                        read_session(StreamOwned::new(session, connection), &heard);
+                    }
+                }
+            }
+        });
+        Self { address, listener, connections, stop, worker: Some(worker) }
+    }
+
+    /// Nobody listens any more, and connections end.
+    pub(crate) fn kill(mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for connection in self.connections.lock().unwrap().drain(..) {
+            // It may have ended by itself.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        // Wakes `accept`.
+        drop(TcpStream::connect(self.address));
+        self.worker.take().expect("killed once").join().expect("the reader found no fault");
+        drop(self.listener);
+    }
+}
+
+fn listen(address: SocketAddr) -> TcpListener {
+    let socket =
+        socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&address.into()).unwrap();
+    socket.listen(8).unwrap();
+    socket.into()
+}
+
+/// Reads messages until the session ends; each is a whole one or the end.
+fn read_session(mut stream: impl Read, heard: &Heard) {
+    let mut reader = Reader::default();
+    loop {
+        let mut head = [0; 4];
+        if stream.read_exact(&mut head).is_err() {
+            return;
+        }
+        let octets = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let mut message = vec![0; octets];
+        message[..4].copy_from_slice(&head);
+        if stream.read_exact(&mut message[4..]).is_err() {
+            return;
+        }
+        let before = reader.flows.len();
+        reader.read(&message);
+        let mut heard = heard.lock().unwrap();
+        for flow in &reader.flows[before..] {
+            heard
+                .push(crate::reader::number(&flow[&(0, thalweg_wire::netflow::element::PACKET_DELTA_COUNT)]));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! tshark takes every message apart and finds nothing to complain about.
+
+use super::*;
+use std::fs;
+use thalweg_flow::export::{Interface, NatEvent, Quota, SamplingMethod, Statistics, Times};
+
+fn dissect(messages: &[Vec<u8>]) -> Option<String> {
+    let tshark = program("tshark", "tshark")?;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.pcap");
+    fs::write(&path, capture(messages, NOW_NS)).unwrap();
+    Some(run(Command::new(tshark).arg("-r").arg(path).args(["-d", "udp.port==4739,cflow", "-V"])))
+}
+
+/// Messages with everything that an exporter can say.
+fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
+    let options = ExportOptions {
+        times,
+        interfaces: vec![Interface {
+            port: 1,
+            name: "eth1".to_owned(),
+            description: "to the world".to_owned(),
+        }],
+        sampling: SamplingMethod::Random,
+        ..datagram_options(version)
+    };
+    let mut exporter = Exporter::new(&options).unwrap();
+    exporter.handle_connected(NOW_NS);
+    exporter.handle_records(&all_kinds(900), NOW_NS);
+    exporter.handle_nat_events(&nfdump::nat_sessions(), NOW_NS);
+    exporter.handle_nat_events(
+        &[NatEvent::QuotaExceeded { time_ns: NOW_NS, quota: Quota::Sessions, limit: 1000 }],
+        NOW_NS,
+    );
+    let amount = |packets| Amount { records: 0, packets, octets: 100 * packets };
+    exporter.handle_statistics(Statistics {
+        seen: amount(30),
+        exported: amount(10),
+        cached: amount(15),
+        dropped: vec![("not-ip", amount(5))],
+        not_sent: Amount::default(),
+    });
+    exporter.handle_end(NOW_NS);
+    let messages = polled(&mut exporter);
+    (messages, exporter.totals().exported.records)
+}
+
+#[test]
+fn nothing_is_malformed_missing_or_unknown() {
+    for (version, times) in [
+        (Version::NetFlow5, Times::Uptime),
+        (Version::NetFlow9, Times::Uptime),
+        (Version::NetFlow9, Times::Milliseconds),
+        (Version::Ipfix, Times::Milliseconds),
+        (Version::Ipfix, Times::Nanoseconds),
+    ] {
+        let (messages, records) = everything(version, times);
+        let Some(text) = dissect(&messages) else { return };
+        for complaint in
+            ["Malformed", "No template", "Expert Info", "nknown Field", "Unknown(", "nexpected sequence"]
+        {
+            let line = text.lines().position(|line| line.contains(complaint));
+            let around =
+                |at: usize| text.lines().skip(at.saturating_sub(40)).take(50).collect::<Vec<_>>().join("\n");
+            assert!(line.is_none(), "{version:?} {times:?}: {complaint}\n{}", around(line.unwrap()));
+        }
+        // Options data is shown as flows too.
+        let shown = text
+            .lines()
+            .filter(|line| {
+                line.trim_start().starts_with("Flow ")
+                    && line.trim_end().ends_with(|c: char| c.is_ascii_digit())
+            })
+            .count() as u64;
+        let pdus = text.lines().filter(|line| line.trim_start().starts_with("pdu ")).count() as u64;
+        assert!(shown.max(pdus) >= records, "{version:?}: {shown} or {pdus} of {records}");
+    }
+}
