@@ -20,7 +20,6 @@ mod key;
 mod memory;
 mod meter;
 pub mod parse;
-mod prefetch;
 pub mod record;
 mod sampling;
 #[doc(hidden)]
