@@ -4,29 +4,28 @@
 //! being written, and the error is what the run comes to.
 //!
 //! From time to time, and last when all has been delivered, outlets are told the meters' books, which collectors are sent
-//! as options data. They balance: what left the meters and has not come here yet counts as dropped by the queue.
+//! as options data. While workers run, another thread asks the meters ([`Books::read`]): a worker that waits for room in the
+//! queue holds its shards meanwhile, and whoever makes that room must not wait for them.
 
 mod collectors;
 mod lines;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thalweg_flow::export::{Amount, Statistics};
 use thalweg_flow::{FlowRecord, Meter};
 
 use crate::ProbeError;
 use crate::outbox::{Arrival, Arrivals, amount_of};
-use crate::summary::{EXPORT_QUEUE, OutletSummary, UNSAMPLED};
+use crate::summary::{OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
 pub(crate) use lines::Lines;
 
 /// How often outlets are told that time passes.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the meters are asked for their books: each of their shards is held up for a moment by it.
-const BOOKS_EVERY: Duration = Duration::from_secs(10);
 
 /// Whoever wants records.
 pub(crate) trait Outlet: Send {
@@ -61,7 +60,7 @@ pub(crate) struct Delivered {
 pub(crate) struct Delivery {
     pub(crate) arrivals: Arrivals,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
-    pub(crate) meters: Vec<Arc<Meter>>,
+    pub(crate) books: Arc<Books>,
     /// Set when an outlet fails.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -79,7 +78,6 @@ impl Delivery {
     fn run(mut self) -> Result<Delivered, ProbeError> {
         let mut delivered = Delivered::default();
         let mut failed = None;
-        let mut told = Instant::now();
         loop {
             let done = match self.arrivals.next(TICK) {
                 Arrival::End => break,
@@ -94,15 +92,16 @@ impl Delivery {
                 self.outlets.clear();
                 failed.get_or_insert(error);
             }
-            if told.elapsed() >= BOOKS_EVERY {
-                told = Instant::now();
-                self.tell_books(delivered.amount);
+            if let Some(statistics) = self.books.take() {
+                self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
             }
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        self.tell_books(delivered.amount);
+        // Nobody works on the meters any more.
+        let last = self.books.last(delivered.amount);
+        self.outlets.iter_mut().for_each(|outlet| outlet.hear(&last));
         for outlet in self.outlets {
             delivered.outlets.extend(outlet.finish()?);
         }
@@ -120,50 +119,65 @@ impl Delivery {
         }
         Ok(())
     }
+}
 
-    fn tell_books(&mut self, delivered: Amount) {
-        if self.outlets.is_empty() {
-            return;
-        }
-        let statistics = books(&self.meters, delivered);
-        self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
+/// The books of all meters together, from whoever reads them to whoever tells them.
+pub(crate) struct Books {
+    meters: Vec<Arc<Meter>>,
+    latest: Mutex<Option<Statistics>>,
+}
+
+impl Books {
+    /// Those of these meters.
+    pub(crate) fn new(meters: Vec<Arc<Meter>>) -> Self {
+        Self { meters, latest: Mutex::new(None) }
+    }
+
+    /// Asks the meters; each of their shards is waited for. Not for the thread that delivers.
+    pub(crate) fn read(&self) {
+        let statistics = books(&self.meters);
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+    }
+
+    /// What was read last, if it has not been told.
+    fn take(&self) -> Option<Statistics> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The last ones, when so much was delivered: what else left the meters found no room in the queue.
+    fn last(&self, delivered: Amount) -> Statistics {
+        let statistics = books(&self.meters);
+        let Amount { records, packets, octets } = statistics.exported;
+        let not_sent = Amount {
+            records: records.saturating_sub(delivered.records),
+            packets: packets.saturating_sub(delivered.packets),
+            octets: octets.saturating_sub(delivered.octets),
+        };
+        Statistics { not_sent, ..statistics }
     }
 }
 
-/// The books of all meters together.
-fn books(meters: &[Arc<Meter>], delivered: Amount) -> Statistics {
-    let mut statistics = Statistics { exported: delivered, ..Statistics::default() };
+fn books(meters: &[Arc<Meter>]) -> Statistics {
+    let mut statistics = Statistics::default();
     let of = |records, amount: thalweg_flow::Amount| Amount {
         records,
         packets: amount.packets,
         octets: amount.octets,
     };
-    let (mut left, mut unsampled) = (Amount::default(), Amount::default());
-    let mut drop_for = |name: &'static str, amount: Amount| match statistics
-        .dropped
-        .iter_mut()
-        .find(|(known, _)| *known == name)
-    {
-        Some((_, sum)) => *sum += amount,
-        None => statistics.dropped.push((name, amount)),
+    let mut drop_for = |name: &'static str, amount: thalweg_flow::Amount| {
+        let amount = of(0, amount);
+        match statistics.dropped.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += amount,
+            None => statistics.dropped.push((name, amount)),
+        }
     };
     for totals in meters.iter().map(|meter| meter.totals()) {
         statistics.seen += of(0, totals.seen);
-        statistics.cached += of(0, totals.cached);
-        left += of(totals.records_sum(), totals.exported);
-        unsampled += of(0, totals.unsampled);
-        for (reason, amount) in totals.not_metered() {
-            drop_for(reason.name(), of(0, amount));
-        }
-    }
-    let on_the_way = Amount {
-        records: left.records.saturating_sub(delivered.records),
-        packets: left.packets.saturating_sub(delivered.packets),
-        octets: left.octets.saturating_sub(delivered.octets),
-    };
-    for (name, amount) in [(UNSAMPLED, unsampled), (EXPORT_QUEUE, on_the_way)] {
-        if amount.packets > 0 {
-            drop_for(name, amount);
+        statistics.exported += of(totals.records_sum(), totals.exported);
+        statistics.cached += of(totals.flows_cached, totals.cached);
+        totals.not_metered().for_each(|(reason, amount)| drop_for(reason.name(), amount));
+        if totals.unsampled.packets > 0 {
+            drop_for(UNSAMPLED, totals.unsampled);
         }
     }
     statistics
