@@ -4,31 +4,30 @@
 //! being written, and the error is what the run comes to.
 //!
 //! From time to time, and last when all has been delivered, outlets are told the meters' books, which collectors are sent
-//! as options data. They balance: what left the meters and has not come here yet counts as dropped by the queue.
+//! as options data. While workers run, another thread asks the meters ([`Books::read`]): a worker that waits for room in the
+//! queue holds its shards meanwhile, and whoever makes that room must not wait for them.
 
 mod collectors;
 mod kept;
 mod lines;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use thalweg_flow::export::{Amount, Statistics};
 use thalweg_flow::{FlowRecord, MeterTotals};
 
 use crate::ProbeError;
 use crate::outbox::{Arrival, Arrivals, amount_of};
-use crate::summary::{EXPORT_QUEUE, OutletSummary, UNSAMPLED};
+use crate::summary::{OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
 pub(crate) use kept::Kept;
 pub(crate) use lines::Lines;
 
 /// How often outlets are told that time passes.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the meters are asked for their books: each of their shards is held up for a moment by it.
-const BOOKS_EVERY: Duration = Duration::from_secs(10);
 
 /// Whoever wants records.
 pub(crate) trait Outlet: Send {
@@ -50,8 +49,8 @@ pub(crate) trait Outlet: Send {
     fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError>;
 }
 
-/// Tells the books of meters.
-pub type Books = Box<dyn Fn() -> Vec<MeterTotals> + Send>;
+/// Asks meters for their books.
+pub type AskMeters = Box<dyn Fn() -> Vec<MeterTotals> + Send + Sync>;
 
 /// Completes a record.
 pub type Completion = Box<dyn FnMut(&mut FlowRecord) + Send>;
@@ -69,7 +68,7 @@ pub(crate) struct Delivered {
 pub(crate) struct Delivery {
     pub(crate) arrivals: Arrivals,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
-    pub(crate) books: Books,
+    pub(crate) books: Arc<Books>,
     /// Completes records by what is known elsewhere.
     pub(crate) complete: Option<Completion>,
     /// Set when an outlet fails.
@@ -90,7 +89,6 @@ impl Delivery {
     pub(crate) fn run(mut self) -> Result<Delivered, ProbeError> {
         let mut delivered = Delivered::default();
         let mut failed = None;
-        let mut told = Instant::now();
         loop {
             let done = match self.arrivals.next(TICK) {
                 Arrival::End => break,
@@ -108,15 +106,16 @@ impl Delivery {
                 self.outlets.clear();
                 failed.get_or_insert(error);
             }
-            if told.elapsed() >= BOOKS_EVERY {
-                told = Instant::now();
-                self.tell_books(delivered.amount);
+            if let Some(statistics) = self.books.take() {
+                self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
             }
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        self.tell_books(delivered.amount);
+        // Nobody works on the meters any more.
+        let last = self.books.last(delivered.amount);
+        self.outlets.iter_mut().for_each(|outlet| outlet.hear(&last));
         for outlet in self.outlets {
             delivered.outlets.extend(outlet.finish()?);
         }
@@ -134,50 +133,65 @@ impl Delivery {
         }
         Ok(())
     }
+}
 
-    fn tell_books(&mut self, delivered: Amount) {
-        if self.outlets.is_empty() {
-            return;
-        }
-        let statistics = statistics(&(self.books)(), delivered);
-        self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
+/// The books of all meters together, from whoever reads them to whoever tells them.
+pub(crate) struct Books {
+    ask: AskMeters,
+    latest: Mutex<Option<Statistics>>,
+}
+
+impl Books {
+    /// Those of the meters that are asked so.
+    pub(crate) fn new(ask: AskMeters) -> Self {
+        Self { ask, latest: Mutex::new(None) }
+    }
+
+    /// Asks the meters; each of their shards is waited for. Not for the thread that delivers.
+    pub(crate) fn read(&self) {
+        let statistics = statistics(&(self.ask)());
+        *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+    }
+
+    /// What was read last, if it has not been told.
+    fn take(&self) -> Option<Statistics> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The last ones, when so much was delivered: what else left the meters found no room in the queue.
+    fn last(&self, delivered: Amount) -> Statistics {
+        let statistics = statistics(&(self.ask)());
+        let Amount { records, packets, octets } = statistics.exported;
+        let not_sent = Amount {
+            records: records.saturating_sub(delivered.records),
+            packets: packets.saturating_sub(delivered.packets),
+            octets: octets.saturating_sub(delivered.octets),
+        };
+        Statistics { not_sent, ..statistics }
     }
 }
 
-/// The books of all meters together.
-fn statistics(books: &[MeterTotals], delivered: Amount) -> Statistics {
-    let mut statistics = Statistics { exported: delivered, ..Statistics::default() };
+fn statistics(books: &[MeterTotals]) -> Statistics {
+    let mut statistics = Statistics::default();
     let of = |records, amount: thalweg_flow::Amount| Amount {
         records,
         packets: amount.packets,
         octets: amount.octets,
     };
-    let (mut left, mut unsampled) = (Amount::default(), Amount::default());
-    let mut drop_for = |name: &'static str, amount: Amount| match statistics
-        .dropped
-        .iter_mut()
-        .find(|(known, _)| *known == name)
-    {
-        Some((_, sum)) => *sum += amount,
-        None => statistics.dropped.push((name, amount)),
+    let mut drop_for = |name: &'static str, amount: thalweg_flow::Amount| {
+        let amount = of(0, amount);
+        match statistics.dropped.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += amount,
+            None => statistics.dropped.push((name, amount)),
+        }
     };
     for totals in books {
         statistics.seen += of(0, totals.seen);
-        statistics.cached += of(0, totals.cached);
-        left += of(totals.records_sum(), totals.exported);
-        unsampled += of(0, totals.unsampled);
-        for (reason, amount) in totals.not_metered() {
-            drop_for(reason.name(), of(0, amount));
-        }
-    }
-    let on_the_way = Amount {
-        records: left.records.saturating_sub(delivered.records),
-        packets: left.packets.saturating_sub(delivered.packets),
-        octets: left.octets.saturating_sub(delivered.octets),
-    };
-    for (name, amount) in [(UNSAMPLED, unsampled), (EXPORT_QUEUE, on_the_way)] {
-        if amount.packets > 0 {
-            drop_for(name, amount);
+        statistics.exported += of(totals.records_sum(), totals.exported);
+        statistics.cached += of(totals.flows_cached, totals.cached);
+        totals.not_metered().for_each(|(reason, amount)| drop_for(reason.name(), amount));
+        if totals.unsampled.packets > 0 {
+            drop_for(UNSAMPLED, totals.unsampled);
         }
     }
     statistics

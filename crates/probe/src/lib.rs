@@ -33,7 +33,7 @@ mod standing;
 pub mod summary;
 mod usage;
 
-pub use deliver::{Books, Completion};
+pub use deliver::{AskMeters, Completion};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
     Shape, Spool,

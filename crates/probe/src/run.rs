@@ -13,7 +13,7 @@ use thalweg_flow::{EndReason, Meter, MeterOptions};
 
 use crate::account::{Book, Outcome, summary};
 use crate::columns::LineFormat;
-use crate::deliver::{Collectors, Delivery, Lines, Outlet};
+use crate::deliver::{Books, Collectors, Delivery, Lines, Outlet};
 use crate::inputs::{self, Opened, Read};
 use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
@@ -23,6 +23,8 @@ use crate::{Input, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape,
 
 /// How often to tell how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
+/// How often the meters are asked for their books: each of their shards is held up for a moment by it.
+const BOOKS_EVERY: Duration = Duration::from_secs(10);
 /// How long a worker waits for room for records while packets come in on interfaces: less than the 7 ms that a capture ring
 /// of 4,096 frames takes at 0.6 million a second.
 const PATIENCE: Duration = Duration::from_millis(5);
@@ -50,11 +52,13 @@ pub fn probe(
     let outlets = outlets(options, &names)?;
     let (way, arrivals) = queue();
     let metered = meters.clone();
-    let books = Box::new(move || metered.iter().map(|meter| meter.totals()).collect());
-    let delivery = Delivery { arrivals, outlets, books, complete: None, stop: Arc::clone(stop) };
+    let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
+    let books = Arc::new(books);
+    let delivery =
+        Delivery { arrivals, outlets, books: Arc::clone(&books), complete: None, stop: Arc::clone(stop) };
     let (outcome, delivered) = thread::scope(|scope| {
         let delivery = delivery.start(scope)?;
-        let outcome = watched(&seen, progress, || run(options, opened, meters, way, stop));
+        let outcome = watched(&seen, &books, progress, || run(options, opened, meters, way, stop));
         let delivered = delivery.join().unwrap_or_else(|_| Err(died("the export thread")));
         Ok::<_, ProbeError>((outcome?, delivered?))
     })?;
@@ -170,13 +174,18 @@ fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &Way) -> ProbePlan {
     ProbePlan::new(Arc::clone(meter), options.parsing, (model, workers), way.clone(), handing)
 }
 
-/// Runs `work` and says now and then how far it is, from a thread beside it.
-fn watched<R>(seen: &Seen, listener: &dyn ProbeProgress, work: impl FnOnce() -> R) -> R {
+/// Runs `work` and says now and then how far it is and what is in the books, from a thread beside it.
+fn watched<R>(seen: &Seen, books: &Books, listener: &dyn ProbeProgress, work: impl FnOnce() -> R) -> R {
     thread::scope(|scope| {
         let (done, waiting) = channel::<()>();
         scope.spawn(move || {
+            let mut read = Instant::now();
             while let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(TELL_EVERY) {
                 listener.advanced(seen.packets(), seen.fraction());
+                if read.elapsed() >= BOOKS_EVERY {
+                    read = Instant::now();
+                    books.read();
+                }
             }
         });
         let result = work();

@@ -7,15 +7,19 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use thalweg_flow::export::Amount;
 use thalweg_flow::{FlowRecord, MeterOptions};
 
-use crate::deliver::{Books, Collectors, Completion, Delivered, Delivery, Kept, Outlet};
+use crate::deliver::{AskMeters, Books, Collectors, Completion, Delivered, Delivery, Kept, Outlet};
 use crate::outbox::{BATCH_RECORDS, Way, amount_of, queue};
 use crate::pipelines::died;
 use crate::summary::OutletSummary;
 use crate::{ExportTargets, ProbeError};
+
+/// How often the meter is asked for its books: each of its shards is held up for a moment by it.
+const BOOKS_EVERY: Duration = Duration::from_secs(10);
 
 /// Who gets the records of a router.
 pub struct StandingOptions {
@@ -27,8 +31,8 @@ pub struct StandingOptions {
     pub meter: MeterOptions,
     /// Names of ports, in the order of their numbers.
     pub ports: Vec<String>,
-    /// The meter's books.
-    pub books: Books,
+    /// Asks the meter for its books.
+    pub ask: AskMeters,
     /// Completes a record.
     pub complete: Completion,
 }
@@ -44,6 +48,7 @@ pub struct StandingDelivery {
 /// The way to it.
 pub struct StandingWay {
     state: Mutex<State>,
+    books: Arc<Books>,
     lost: [AtomicU64; 3],
 }
 
@@ -52,6 +57,7 @@ struct State {
     way: Option<Way>,
     /// Fewer records than make a batch, of all workers.
     gathered: Vec<FlowRecord>,
+    books_read: Instant,
 }
 
 impl StandingDelivery {
@@ -70,11 +76,12 @@ impl StandingDelivery {
         }
         let (way, arrivals) = queue();
         let failed = Arc::new(AtomicBool::new(false));
-        let (books, complete) = (options.books, Some(options.complete));
-        let delivery = Delivery { arrivals, outlets, books, complete, stop: Arc::clone(&failed) };
+        let books = Arc::new(Books::new(options.ask));
+        let (told, complete) = (Arc::clone(&books), Some(options.complete));
+        let delivery = Delivery { arrivals, outlets, books: told, complete, stop: Arc::clone(&failed) };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
-        Ok((Self { thread, failed, notices }, StandingWay::new(way)))
+        Ok((Self { thread, failed, notices }, StandingWay::new(way, books)))
     }
 
     /// Whether an outlet failed: records go nowhere since.
@@ -92,9 +99,9 @@ impl StandingDelivery {
 }
 
 impl StandingWay {
-    fn new(way: Way) -> Self {
-        let state = Mutex::new(State { way: Some(way), gathered: Vec::new() });
-        Self { state, lost: Default::default() }
+    fn new(way: Way, books: Arc<Books>) -> Self {
+        let state = State { way: Some(way), gathered: Vec::new(), books_read: Instant::now() };
+        Self { state: Mutex::new(state), books, lost: Default::default() }
     }
 
     /// Takes all records out of the list. Waits for nobody but others that do the same.
@@ -106,11 +113,19 @@ impl StandingWay {
         }
     }
 
-    /// Holds nothing back any longer.
+    /// Holds nothing back any longer, and asks the meter for its books if that was long ago. Not for who works on its shards.
     pub fn flush(&self) {
         let mut state = self.state();
         if !state.gathered.is_empty() {
             self.send(&mut state);
+        }
+        let is_due = state.books_read.elapsed() >= BOOKS_EVERY;
+        if is_due {
+            state.books_read = Instant::now();
+        }
+        drop(state);
+        if is_due {
+            self.books.read();
         }
     }
 

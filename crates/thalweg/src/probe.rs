@@ -28,7 +28,13 @@ pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
     let bar = Bar::on_terminal();
     let result = thalweg_probe::probe(&options, &stop, &bar);
     bar.finish();
-    let summary = result.map_err(Failure::Probe)?;
+    let summary = result.map_err(|error| match error {
+        // Whoever reads the records may have seen enough.
+        ProbeError::Output { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => {
+            Failure::Output(source)
+        }
+        other => Failure::Probe(other),
+    })?;
     let text = match format {
         Format::Human => render(&summary),
         Format::Json => to_json(&summary),

@@ -126,6 +126,7 @@ impl Outlet for Collectors {
         for (collector, refused) in &self.collectors {
             let mut not_sent = collector.report().lost_in_all();
             not_sent += *refused;
+            not_sent += statistics.not_sent;
             collector.set_statistics(Statistics { not_sent, ..statistics.clone() });
         }
     }

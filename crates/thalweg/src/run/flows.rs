@@ -66,7 +66,7 @@ impl FlowSide {
             store: flows.store.clone(),
             meter: flows.meter.clone(),
             ports: config.ports.iter().map(|port| port.name.clone()).collect(),
-            books: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
+            ask: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
             complete: Box::new(move |record| known.complete(record)),
         };
         let started = StandingDelivery::start(options);

@@ -1,0 +1,66 @@
+//! `thalweg probe` as people and scripts use it.
+
+mod support;
+
+use support::thalweg;
+
+const OFFICE: &str = "examples/small-office/office.pcapng";
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8(octets.to_vec()).expect("text")
+}
+
+#[test]
+fn the_summary_adds_up_for_people_and_for_machines() {
+    let output = thalweg(&["probe", OFFICE, "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let number = |name: &str| summary[name].as_u64().expect(name);
+    assert!(number("packets_seen") > 0 && number("records_exported") > 0 && number("rss_peak_bytes") > 0);
+    let dropped: u64 =
+        summary["dropped"].as_object().expect("reasons").values().filter_map(serde_json::Value::as_u64).sum();
+    assert_eq!(number("packets_seen"), number("packets_exported") + number("packets_cached") + dropped);
+    assert_eq!(summary["conserved"], true);
+    assert!(summary["elapsed_s"].as_f64() > Some(0.0) && summary["packets_per_second"].as_f64() > Some(0.0));
+    let output = thalweg(&["probe", OFFICE, "--readers", "1", "--workers", "2"]);
+    let table = text(&output.stdout);
+    assert!(table.contains("farm, 1 reader, 2 workers"), "{table}");
+    assert!(table.contains(&format!("packets: {} seen = ", number("packets_seen"))), "{table}");
+}
+
+#[test]
+fn records_on_standard_output_stand_alone() {
+    let output = thalweg(&["probe", OFFICE, "--json", "-", "--model", "serial"]);
+    assert_eq!(output.status.code(), Some(0));
+    let records: Vec<serde_json::Value> = text(&output.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object a line"))
+        .collect();
+    assert!(!records.is_empty() && records.iter().all(|record| record["packets"].as_u64() > Some(0)));
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("{} records exported", records.len())), "{said}");
+}
+
+#[test]
+fn mistakes_exit_with_2_and_say_what_was_expected() {
+    let wrong: [(&[&str], &str); 9] = [
+        (&[], "INPUT"),
+        (&[OFFICE, "--sample", "2:10"], "1:N"),
+        (&[OFFICE, "--idle-timeout", "0"], "seconds above 0"),
+        (&[OFFICE, "--key", "none,ports"], "stands alone"),
+        (&[OFFICE, "--readers", "1", "--model", "tokens"], "--readers"),
+        (&[OFFICE, "--export", "v7://x"], "v7://x"),
+        (&[OFFICE, "--interface", "eth0"], "--interface"),
+        (&[OFFICE, "--flows-max", "1"], "flows"),
+        (&["-", "--loop", "2"], "only once"),
+    ];
+    for (arguments, word) in wrong {
+        let output = thalweg(&[&["probe"], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(word), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "", "{arguments:?}");
+    }
+    let output = thalweg(&["probe", "no/such.pcap"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("no/such.pcap"), "{}", text(&output.stderr));
+}
