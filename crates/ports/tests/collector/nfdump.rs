@@ -138,18 +138,13 @@ fn totals_are_equal() {
 #[test]
 fn sampled_records_are_multiplied() {
     // Debian's nfdump 1.7.1 reads no samplers in options data, not those of Cisco's routers either.
-    for version in [Version::NetFlow5] {
-        let records: Vec<_> = (1..=300).map(|n| FlowRecord { sampling_interval: 100, ..record(n) }).collect();
-        let Some((log, totals, _)) = collect(&datagram_options(version), &records) else { return };
-        check_log(&log);
-        assert_eq!(
-            summary(&totals, "Packets"),
-            100 * amount(&records).packets,
-            "{version:?}\n{log}\n{totals}"
-        );
-        assert_eq!(summary(&totals, "Bytes"), 100 * amount(&records).octets, "{version:?}");
-        assert_eq!(summary(&totals, "Sequence failures"), 0, "{version:?}");
-    }
+    let version = Version::NetFlow5;
+    let records: Vec<_> = (1..=300).map(|n| FlowRecord { sampling_interval: 100, ..record(n) }).collect();
+    let Some((log, totals, _)) = collect(&datagram_options(version), &records) else { return };
+    check_log(&log);
+    assert_eq!(summary(&totals, "Packets"), 100 * amount(&records).packets, "{version:?}\n{log}\n{totals}");
+    assert_eq!(summary(&totals, "Bytes"), 100 * amount(&records).octets, "{version:?}");
+    assert_eq!(summary(&totals, "Sequence failures"), 0, "{version:?}");
 }
 
 #[test]
