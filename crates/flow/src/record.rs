@@ -4,7 +4,7 @@
 //! flow. Octets are those of IP packets by their own length fields (IPFIX `octetDeltaCount`), unless the meter was told to
 //! count frames. Times are nanoseconds since the Unix epoch, by the packets' own clock.
 //!
-//! What is not known is said so (`None`, [`NO_PORT`](thalweg_base::NO_PORT), [`NO_AS`]), never guessed.
+//! What is not known is said so (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
 
 use std::net::IpAddr;
 use thalweg_base::{DropReason, NO_PORT};
