@@ -25,7 +25,7 @@
 //! - NetFlow 9 record counts that count sets, templates or flows only: not used.
 //! - NetFlow 9 fields longer than the registry's type, and elements above 127 by their IPFIX numbers.
 //! - Data in front of its template, also within one message.
-//! - Options templates without scopes, and fields of no octets.
+//! - Options templates without scopes, and fields of no octets (up to 16, so that a record's cost is bounded by its octets).
 //!
 //! Missing: NetFlow 1, 7 and 8; what is inside of lists (RFC 6313).
 
@@ -96,14 +96,15 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Room for some thousand exporters, in about 24 MiB at worst.
+    /// Room for some thousand exporters, in about 24 MiB at worst. What waits is kept short because all of it may have to be read
+    /// at once.
     fn default() -> Self {
         Self {
             sessions_max: 16_384,
             templates_max: 65_536,
             template_octets_max: 16 << 20,
             waiting_sets_max: 4_096,
-            waiting_octets_max: 4 << 20,
+            waiting_octets_max: 1 << 20,
             template_lifetime_ns: None,
         }
     }

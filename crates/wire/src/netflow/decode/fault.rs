@@ -61,7 +61,7 @@ pub enum FaultKind {
     },
     /// A template with a number below 256.
     TemplateId(u16),
-    /// A template whose records would have no octets.
+    /// A template whose records would have no octets, or more than 16 fields without any.
     TemplateEmpty(u16),
     /// A template with more scope fields than fields, or lengths that are no multiple of a field's.
     TemplateScopes(u16),
@@ -97,7 +97,9 @@ impl fmt::Display for Fault {
             FaultKind::TemplateId(id) => {
                 write!(f, "a template with number {id}, where 256 or more was expected")
             }
-            FaultKind::TemplateEmpty(id) => write!(f, "template {id} makes records of no octets"),
+            FaultKind::TemplateEmpty(id) => {
+                write!(f, "template {id} makes records of no octets, or of too many fields of none")
+            }
             FaultKind::TemplateScopes(id) => write!(f, "template {id} has scope fields that do not add up"),
             FaultKind::FieldLength { says, has } => {
                 write!(f, "a field of {says} octets, where its set has {has} left")

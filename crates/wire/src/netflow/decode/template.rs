@@ -8,6 +8,9 @@ use crate::netflow::element::{self, REVERSE_ENTERPRISE};
 /// The length in a template that stands for "each record says it" (RFC 7011, 7).
 pub const VARIABLE: u16 = 65_535;
 
+/// Fields of no octets that a template may have (Junos sends one). With more, a few octets of data would be endless fields.
+const EMPTY_FIELDS_MAX: usize = 16;
+
 /// What a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FieldName {
@@ -90,7 +93,8 @@ impl Template {
         let octets =
             |field: &FieldSpecifier| if field.octets == VARIABLE { 1 } else { usize::from(field.octets) };
         let octets_min = fields.iter().map(octets).sum();
-        if octets_min == 0 {
+        let empty_fields = fields.iter().filter(|field| field.octets == 0).count();
+        if octets_min == 0 || empty_fields > EMPTY_FIELDS_MAX {
             return Err(Fault::new(offset, FaultKind::TemplateEmpty(id)));
         }
         Ok(Self { id, kind, scopes, fields: fields.into_boxed_slice(), octets_min, is_fixed })

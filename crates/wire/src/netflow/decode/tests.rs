@@ -331,6 +331,9 @@ fn faults_end_their_set_and_no_more() {
     );
     let empty = set(2, &template(257, &[(IP_VERSION, 0)]));
     assert_eq!(fault(&mut decoder, &[empty, data.clone()]), (Some((20, FaultKind::TemplateEmpty(257))), 1));
+    let hollow: Vec<(u16, u16)> = (0..18).map(|field| (field + 1, u16::from(field == 0))).collect();
+    let hollow = set(2, &template(257, &hollow));
+    assert_eq!(fault(&mut decoder, &[hollow, data.clone()]), (Some((20, FaultKind::TemplateEmpty(257))), 1));
     let scopes = set(3, &[1, 1, 0, 1, 0, 2, 0, 149, 0, 4]);
     assert_eq!(fault(&mut decoder, &[scopes, data.clone()]), (Some((20, FaultKind::TemplateScopes(257))), 1));
     // A set that is longer than the message: nobody knows where the next begins.
@@ -340,7 +343,7 @@ fn faults_end_their_set_and_no_more() {
     assert_eq!(fault(&mut decoder, &[data.clone(), long, data.clone()]), (Some((23, lost)), 1));
     assert_eq!(fault(&mut decoder, &[data.clone(), vec![7]]), (Some((23, FaultKind::Trailing(1))), 1));
     assert_eq!(fault(&mut decoder, &[data.clone(), vec![0; 9]]), (None, 1));
-    assert_eq!(decoder.counters().faults, 8);
+    assert_eq!(decoder.counters().faults, 9);
 }
 
 #[test]
