@@ -283,3 +283,6 @@ pub(crate) fn recover(root: &Path) -> Result<(Recovery, u64), StoreError> {
     }
     Ok((recovery, next_id))
 }
+
+#[cfg(test)]
+mod tests;
