@@ -15,6 +15,7 @@
 //! An ICMP error goes in by the port the packet came by, or, where NAT had translated the packet, by the outside port:
 //! it is about the translated packet, and NAT finds in it whose it was.
 
+mod early_fragments;
 mod frames;
 mod reload;
 mod stations;
@@ -42,6 +43,7 @@ use crate::inject::{self, Injector};
 use crate::mirror::{Delivery, Mirrors};
 use crate::outbox::{Outbox, Server};
 use crate::sink::{Punt, is_refusal};
+use early_fragments::EarlyFragments;
 use frames::{Kind, kind_of};
 pub(crate) use reload::{HostChange, PortChange};
 use stations::Stations;
@@ -141,7 +143,7 @@ pub struct HostNumbers {
     pub neighbours: NeighbourCounters,
     /// Of errors and answers.
     pub icmp: IcmpCounters,
-    /// Packets that wait for neighbours.
+    /// Packets that wait for neighbours, or for the first fragment of their datagram.
     pub waiting: u64,
     /// Packets of the router's own that found no room.
     pub injections_refused: u64,
@@ -159,6 +161,7 @@ pub struct Host {
     outboxes: Arc<[Outbox]>,
     server: Arc<Server>,
     injector: Injector,
+    early_fragments: EarlyFragments,
     mirrors: Mirrors,
     outside: Option<u16>,
     nat: Option<Arc<NatStage>>,
@@ -184,6 +187,7 @@ impl Host {
             outboxes: parts.outboxes,
             server: parts.server,
             injector: parts.injector,
+            early_fragments: EarlyFragments::default(),
             mirrors: parts.mirrors,
             outside: parts.outside,
             nat: parts.nat,
@@ -203,7 +207,8 @@ impl Host {
     pub(crate) fn run(mut self, intake: &Intake, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let now_ns = self.clock.now_ns();
-            let due = self.neighbours.next_deadline().unwrap_or(u64::MAX).min(self.gateways_at_ns);
+            let due = [self.neighbours.next_deadline(), self.early_fragments.next_deadline()];
+            let due = due.into_iter().flatten().fold(self.gateways_at_ns, u64::min);
             let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
             let first = select! {
                 recv(intake.heard) -> punt => punt,
@@ -216,6 +221,7 @@ impl Host {
                 self.handle_link(change, now_ns);
             }
             self.neighbours.handle_timer(now_ns);
+            self.put_in_early_fragments(now_ns);
             if now_ns >= self.gateways_at_ns {
                 self.look_at_gateways(now_ns);
             }
@@ -252,6 +258,7 @@ impl Host {
     /// The router's neighbours, errors and mirrors in numbers.
     pub fn numbers(&self) -> HostNumbers {
         let (waiting, _) = self.neighbours.waiting();
+        let waiting = waiting + self.early_fragments.waiting();
         HostNumbers {
             neighbours: *self.neighbours.counters(),
             icmp: *self.icmp.counters(),
@@ -270,6 +277,12 @@ impl Host {
         match punt.reason {
             DropReason::MtuExceeded => return self.cut(punt, now_ns),
             DropReason::NeighbourUnresolved => return self.resolve(punt, now_ns),
+            DropReason::FragmentWithoutFirst => {
+                return self
+                    .early_fragments
+                    .keep(punt, now_ns)
+                    .unwrap_or_else(|punt| self.drop(&punt, punt.reason));
+            }
             _ => {}
         }
         match self.offer(&punt, now_ns) {
@@ -290,6 +303,20 @@ impl Host {
                     self.say(&punt, error, now_ns);
                 }
                 self.drop(&punt, punt.reason);
+            }
+        }
+    }
+
+    /// Puts fragments in again that came before the first of their datagram. The books have them twice: what came is the
+    /// router's, and what is put in its own.
+    fn put_in_early_fragments(&mut self, now_ns: u64) {
+        while let Some(punt) = self.early_fragments.next_due(now_ns) {
+            match self.injector.inject(punt.port_in, punt.ip_packet().to_vec()) {
+                Ok(()) => {
+                    self.counters.add_to_host(punt.reason, 1);
+                    self.counters.port(punt.counted_at).to_host.add(1, punt.frame.len() as u64);
+                }
+                Err(_) => self.drop(&punt, DropReason::HostQueueFull),
             }
         }
     }

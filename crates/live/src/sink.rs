@@ -113,6 +113,7 @@ impl ToHost {
             | R::Unreachable
             | R::NeighbourUnresolved
             | R::NatNoMapping
+            | R::FragmentWithoutFirst
             | R::AclDenied => Some(&self.owed),
             _ => None,
         }

@@ -46,7 +46,7 @@ pub struct BarChart {
 const BAR: f64 = 18.0;
 const BAR_GAP: f64 = 4.0;
 const GROUP_GAP: f64 = 16.0;
-const LABEL_MAX: f64 = 220.0;
+const LABEL_MAX: f64 = 300.0;
 
 impl BarChart {
     /// The chart as SVG, to stand in a page that has [`super::STYLE`].

@@ -56,6 +56,53 @@ fn a_pool_on_the_outside_network_is_answered_for() {
     assert!(router.process.end(), "it ends when asked to");
 }
 
+/// A piece of a UDP datagram from the office to the server: its octets from `at` on.
+fn piece(datagram: &[u8], at: usize, length: usize) -> Vec<u8> {
+    let more = at + length < datagram.len();
+    let field = (at / 8) as u16 | u16::from(more) << 13;
+    let mut packet = vec![0x45, 0, 0, 0, 0x12, 0x34, 0, 0, 64, 17, 0, 0, 10, 1, 0, 2, 198, 51, 100, 2];
+    packet[2..4].copy_from_slice(&((20 + length) as u16).to_be_bytes());
+    packet[6..8].copy_from_slice(&field.to_be_bytes());
+    packet.extend_from_slice(&datagram[at..at + length]);
+    packet
+}
+
+/// RFC 4787, REQ-14a: pieces that come before the one with the ports get through, and those that wait for one that never
+/// comes are given up.
+#[test]
+fn fragments_out_of_order_get_through() {
+    let Some(site) = Site::new() else { return };
+    let mut router = site.run(&config(), &[]);
+    let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
+    let raw = site.within(&site.namespace(OFFICE), || {
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::RAW, Some(255.into()))
+    });
+    let (raw, to) =
+        (raw.expect("a raw socket"), "198.51.100.2:0".parse::<std::net::SocketAddr>().expect("one"));
+    // Ports 5000 to 7000, no checksum, 64 octets of data.
+    let mut datagram = vec![0x13, 0x88, 0x1b, 0x58, 0, 72, 0, 0];
+    datagram.extend(0..64);
+    for (at, length) in [(48, 24), (24, 24), (0, 24)] {
+        raw.send_to(&piece(&datagram, at, length), &to.into()).expect("sent");
+        std::thread::sleep(Duration::from_millis(15));
+    }
+    let mut buffer = [0; 128];
+    let (length, seen) = server.recv_from(&mut buffer).expect("it arrives");
+    assert_eq!(&buffer[..length], &datagram[8..]);
+    assert!(seen.to_string().starts_with("198.51.100.1:"), "{seen}");
+
+    let mut lonely = piece(&datagram, 24, 24);
+    lonely[5] += 1;
+    raw.send_to(&lonely, &to.into()).expect("sent");
+    eventually("the piece without a first is given up", || {
+        let counters = router.one("counters");
+        let dropped = counters["dropped"].as_array()?;
+        dropped.iter().find(|row| row[0] == "fragment-without-first").filter(|row| row[1] == 1).map(|_| ())
+    });
+    router.counters_add_up();
+    assert!(router.process.end(), "it ends when asked to");
+}
+
 #[test]
 fn sessions_are_shown_and_a_host_at_its_limit_is_told() {
     let Some(site) = Site::new() else { return };

@@ -1,0 +1,149 @@
+//! Fragments that come before the first of their datagram (RFC 4787, REQ-14a).
+//!
+//! NAT cannot tell whose they are and lets them go as `fragment-without-first`. They wait here and are put in again, as if
+//! they came by their port again: if the first has come by then, NAT knows them. The nearer the first is the
+//! shorter they wait; after the last of [`WAITS_NS`] they are dropped. Of those put in nothing is kept but who they are, so that
+//! one that comes back waits longer. All is bounded, and found by looking at each: such fragments are rare, and at most
+//! [`KEPT_MAX`] of a flood of them are worked for.
+
+use std::collections::VecDeque;
+
+use crate::sink::Punt;
+
+/// How long a fragment waits, at first and each time it comes back.
+const WAITS_NS: [u64; 4] = [2_000_000, 10_000_000, 50_000_000, 250_000_000];
+
+/// Fragments that wait, and fragments that were put in and may come back, at most.
+const KEPT_MAX: usize = 256;
+
+/// What tells a fragment of IPv4 from others: its header but for what changes on the way.
+type Identity = [u8; 17];
+
+struct Early {
+    due_ns: u64,
+    identity: Identity,
+    tries: usize,
+    punt: Punt,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct EarlyFragments {
+    waiting: VecDeque<Early>,
+    put_in: VecDeque<(Identity, usize)>,
+}
+
+impl EarlyFragments {
+    /// Keeps a fragment for a while; gives back one that has waited long enough, or for which there is no room.
+    pub(super) fn keep(&mut self, punt: Punt, now_ns: u64) -> Result<(), Punt> {
+        let Some(identity) = identity(punt.ip_packet()) else { return Err(punt) };
+        let known = self.put_in.iter().position(|(other, _)| *other == identity);
+        let tries = known.and_then(|place| self.put_in.remove(place)).map_or(0, |(_, tries)| tries);
+        match WAITS_NS.get(tries) {
+            Some(wait_ns) if self.waiting.len() < KEPT_MAX => {
+                let due_ns = now_ns + wait_ns;
+                let later = self.waiting.iter().position(|other| other.due_ns > due_ns);
+                let place = later.unwrap_or(self.waiting.len());
+                self.waiting.insert(place, Early { due_ns, identity, tries, punt });
+                Ok(())
+            }
+            _ => Err(punt),
+        }
+    }
+
+    /// A fragment that is to be put in again.
+    pub(super) fn next_due(&mut self, now_ns: u64) -> Option<Punt> {
+        self.waiting.front().filter(|early| early.due_ns <= now_ns)?;
+        let early = self.waiting.pop_front()?;
+        if self.put_in.len() == KEPT_MAX {
+            self.put_in.pop_front();
+        }
+        self.put_in.push_back((early.identity, early.tries + 1));
+        Some(early.punt)
+    }
+
+    /// When there is one.
+    pub(super) fn next_deadline(&self) -> Option<u64> {
+        self.waiting.front().map(|early| early.due_ns)
+    }
+
+    /// Fragments that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+fn identity(packet: &[u8]) -> Option<Identity> {
+    let header: &[u8; 20] = packet.first_chunk()?;
+    let mut identity = [0; 17];
+    identity[..8].copy_from_slice(&header[..8]);
+    identity[8] = header[9];
+    identity[9..].copy_from_slice(&header[12..20]);
+    Some(identity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::{DropReason, NO_CLASS, PacketFlags};
+
+    fn fragment(id: u16) -> Punt {
+        let mut frame = vec![0x45, 0, 0, 28, 0, 0, 0, 3, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        frame.extend([0; 8]);
+        frame[4..6].copy_from_slice(&id.to_be_bytes());
+        Punt {
+            reason: DropReason::FragmentWithoutFirst,
+            port_in: 0,
+            counted_at: 0,
+            next_hop: 0,
+            flow_hash: 0,
+            class: NO_CLASS,
+            flags: PacketFlags::default(),
+            l3_offset: 0,
+            frame,
+        }
+    }
+
+    #[test]
+    fn one_that_comes_back_waits_longer_and_is_given_up_in_the_end() {
+        let mut early = EarlyFragments::default();
+        let mut now_ns = 0;
+        for wait_ns in WAITS_NS {
+            let mut punt = fragment(7);
+            // Its TTL and checksum may be others.
+            punt.frame[8] -= 1;
+            punt.frame[10] ^= 1;
+            assert!(early.keep(punt, now_ns).is_ok());
+            assert_eq!(early.next_deadline(), Some(now_ns + wait_ns));
+            assert!(early.next_due(now_ns + wait_ns - 1).is_none());
+            now_ns += wait_ns;
+            assert!(early.next_due(now_ns).is_some());
+            assert_eq!(early.waiting(), 0);
+        }
+        assert!(early.keep(fragment(7), now_ns).is_err(), "given up");
+        assert!(early.keep(fragment(7), now_ns).is_ok(), "and forgotten");
+    }
+
+    #[test]
+    fn a_flood_has_bounds() {
+        let mut early = EarlyFragments::default();
+        let kept = (0..2000).filter(|id| early.keep(fragment(*id), 0).is_ok()).count();
+        assert_eq!((kept, early.waiting()), (KEPT_MAX, KEPT_MAX));
+        for _ in 0..3 {
+            while early.next_due(u64::MAX).is_some() {}
+            (3000..4000).for_each(|id| drop(early.keep(fragment(id), 0)));
+        }
+        assert!(early.waiting() <= KEPT_MAX && early.put_in.len() <= KEPT_MAX);
+    }
+
+    #[test]
+    fn they_are_due_in_the_order_of_their_times() {
+        let mut early = EarlyFragments::default();
+        assert!(early.keep(fragment(1), 0).is_ok());
+        assert!(early.next_due(WAITS_NS[0]).is_some());
+        assert!(early.keep(fragment(1), WAITS_NS[0]).is_ok());
+        assert!(early.keep(fragment(2), WAITS_NS[0]).is_ok());
+        let due: Vec<_> = std::iter::from_fn(|| early.next_due(u64::MAX)).map(|punt| punt.frame[5]).collect();
+        assert_eq!(due, [2, 1]);
+    }
+}
