@@ -116,6 +116,16 @@ pub struct Drops {
 }
 
 impl Drops {
+    /// Drops as they were when they were put down somewhere. Reasons beyond those a record tells apart are counted with
+    /// the others.
+    pub fn restored(by_reason: &[(DropReason, u32)], others: u32, octets: u64) -> Self {
+        let mut drops = Self { others, octets, ..Self::default() };
+        for (reason, packets) in by_reason {
+            drops.add(*reason, *packets, 0);
+        }
+        drops
+    }
+
     /// Counts `packets` dropped ones of `octets` in all.
     pub fn add(&mut self, reason: DropReason, packets: u32, octets: u64) {
         self.octets += octets;
@@ -133,16 +143,6 @@ impl Drops {
             }
         }
         self.others = self.others.saturating_add(packets);
-    }
-
-    /// Drops as they were when they were put down somewhere. Reasons beyond those a record tells apart are counted with
-    /// the others.
-    pub fn restored(by_reason: &[(DropReason, u32)], others: u32, octets: u64) -> Self {
-        let mut drops = Self { others, octets, ..Self::default() };
-        for (reason, packets) in by_reason {
-            drops.add(*reason, *packets, 0);
-        }
-        drops
     }
 
     /// Counts `packets` dropped ones of `octets` in all, of which it is not known why.

@@ -40,6 +40,41 @@ impl Addresses {
     }
 }
 
+/// Numbers for addresses, from 0, in the order in which they come. IPv4 has a table of its own with entries of eight octets: a
+/// dataset has hundreds of thousands of them, and what a look-up costs is where the table lies.
+#[derive(Default)]
+pub(crate) struct AddressNumbers {
+    v4: HashMap<u32, u32, RandomState>,
+    v6: HashMap<u128, u32, RandomState>,
+    none: Option<u32>,
+    pub(crate) distinct: Vec<Option<IpAddr>>,
+}
+
+impl AddressNumbers {
+    /// The number of an address, a new one if it has none.
+    pub(crate) fn number(&mut self, address: Option<IpAddr>) -> u32 {
+        let next = self.distinct.len() as u32;
+        let number = match address {
+            Some(IpAddr::V4(address)) => *self.v4.entry(address.into()).or_insert(next),
+            Some(IpAddr::V6(address)) => *self.v6.entry(address.into()).or_insert(next),
+            None => *self.none.get_or_insert(next),
+        };
+        if number == next {
+            self.distinct.push(address);
+        }
+        number
+    }
+
+    /// The number of an address that has one.
+    pub(crate) fn find(&self, address: Option<IpAddr>) -> Option<u32> {
+        match address {
+            Some(IpAddr::V4(address)) => self.v4.get(&u32::from(address)).copied(),
+            Some(IpAddr::V6(address)) => self.v6.get(&u128::from(address)).copied(),
+            None => self.none,
+        }
+    }
+}
+
 /// Some rows, as far as their columns are loaded.
 pub(crate) struct Block {
     pub(crate) rows: usize,
@@ -77,7 +112,10 @@ impl Block {
             }
         }
         let mut block = Self::new(rows);
-        for builder in builders {
+        for mut builder in builders {
+            if let Column::Address(addresses) = &mut builder.column {
+                addresses.distinct = builder.numbers.distinct;
+            }
             block.columns[builder.id.index()] = Some(builder.column);
         }
         block
@@ -220,7 +258,7 @@ fn misused(id: ColumnId) -> StoreError {
 struct Builder {
     id: ColumnId,
     column: Column,
-    codes: HashMap<Option<IpAddr>, u32, RandomState>,
+    numbers: AddressNumbers,
 }
 
 impl Builder {
@@ -232,7 +270,7 @@ impl Builder {
                 Column::Address(Addresses { codes: Vec::with_capacity(rows), distinct: Vec::new() })
             }
         };
-        Self { id, column, codes: HashMap::default() }
+        Self { id, column, numbers: AddressNumbers::default() }
     }
 
     fn extend(&mut self, records: &[&FlowRecord]) {
@@ -244,15 +282,8 @@ impl Builder {
                 values.extend(records.iter().map(|record| get(record)));
             }
             (Column::Address(values), Get::Address(get)) => {
-                let codes = &mut self.codes;
-                let distinct = &mut values.distinct;
-                values.codes.extend(records.iter().map(|record| {
-                    let address = get(record);
-                    *codes.entry(address).or_insert_with(|| {
-                        distinct.push(address);
-                        (distinct.len() - 1) as u32
-                    })
-                }));
+                let numbers = &mut self.numbers;
+                values.codes.extend(records.iter().map(|record| numbers.number(get(record))));
             }
             // The kind of a column follows from how its values are found, a few lines above.
             _ => unreachable!("a column is made for its values"),

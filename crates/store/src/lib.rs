@@ -11,7 +11,7 @@
 //! - [`writer`]: records to files, on a thread of its own; [`upkeep`]: compaction, retention, recovery;
 //! - `schema`, `block`, `file`: the columns, records as columns, one file;
 //! - [`filter`]: which records; [`query`]: sums by key, graphs, lists; [`fields`]: a record by the names of its columns;
-//! - [`calendar`]: dates.
+//! - [`calendar`][]: dates.
 //!
 //! Files are read and written with the Parquet library's low-level interface, without Arrow: all columns are flat, so Arrow's
 //! arrays would bring nothing, and would be a third of this program's build.

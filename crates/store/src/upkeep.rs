@@ -3,9 +3,9 @@
 //! Compaction takes small files of one hour and writes their records as one file, whose footer names them. Its steps are
 //! separate functions, and a crash after any of them leaves a dataset that reads the same:
 //!
-//! 1. [`Compaction::write`]: a temporary file, which nobody reads; removed at the next start.
-//! 2. [`Compaction::publish`]: the new name appears; the files it names are left out by readers from now on.
-//! 3. [`Compaction::remove_replaced`]: those are removed; what a crash leaves is removed at the next start.
+//! 1. `Compaction::write`: a temporary file, which nobody reads; removed at the next start.
+//! 2. `Compaction::publish`: the new name appears; the files it names are left out by readers from now on.
+//! 3. `Compaction::remove_replaced`: those are removed; what a crash leaves is removed at the next start.
 //!
 //! Memory is bounded by two row groups: records are read and written a row group at a time, sorted within each.
 
@@ -283,3 +283,6 @@ pub(crate) fn recover(root: &Path) -> Result<(Recovery, u64), StoreError> {
     }
     Ok((recovery, next_id))
 }
+
+#[cfg(test)]
+mod tests;

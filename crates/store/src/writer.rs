@@ -404,8 +404,8 @@ impl Shared {
             state.status.files_published += files.len() as u64;
         }
         // They have their names now, and are not written again, even if the names may not have come to disk.
-        let folders = files.iter().filter_map(|(_, path)| path.parent());
-        let synced = folders.map(dataset::sync_folder).collect();
+        let mut folders = files.iter().filter_map(|(_, path)| path.parent());
+        let synced = folders.try_for_each(dataset::sync_folder);
         let mut state = self.state();
         state.status.records_written += batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
         drop(state);

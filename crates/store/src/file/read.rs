@@ -125,7 +125,7 @@ impl FlowFile {
         self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
         let chunk_bytes = Arc::new(Chunk { start, bytes: bytes.into() });
         let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None)
-            .and_then(|pages| Ok(Decoder::new(definition, rows).run(pages)));
+            .map(|pages| Decoder::new(definition, rows).run(pages));
         match decoded {
             Ok(Ok(column)) => Ok(column),
             Ok(Err(PageFault::Ours(what))) => Err(unreadable(format!("column {}: {what}", definition.name))),

@@ -4,13 +4,11 @@
 //! whose values have codes (an address, a port, a protocol) the way from a row to its sums is two array look-ups, and the
 //! hash table is asked once for each code of a row group. With several keys it is asked for every row.
 
-use std::net::IpAddr;
-
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::{Key, KeyValue, Metric, Query, Rows, Scanned, scan, tasks};
-use crate::block::Column;
+use crate::block::{AddressNumbers, Column};
 use crate::dataset::View;
 use crate::error::StoreError;
 use crate::filter::sum;
@@ -66,10 +64,9 @@ pub(super) struct Groups<'a> {
     ids: HashMap<u128, u32, RandomState>,
     packed: Vec<u128>,
     sums: Vec<Sums>,
-    address_ids: HashMap<Option<IpAddr>, u32, RandomState>,
-    addresses: Vec<Option<IpAddr>>,
+    addresses: AddressNumbers,
     pub(super) total: Sums,
-    /// Group by value, of a single key of few bits.
+    /// Group by value, of a single key that is an address (by its number) or of few bits.
     direct: Vec<u32>,
 }
 
@@ -96,22 +93,15 @@ pub(super) fn aggregate<'a>(
 
 impl<'a> Groups<'a> {
     fn new(grouping: Grouping<'a>, keys_max: usize) -> Self {
-        let direct = match (grouping.keys, grouping.steps) {
-            ([key], None) if !key.is_address() && key.bits() <= DIRECT_BITS_MAX => {
-                vec![UNSET; 1 << key.bits()]
-            }
-            _ => Vec::new(),
-        };
         Self {
             grouping,
             keys_max,
             ids: HashMap::default(),
             packed: vec![0],
             sums: vec![Sums::default()],
-            address_ids: HashMap::default(),
-            addresses: Vec::new(),
+            addresses: AddressNumbers::default(),
             total: Sums::default(),
-            direct,
+            direct: Vec::new(),
         }
     }
 
@@ -143,7 +133,7 @@ impl<'a> Groups<'a> {
             let number = (packed & ((1 << key.bits()) - 1)) as u32;
             packed >>= key.bits();
             values.push(if key.is_address() {
-                let address = self.addresses.get(number as usize).copied().flatten();
+                let address = self.addresses.distinct.get(number as usize).copied().flatten();
                 address.map_or(KeyValue::Unknown, KeyValue::Address)
             } else {
                 key.value(number)
@@ -157,21 +147,40 @@ impl<'a> Groups<'a> {
         if let Some(group) = self.ids.get(&packed) {
             return *group;
         }
-        if self.ids.len() >= self.keys_max {
-            return REST;
+        let group = self.new_group(packed);
+        if group != REST {
+            self.ids.insert(packed, group);
         }
-        let group = self.sums.len() as u32;
-        self.ids.insert(packed, group);
-        self.packed.push(packed);
-        self.sums.push(Sums::default());
         group
     }
 
-    fn address_id(&mut self, address: Option<IpAddr>) -> u32 {
-        *self.address_ids.entry(address).or_insert_with(|| {
-            self.addresses.push(address);
-            (self.addresses.len() - 1) as u32
-        })
+    fn new_group(&mut self, packed: u128) -> u32 {
+        if self.len() >= self.keys_max {
+            return REST;
+        }
+        self.packed.push(packed);
+        self.sums.push(Sums::default());
+        (self.sums.len() - 1) as u32
+    }
+
+    /// The group of a value of a single key that is found by the value, or by the address's number.
+    fn direct_group(&mut self, value: u32) -> u32 {
+        let place = value as usize;
+        if place >= self.direct.len() {
+            self.direct.resize(place + 1, UNSET);
+        }
+        if self.direct[place] == UNSET {
+            self.direct[place] = self.new_group(value.into());
+        }
+        self.direct[place]
+    }
+
+    /// Whether the group is found by the value, without the hash table.
+    fn is_direct(&self) -> bool {
+        match (self.grouping.keys, self.grouping.steps) {
+            ([key], None) => key.is_address() || key.bits() <= DIRECT_BITS_MAX,
+            _ => false,
+        }
     }
 
     /// Adds the selected rows.
@@ -188,19 +197,18 @@ impl<'a> Groups<'a> {
         needed.extend(keys.iter().flat_map(|key| [Some(key.source), key.destination]).flatten());
         rows.need(&needed)?;
         let block = rows.block();
-        let (mut packets, mut octets) =
-            (block.wide(ColumnId::Packets)?.to_vec(), block.wide(ColumnId::Octets)?.to_vec());
-        if reverse {
-            let back = block.wide(ColumnId::ReversePackets)?;
-            packets.iter_mut().zip(back).for_each(|(forward, back)| *forward = sum(*forward, *back));
-            let back = block.wide(ColumnId::ReverseOctets)?;
-            octets.iter_mut().zip(back).for_each(|(forward, back)| *forward = sum(*forward, *back));
-        }
-        let amounts: Vec<Sums> = packets
-            .into_iter()
-            .zip(octets)
-            .map(|(packets, octets)| Sums { packets, octets, flows: 1 })
-            .collect();
+        let packets = block.wide(ColumnId::Packets)?.iter().copied();
+        let octets = block.wide(ColumnId::Octets)?.iter().copied();
+        let forward = packets.zip(octets);
+        let amounts: Vec<Sums> = if reverse {
+            let packets = block.wide(ColumnId::ReversePackets)?.iter().copied();
+            let back = packets.zip(block.wide(ColumnId::ReverseOctets)?.iter().copied());
+            let both =
+                forward.zip(back).map(|(forward, back)| (sum(forward.0, back.0), sum(forward.1, back.1)));
+            both.map(|(packets, octets)| Sums { packets, octets, flows: 1 }).collect()
+        } else {
+            forward.map(|(packets, octets)| Sums { packets, octets, flows: 1 }).collect()
+        };
         let selected = rows.selected.as_deref();
         match selected {
             None => amounts.iter().for_each(|amount| self.total.add(*amount)),
@@ -227,38 +235,34 @@ impl<'a> Groups<'a> {
         amounts: &[Sums],
         selected: Option<&[bool]>,
     ) -> Result<(), StoreError> {
-        let block = rows.block();
-        match (columns, self.grouping.steps) {
-            ([id], None) => match block.column(*id)? {
+        if columns.is_empty() && self.grouping.steps.is_none() {
+            return Ok(());
+        }
+        if let ([id], true) = (columns, self.is_direct()) {
+            match rows.block().column(*id)? {
                 Column::Address(addresses) => {
                     let mut groups = vec![UNSET; addresses.distinct.len()];
                     for_each(&addresses.codes, amounts, selected, |code, amount| {
                         let mut group = groups[code as usize];
                         if group == UNSET {
-                            let id = self.address_id(addresses.distinct[code as usize]);
-                            group = self.group(id.into());
+                            let number = self.addresses.number(addresses.distinct[code as usize]);
+                            group = self.direct_group(number);
                             groups[code as usize] = group;
                         }
                         self.sums[group as usize].add(amount);
                     });
-                    return Ok(());
                 }
-                Column::Number(values) if !self.direct.is_empty() => {
-                    let mask = self.direct.len() - 1;
+                Column::Number(values) => {
+                    // A damaged file may have larger values than its type has.
+                    let mask = (1 << self.grouping.keys[0].bits()) - 1;
                     for_each(values, amounts, selected, |value, amount| {
-                        let mut group = self.direct[value as usize & mask];
-                        if group == UNSET {
-                            group = self.group((value as usize & mask) as u128);
-                            self.direct[value as usize & mask] = group;
-                        }
+                        let group = self.direct_group(value & mask);
                         self.sums[group as usize].add(amount);
                     });
-                    return Ok(());
                 }
-                _ => {}
-            },
-            ([], None) => return Ok(()),
-            _ => {}
+                Column::Wide(_) => return Err(StoreError::Query("a key that is none".to_owned())),
+            }
+            return Ok(());
         }
         let packed = self.pack(rows, columns)?;
         for_each(&packed, amounts, selected, |packed, amount| {
@@ -283,7 +287,7 @@ impl<'a> Groups<'a> {
             match block.column(*id)? {
                 Column::Address(addresses) => {
                     let ids: Vec<u32> =
-                        addresses.distinct.iter().map(|address| self.address_id(*address)).collect();
+                        addresses.distinct.iter().map(|address| self.addresses.number(*address)).collect();
                     let codes = addresses.codes.iter();
                     packed.iter_mut().zip(codes).for_each(|(packed, code)| {
                         *packed = *packed << bits | u128::from(ids[*code as usize]);
@@ -305,10 +309,12 @@ impl<'a> Groups<'a> {
     fn join(&mut self, other: &Groups<'_>) {
         self.total.add(other.total);
         self.sums[REST as usize].add(other.rest());
-        let ids: Vec<u32> = other.addresses.iter().map(|address| self.address_id(*address)).collect();
+        let numbers = other.addresses.distinct.iter().map(|address| self.addresses.number(*address));
+        let numbers: Vec<u32> = numbers.collect();
+        let direct = self.is_direct();
         for (group, sums) in other.iter() {
-            let packed = self.translate(other.packed[group as usize], &ids);
-            let group = self.group(packed);
+            let packed = self.translate(other.packed[group as usize], &numbers);
+            let group = if direct { self.direct_group(packed as u32) } else { self.group(packed) };
             self.sums[group as usize].add(sums);
         }
     }
@@ -358,13 +364,13 @@ fn differing(rows: &Rows<'_>, keys: &[Key], selected: Option<&[bool]>) -> Result
         let Some(destination) = key.destination else { continue };
         match (block.column(key.source)?, block.column(destination)?) {
             (Column::Address(source), Column::Address(destination)) => {
-                let same: HashMap<Option<IpAddr>, u32, RandomState> =
-                    (0..).zip(&source.distinct).map(|(code, address)| (*address, code)).collect();
-                let codes: Vec<u32> = destination
-                    .distinct
-                    .iter()
-                    .map(|address| same.get(address).copied().unwrap_or(UNSET))
-                    .collect();
+                let mut numbers = AddressNumbers::default();
+                source.distinct.iter().for_each(|address| {
+                    numbers.number(*address);
+                });
+                let codes =
+                    destination.distinct.iter().map(|address| numbers.find(*address).unwrap_or(UNSET));
+                let codes: Vec<u32> = codes.collect();
                 let both = source.codes.iter().zip(&destination.codes);
                 differ.iter_mut().zip(both).for_each(|(row, (source, destination))| {
                     *row |= *source != codes[*destination as usize];

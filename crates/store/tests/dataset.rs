@@ -1,0 +1,422 @@
+//! A dataset as a whole: views while it is written, upkeep, what interrupted writers leave, what other engines read.
+
+#![allow(clippy::unwrap_used)] // a helper that fails fails the test
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use thalweg_base::{DropReason, XorShift64Star};
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord, Translation};
+use thalweg_store::query::{Key, Metric, Query, list, top};
+use thalweg_store::{Dataset, Filter, Retention, StoreError, View, Window, Writer, WriterOptions};
+
+/// 2026-11-22T05:00:00Z.
+const START_NS: u64 = 1_795_323_600_000_000_000;
+const MINUTE_NS: u64 = 60_000_000_000;
+
+fn options() -> WriterOptions {
+    // Nothing is written but when it is asked for, or a row group is full.
+    WriterOptions { upkeep_interval_s: 0, flush_interval_s: 1 << 40, ..WriterOptions::new(|| START_NS) }
+}
+
+/// A record that has its number as its octets.
+fn record(number: u64, last_ns: u64) -> FlowRecord {
+    let key = FlowKey {
+        src: Ipv4Addr::from(0x0a00_0000 + (number % 1000) as u32).into(),
+        dst: Ipv4Addr::from(0xc000_0200 + (number % 7) as u32).into(),
+        src_port: number as u16,
+        dst_port: 443,
+        protocol: 6,
+        traffic_class: 0,
+        ingress: 1,
+        vlan: 0,
+        mpls_label: None,
+    };
+    let counters = Counters {
+        packets: 1,
+        octets: number,
+        first_ns: last_ns - 1000,
+        last_ns,
+        tcp_flags: 2,
+        ttl_min: 64,
+        ttl_max: 64,
+    };
+    FlowRecord::new(key, counters, EndReason::IdleTimeout)
+}
+
+fn records(numbers: std::ops::Range<u64>) -> Vec<FlowRecord> {
+    numbers.map(|number| record(number, START_NS + number * 1_000_000)).collect()
+}
+
+fn totals(view: &View) -> (u64, u64) {
+    let query = Query { threads: 1, ..Query::new(Window::ALL, Filter::default()) };
+    let answer = top(view, &query, &[], Metric::Flows, 0).unwrap();
+    assert_eq!(answer.scanned.skipped.count, 0, "{:?}", answer.scanned.skipped);
+    (answer.total.flows, answer.total.octets)
+}
+
+fn sum(numbers: u64) -> (u64, u64) {
+    (numbers, numbers * numbers.saturating_sub(1) / 2)
+}
+
+fn files(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found.retain(|path| !path.ends_with("writer.lock"));
+    found.sort();
+    found
+}
+
+#[test]
+fn records_lie_in_the_hour_of_their_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, recovery) = Writer::open(folder.path(), options()).unwrap();
+    assert!(recovery.unclean.is_none());
+    let times = [0, 59 * MINUTE_NS, 60 * MINUTE_NS, 25 * 60 * MINUTE_NS];
+    let some: Vec<FlowRecord> =
+        (0..).zip(times).map(|(number, time)| record(number, START_NS + time)).collect();
+    writer.append(&some).unwrap();
+    assert_eq!(files(folder.path()), Vec::<PathBuf>::new());
+    let status = writer.close().unwrap();
+    assert_eq!((status.records_written, status.files_published), (4, 3));
+    let names: Vec<String> = files(folder.path())
+        .iter()
+        .map(|path| path.strip_prefix(folder.path()).unwrap().display().to_string())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "date=2026-11-22/hour=05/flows-20261122T050000-20261122T055900-000000000001.parquet",
+            "date=2026-11-22/hour=06/flows-20261122T060000-20261122T060000-000000000002.parquet",
+            "date=2026-11-23/hour=06/flows-20261123T060000-20261123T060000-000000000003.parquet",
+        ]
+    );
+    let dataset = Dataset::open(folder.path()).unwrap();
+    let window = Window { from_ns: START_NS + 1, to_ns: START_NS + 60 * MINUTE_NS + 1 };
+    let query = Query::new(window, Filter::default());
+    let (listed, _) = list(&dataset.view(window).unwrap(), &query, 10).unwrap();
+    assert_eq!(listed, some[1..3]);
+}
+
+#[test]
+fn one_writer_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    match Writer::open(folder.path(), options()) {
+        Err(StoreError::Busy { owner, .. }) => assert!(owner.starts_with("process "), "{owner}"),
+        other => panic!("{other:?}"),
+    }
+    writer.close().unwrap();
+    let (writer, recovery) = Writer::open(folder.path(), options()).unwrap();
+    assert!(recovery.unclean.is_none(), "{recovery:?}");
+    writer.close().unwrap();
+}
+
+#[test]
+fn what_finds_no_room_is_refused_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file in the place of a folder: nothing can be written.
+    fs::write(folder.path().join("date=2026-11-22"), "").unwrap();
+    let (writer, _) =
+        Writer::open(folder.path(), WriterOptions { pending_records_max: 100, ..options() }).unwrap();
+    assert_eq!(writer.offer(&records(0..90)), 90);
+    assert!(writer.flush().is_err());
+    assert_eq!(writer.offer(&records(90..110)), 0);
+    let status = writer.status();
+    assert_eq!((status.records_refused, status.records_pending), (20, 90));
+    assert!(status.errors > 0 && status.last_error.is_some());
+    assert_eq!(totals(&writer.view(Window::ALL).unwrap()), sum(90));
+    fs::remove_file(folder.path().join("date=2026-11-22")).unwrap();
+    writer.close().unwrap();
+    assert_eq!(totals(&Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap()), sum(90));
+}
+
+/// Whoever looks, from this process or as if from another one, sees the first so many records, each once: while files are
+/// published, joined and removed.
+#[test]
+fn views_are_whole_while_files_come_and_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    let done = AtomicBool::new(false);
+    let (taken, looks) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for inside in [true, false] {
+            let (writer, done, taken, looks) = (&writer, &done, &taken, &looks);
+            let dataset = Dataset::open(folder.path()).unwrap();
+            scope.spawn(move || {
+                let mut before = 0;
+                while !done.load(Ordering::SeqCst) {
+                    let least = taken.load(Ordering::SeqCst);
+                    let view = if inside { writer.view(Window::ALL) } else { dataset.view(Window::ALL) };
+                    let (flows, octets) = totals(&view.unwrap());
+                    assert_eq!((flows, octets), sum(flows), "a hole, or a record twice");
+                    assert!(flows >= before, "{flows} after {before}");
+                    assert!(!inside || flows >= least, "{flows} of {least}");
+                    before = flows;
+                    looks.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        let mut number = 0;
+        while number < 30_000 || looks.load(Ordering::SeqCst) < 20 {
+            writer.append(&records(number..number + 500)).unwrap();
+            number += 500;
+            taken.store(number, Ordering::SeqCst);
+            if number % 1000 == 0 {
+                writer.flush().unwrap();
+            }
+            if number % 8000 == 0 {
+                let done = writer.compact().unwrap();
+                assert!(done.files_joined > 1 && done.files_made == 1, "{done:?}");
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    assert!(writer.close().unwrap().upkeep.files_joined > 0);
+}
+
+#[test]
+fn what_is_old_or_too_much_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    for hour in 0..6 {
+        let some: Vec<FlowRecord> =
+            (0..100).map(|number| record(number, START_NS + hour * 60 * MINUTE_NS + number)).collect();
+        writer.append(&some).unwrap();
+        writer.flush().unwrap();
+    }
+    let count = || Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap().summary();
+    // The clock says that it is START; nothing is old.
+    let done = writer.retain(Retention { age_max_s: Some(1), bytes_max: None }).unwrap();
+    assert_eq!(done.files_expired, 0);
+    let summary = count();
+    let keep = summary.bytes / 6 * 7 / 2;
+    let done = writer.retain(Retention { age_max_s: None, bytes_max: Some(keep) }).unwrap();
+    assert_eq!((done.files_expired, done.records_expired), (3, 300));
+    assert_eq!(count().records, 300);
+    assert_eq!(count().span_ns.unwrap().0, START_NS + 3 * 60 * MINUTE_NS);
+    // The latest hour stays, however small the bound.
+    writer.retain(Retention { age_max_s: None, bytes_max: Some(1) }).unwrap();
+    assert_eq!(count().records, 100);
+    assert_eq!(writer.close().unwrap().upkeep.files_expired, 5);
+    let later = WriterOptions { now_ns: || START_NS + 8 * 60 * MINUTE_NS, ..options() };
+    let (writer, _) = Writer::open(folder.path(), later).unwrap();
+    let done = writer.retain(Retention { age_max_s: Some(3600), bytes_max: None }).unwrap();
+    assert_eq!((done.files_expired, count().files), (1, 0));
+    writer.close().unwrap();
+    assert_eq!(files(folder.path()), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn torn_and_foreign_files_are_skipped_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    for part in 0..3 {
+        writer.append(&records(part * 100..part * 100 + 100)).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+    let all = files(folder.path());
+    let bytes = fs::read(&all[1]).unwrap();
+    fs::write(&all[1], &bytes[..bytes.len() / 2]).unwrap();
+    fs::write(all[0].with_file_name("notes.parquet"), "not Parquet").unwrap();
+    fs::write(all[0].with_file_name(".flows-x-000000000099.parquet.tmp"), "half").unwrap();
+    fs::write(all[0].with_file_name("README"), "is nobody's business").unwrap();
+    let view = Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap();
+    assert_eq!(view.skipped().count, 2, "{:?}", view.skipped());
+    assert_eq!(view.summary().records, 200);
+    let query = Query::new(Window::ALL, Filter::default());
+    let answer = top(&view, &query, &[], Metric::Flows, 0).unwrap();
+    assert_eq!((answer.total.flows, answer.scanned.skipped.count), (200, 2));
+    let (writer, recovery) = Writer::open(folder.path(), options()).unwrap();
+    assert_eq!((recovery.torn_removed, recovery.skipped.count), (1, 2));
+    writer.append(&records(300..301)).unwrap();
+    writer.close().unwrap();
+    // Numbers go on behind that of the file that was removed.
+    assert!(
+        files(folder.path()).iter().any(|path| path.to_string_lossy().ends_with("-00000000009a.parquet"))
+    );
+}
+
+/// Set for the copy of this test program that is killed while it writes.
+const CHILD: &str = "THALWEG_STORE_TEST_CHILD";
+
+/// Writes until it is killed. Says how many records are on disk for certain.
+#[test]
+fn child_that_writes() {
+    let Some(folder) = std::env::var_os(CHILD) else { return };
+    let (writer, _) = Writer::open(Path::new(&folder), options()).unwrap();
+    let start: u64 = totals(&writer.view(Window::ALL).unwrap()).0;
+    for part in (start..).step_by(100) {
+        writer.append(&records(part..part + 100)).unwrap();
+        writer.flush().unwrap();
+        println!("synced {}", part + 100);
+        if part % 1000 == 900 {
+            writer.compact().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_killed_writer_loses_only_what_was_not_synced() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut chance = XorShift64Star::new(std::process::id().into());
+    let mut synced = 0;
+    for round in 0..12 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["child_that_writes", "--exact", "--nocapture"])
+            .env(CHILD, folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = lines.by_ref().find_map(|line| line.unwrap().strip_prefix("synced ").map(str::to_owned));
+        synced = first.expect("the child writes").parse::<u64>().unwrap().max(synced);
+        std::thread::sleep(Duration::from_micros(u64::from(chance.below(60_000))));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let rest: Vec<u64> =
+            lines.filter_map(|line| line.ok()?.strip_prefix("synced ")?.parse().ok()).collect();
+        synced = rest.into_iter().max().unwrap_or(0).max(synced);
+        let read = totals(&Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap());
+        assert_eq!(read, sum(read.0), "round {round}: a hole, or a record twice");
+        assert!(read.0 >= synced, "round {round}: {} of {synced}", read.0);
+        let (writer, recovery) = Writer::open(folder.path(), options()).unwrap();
+        assert!(recovery.unclean.as_deref().is_some_and(|who| who.starts_with("process ")), "{recovery:?}");
+        assert_eq!(recovery.skipped.count, 0);
+        assert_eq!(totals(&writer.view(Window::ALL).unwrap()), read);
+        writer.close().unwrap();
+    }
+}
+
+/// A Python with DuckDB, if there is one or one can be made.
+fn python_with_duckdb() -> Option<PathBuf> {
+    let has = |python: &Path| {
+        let asked = Command::new(python).args(["-c", "import duckdb"]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    let system = PathBuf::from("python3");
+    if has(&system) {
+        return Some(system);
+    }
+    let venv = std::env::temp_dir().join("thalweg-test-duckdb");
+    let python = venv.join("bin/python");
+    if !has(&python) {
+        let quiet = |command: &mut Command| {
+            let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+            status.is_ok_and(|status| status.success())
+        };
+        let _ = quiet(Command::new("python3").args(["-m", "venv"]).arg(&venv))
+            && quiet(Command::new(&python).args(["-m", "pip", "install", "-q", "duckdb"]));
+    }
+    has(&python).then_some(python)
+}
+
+#[test]
+fn duckdb_reads_the_same() {
+    let Some(python) = python_with_duckdb() else {
+        eprintln!("SKIPPED duckdb_reads_the_same: no python3 with duckdb, and `pip install duckdb` fails");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    let mut all = records(0..5000);
+    for (number, record) in (0..).zip(&mut all) {
+        record.counters.last_ns += number % 3 * 60 * MINUTE_NS;
+        record.counters.octets += (1 << 40) * u64::from(number % 11 == 0);
+        record.application = (number % 4 * 4) as u8;
+        record.dst_as = if number % 5 == 0 { 0 } else { 4_200_000_000 };
+        record.next_hop = (number % 2 == 0).then(|| "2001:db8::1".parse().unwrap());
+        record.reverse =
+            (number % 6 == 0).then_some(Counters { packets: 3, octets: number, ..record.counters });
+        record.translation = (number % 9 == 0).then(|| Translation {
+            src: "203.0.113.9".parse().unwrap(),
+            dst: record.key.dst,
+            src_port: 40_000,
+            dst_port: 443,
+        });
+        if number % 10 == 0 {
+            record.drops.add(DropReason::NoRoute, 1, 60);
+        }
+    }
+    writer.append(&all).unwrap();
+    writer.close().unwrap();
+    let sql = "
+        import duckdb, sys
+        flows = f\"read_parquet('{sys.argv[1]}/**/*.parquet', hive_partitioning=true)\"
+        def ask(what):
+            print('|'.join('' if value is None else str(value) for value in duckdb.sql(what).fetchall()[0]))
+        ask(f'''select count(*), sum(packets), sum(octets), sum(reverse_octets), sum(dropped_packets),
+            count(dst_as), max(dst_as), count(next_hop), count(nat_src) from {flows}''')
+        ask(f\"select count(*), sum(octets) from {flows} where src = '10.0.0.7' and application = 'telnet'\")
+        ask(f\"select count(*) from {flows} where drop_reason_1 = 'no-route' and end_reason = 'idle-timeout'\")
+        ask(f\"select count(*) from {flows} where flow_end >= '2026-11-22 06:00:00' and flow_end < '2026-11-22 07:00:00'\")
+        ask(f\"select count(*) from {flows} where date = '2026-11-22' and hour = 6\")
+        ask(f\"select epoch_ns(min(flow_end)), epoch_ns(max(flow_start)) from {flows}\")
+    ";
+    let script: Vec<&str> = sql.lines().map(|line| line.strip_prefix("        ").unwrap_or(line)).collect();
+    let output = Command::new(python)
+        .arg("-c")
+        .arg(script.join("\n"))
+        .arg(folder.path())
+        .env("TZ", "UTC")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let counted = |test: &dyn Fn(&FlowRecord) -> bool| all.iter().filter(|record| test(record)).count();
+    let summed = |value: &dyn Fn(&FlowRecord) -> u64| all.iter().map(value).sum::<u64>();
+    let telnet = |r: &FlowRecord| r.key.src.to_string() == "10.0.0.7" && r.application == 12;
+    let second_hour = counted(&|r| (60..120).contains(&((r.counters.last_ns - START_NS) / MINUTE_NS)));
+    let expected = [
+        format!(
+            "{}|{}|{}|{}|{}|{}|{}|{}|{}",
+            all.len(),
+            summed(&|r| r.counters.packets),
+            summed(&|r| r.counters.octets),
+            summed(&|r| r.reverse.map_or(0, |reverse| reverse.octets)),
+            summed(&|r| r.drops.packets()),
+            counted(&|r| r.dst_as != 0),
+            4_200_000_000u32,
+            counted(&|r| r.next_hop.is_some()),
+            counted(&|r| r.translation.is_some())
+        ),
+        format!("{}|{}", counted(&telnet), summed(&|r| if telnet(r) { r.counters.octets } else { 0 })),
+        counted(&|r| !r.drops.is_empty()).to_string(),
+        second_hour.to_string(),
+        second_hour.to_string(),
+        format!(
+            "{}|{}",
+            all.iter().map(|r| r.counters.last_ns).min().unwrap(),
+            all.iter().map(|r| r.counters.first_ns).max().unwrap()
+        ),
+    ];
+    let answered = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answered.lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn keys_of_equal_size_come_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    writer.append(&records(0..7000)).unwrap();
+    let view = writer.view(Window::ALL).unwrap();
+    let query = Query::new(Window::ALL, Filter::default());
+    let answer = top(&view, &query, &["dst".parse::<Key>().unwrap()], Metric::Flows, 3).unwrap();
+    let rows: BTreeMap<String, u64> =
+        answer.rows.iter().map(|row| (row.key[0].to_string(), row.sums.flows)).collect();
+    let expected = [("192.0.2.0", 1000), ("192.0.2.1", 1000), ("192.0.2.2", 1000)];
+    assert_eq!(rows, expected.into_iter().map(|(key, flows)| (key.to_owned(), flows)).collect());
+}

@@ -1,0 +1,131 @@
+//! `thalweg flows` on a small dataset.
+
+#![allow(clippy::unwrap_used)] // a helper that fails fails the test
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
+use thalweg_store::{Writer, WriterOptions};
+
+/// 2026-11-22T05:00:00Z.
+const START_NS: u64 = 1_795_323_600_000_000_000;
+
+/// A hundred records, one a minute: ten clients ask one resolver.
+fn write(folder: &Path) {
+    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(|| START_NS) };
+    let (writer, _) = Writer::open(folder, options).unwrap();
+    for number in 0..100u64 {
+        let key = FlowKey {
+            src: std::net::Ipv4Addr::new(10, 0, 0, (number % 10) as u8).into(),
+            dst: "192.0.2.53".parse().unwrap(),
+            src_port: 1024 + number as u16,
+            dst_port: if number % 2 == 0 { 53 } else { 853 },
+            protocol: 17,
+            traffic_class: 0,
+            ingress: 1,
+            vlan: 0,
+            mpls_label: None,
+        };
+        let last_ns = START_NS + number * 60_000_000_000;
+        let counters =
+            Counters { packets: 2, octets: 100 + number, first_ns: last_ns, last_ns, ..Counters::default() };
+        let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
+        record.application = 8;
+        writer.append(&[record]).unwrap();
+    }
+    writer.close().unwrap();
+}
+
+fn flows(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+    command.args(["flows", "--data"]).arg(folder).args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).unwrap()
+}
+
+#[test]
+fn questions_are_answered_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let ask = |arguments: &[&str]| flows(folder.path(), arguments);
+    let answer =
+        json(&ask(&["top", "src", "-n", "2", "--format", "json", "udp", "and", "dst", "port", "53"]));
+    assert_eq!(answer["total"]["flows"], 50);
+    assert_eq!(answer["keys"], 5);
+    assert_eq!(answer["rows"][0]["src"], "10.0.0.8");
+    assert_eq!(answer["rows"][0]["octets"], (0..10).map(|n| 108 + 10 * n).sum::<u64>());
+    let table = text(&ask(&["top", "src,dst-port", "--by", "packets"]));
+    assert!(table.contains("192.0.2.53") || table.contains("10.0.0.0"), "{table}");
+    assert!(
+        table.contains("in all: 200 packets, 14,950 octets in 100 records; 10 different values"),
+        "{table}"
+    );
+    let csv = text(&ask(&["top", "app", "--csv", "--from", "2026-11-22T05:00", "--to", "2026-11-22T05:10"]));
+    assert_eq!(csv, "app,packets,octets,flows\ndns,20,1045,10\n");
+    let list = text(&ask(&["list", "-n", "1", "--format", "json", "src 10.0.0.3"]));
+    let record: Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(record["flow_end"], "2026-11-22T06:33:00Z");
+    assert_eq!((&record["application"], &record["vlan"]), (&Value::from("dns"), &Value::Null));
+    let list = text(&ask(&["list", "octets > 198"]));
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(list.contains("10.0.0.9:1123 -> 192.0.2.53:853"), "{list}");
+    let graph = json(&ask(&["graph", "--step", "1h", "--key", "dst-port", "--format", "json"]));
+    assert_eq!(graph["series"][0]["steps"].as_array().unwrap().len(), 2);
+    assert_eq!(graph["series"][0]["steps"][0]["flows"], 30);
+    let bars = text(&ask(&["graph", "--by", "flows", "--step", "1h"]));
+    assert!(bars.contains("2026-11-22T05:00:00Z") && bars.contains('█'), "{bars}");
+    let stats = json(&ask(&["stats", "--format", "json"]));
+    assert_eq!((&stats["records"], &stats["partitions"]), (&Value::from(100), &Value::from(2)));
+    let none = json(&ask(&["top", "src", "--last", "1s", "--format", "json"]));
+    assert_eq!(none["rows"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn mistakes_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let wrong = |arguments: &[&str], part: &str| {
+        let output = flows(folder.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(part), "{arguments:?}: {said}");
+    };
+    wrong(&["top", "source"], "`source` is not a key; expected one of src, dst");
+    wrong(&["list", "udp", "and", "prot", "17"], "filter, column 9: expected a test");
+    wrong(&["list", "--last", "1"], "expected a time with a unit");
+    wrong(&["list", "--from", "yesterday"], "expected a time in UTC");
+    wrong(
+        &["graph", "--step", "1s", "--from", "2026-11-23", "--to", "2026-11-22"],
+        "--from must be before --to",
+    );
+    let nowhere = folder.path().join("nowhere");
+    let output = flows(&nowhere, &["stats"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot open the dataset"));
+}
+
+#[test]
+fn small_files_are_joined_and_old_hours_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        write(folder.path());
+    }
+    let done = json(&flows(folder.path(), &["compact", "--format", "json"]));
+    assert_eq!((&done["files_joined"], &done["files_made"]), (&Value::from(6), &Value::from(2)));
+    let stats = json(&flows(folder.path(), &["stats", "--format", "json"]));
+    assert_eq!((&stats["records"], &stats["files"]), (&Value::from(300), &Value::from(2)));
+    let done = json(&flows(folder.path(), &["compact", "--keep-octets", "1", "--format", "json"]));
+    assert_eq!(done["records_expired"], 180);
+    let (writer, _) = Writer::open(folder.path(), WriterOptions::new(|| START_NS)).unwrap();
+    let output = flows(folder.path(), &["compact"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("another process writes this dataset"));
+    writer.close().unwrap();
+}
