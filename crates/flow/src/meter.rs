@@ -202,7 +202,7 @@ fn label(secret: [u64; 6], with_ports: bool, shards: u32, packet: &mut Packet, f
     let (low, high) = (one.min(other), one.max(other));
     let hash = fold(fold(low ^ a, high ^ b) ^ u64::from(packet.protocol), e);
     packet.flow_hash = ((hash ^ f) >> 32) as u32;
-    packet.shard = (u64::from(packet.flow_hash) * u64::from(shards) >> 32) as u16;
+    packet.shard = ((u64::from(packet.flow_hash) * u64::from(shards)) >> 32) as u16;
 }
 
 /// What is known of a packet before it is counted.

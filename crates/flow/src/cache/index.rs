@@ -68,7 +68,7 @@ impl Index {
     /// The two buckets of a hash.
     #[inline(always)]
     fn pair(&self, hash: u64) -> [u32; 2] {
-        let bucket = |half: u32| (u64::from(half) * u64::from(self.count) >> 32) as u32;
+        let bucket = |half: u32| ((u64::from(half) * u64::from(self.count)) >> 32) as u32;
         [bucket(hash as u32), bucket((hash >> 32) as u32)]
     }
 

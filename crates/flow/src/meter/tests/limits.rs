@@ -111,7 +111,7 @@ fn neighbouring_keys_spread_evenly() {
     let count = 1 << 20;
     for n in 0..count {
         // Ports and hosts counted up, as scanners do.
-        let hash = crate::key::Key([(10 << 56 | n >> 10) << 32 | 0x0b00_0001, (n & 1023) << 48 | 6 << 24, 0])
+        let hash = crate::key::Key([(10 << 24 | n >> 10) << 32 | 0x0b00_0001, (n & 1023) << 48 | 6 << 24, 0])
             .hash(&matching);
         halves[0][(hash as u32 >> 24) as usize] += 1;
         halves[1][(hash >> 56) as usize] += 1;

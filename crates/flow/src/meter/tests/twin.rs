@@ -111,10 +111,9 @@ impl Twin {
         let (options, records) = (&self.options, &mut self.records);
         self.flows.retain(|_, flow| {
             let quiet_ns = flow.quiet_ns(options);
-            if let Some(report_ns) = flow.report_ns(options).filter(|report_ns| *report_ns <= quiet_ns) {
-                if is_over(report_ns, clock_ns) {
-                    flow.report(EndReason::ActiveTimeout, records);
-                }
+            let report_ns = flow.report_ns(options).filter(|report_ns| *report_ns <= quiet_ns);
+            if report_ns.is_some_and(|report_ns| is_over(report_ns, clock_ns)) {
+                flow.report(EndReason::ActiveTimeout, records);
             }
             if is_over(quiet_ns, clock_ns) {
                 flow.report(reason(flow), records);
