@@ -204,7 +204,7 @@ fn what_cannot_be_read_has_a_name() {
         (Ethernet, ethernet(&[8, 0], &[]), "frame-too-short"),
         (Ethernet, ethernet(&[8, 6], &[0; 28]), "not-ip"),
         (Ethernet, ethernet(&[8, 0], &udp6(1, 2, b"")), "ip-version"),
-        (Ethernet, ethernet(&[0x81, 0, 0].repeat(1), &[]), "frame-too-short"),
+        (Ethernet, ethernet(&[0x81, 0, 0], &[]), "frame-too-short"),
         (Ethernet, ethernet(&[&[0x81, 0, 0, 7].repeat(9), &[8, 0][..]].concat(), &ip(0, 0x45)), "vlan-depth"),
         (
             Ethernet,

@@ -260,11 +260,37 @@ pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
 
 /// The same, of all ports that are known to be an application's.
 pub fn by_any_port(transport: u8, port: u16) -> Option<&'static Application> {
-    by_port(transport, port).or_else(|| {
-        let row = FURTHER_PORTS.iter().find(|(of, number, _)| *of == transport && *number == port)?;
-        by_code(row.2)
-    })
+    by_port(transport, port).or_else(|| by_further_port(transport, port))
 }
+
+fn by_further_port(transport: u8, port: u16) -> Option<&'static Application> {
+    let mut slot = port_slot(port) % FURTHER_SLOTS;
+    loop {
+        // An empty slot has 0 and ends the search.
+        let (of, number, code) = FURTHER_PORTS[usize::from(BY_FURTHER_PORT[slot]).checked_sub(1)?];
+        if of == transport && number == port {
+            return by_code(code);
+        }
+        slot = (slot + 1) % FURTHER_SLOTS;
+    }
+}
+
+const FURTHER_SLOTS: usize = 128;
+
+/// Places in the list of further ports, from 1, by open addressing.
+static BY_FURTHER_PORT: [u8; FURTHER_SLOTS] = {
+    let mut table = [0; FURTHER_SLOTS];
+    let mut row = 0;
+    while row < FURTHER_PORTS.len() {
+        let mut slot = port_slot(FURTHER_PORTS[row].1) % FURTHER_SLOTS;
+        while table[slot] != 0 {
+            slot = (slot + 1) % FURTHER_SLOTS;
+        }
+        row += 1;
+        table[slot] = row as u8;
+    }
+    table
+};
 
 const PORT_SLOTS: usize = 256;
 
