@@ -12,7 +12,7 @@
 //! been announced. It has no socket and no clock; whoever has them calls `handle_*` with the time and then takes
 //! messages by [`Exporter::poll_message`] until there are none.
 //!
-//! - **Templates.** What a record has decides its [`Shape`](shape): a set of groups of fields. A template's number *is*
+//! - **Templates.** What a record has decides its shape (`shape.rs`): a set of groups of fields. A template's number *is*
 //!   its shape (1024 + bits), so the same record has the same template in every session and after every restart. Only
 //!   shapes that occurred are announced, always before their first record. On datagrams all that was announced is
 //!   repeated: after one second, two, four and so on up to the interval configured, and after a number of messages; so a

@@ -103,7 +103,7 @@ pub struct ExportOptions {
     pub sampling: SamplingMethod,
     /// Names of ports.
     pub interfaces: Vec<Interface>,
-    /// Whether names of applications are sent.
+    /// Whether names of applications are sent. nfdump 1.7 cannot read them in IPFIX and counts a sequence failure.
     pub application_names: bool,
 }
 
@@ -129,7 +129,7 @@ impl ExportOptions {
             delay_max_ns: SECOND_NS / 2,
             sampling: SamplingMethod::Systematic,
             interfaces: Vec::new(),
-            application_names: true,
+            application_names: false,
         }
     }
 

@@ -1,5 +1,7 @@
 //! What the exporter writes, read by a slow reader that shares no line with it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod laws;
 mod options;
 mod reader;

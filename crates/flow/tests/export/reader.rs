@@ -184,7 +184,7 @@ impl Reader {
         }
     }
 
-    fn field<'a>(rest: &'a [u8], with_enterprise: bool) -> ((u32, u16, u16), &'a [u8]) {
+    fn field(rest: &[u8], with_enterprise: bool) -> ((u32, u16, u16), &[u8]) {
         let (element, octets) = (u16_at(rest, 0), u16_at(rest, 2));
         if with_enterprise && element & 0x8000 != 0 {
             ((u32_at(rest, 4), element & 0x7fff, octets), &rest[8..])

@@ -33,7 +33,7 @@ fn counters(fields: &Fields, enterprise: u32) -> Option<Counters> {
 
 fn unix_ns(ntp: u64) -> u64 {
     let seconds = (ntp >> 32) - 2_208_988_800;
-    seconds * SECOND_NS + ((ntp & 0xffff_ffff) * SECOND_NS >> 32)
+    seconds * SECOND_NS + (((ntp & 0xffff_ffff) * SECOND_NS) >> 32)
 }
 
 fn port(interface: u64) -> u16 {

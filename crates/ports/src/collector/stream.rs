@@ -298,8 +298,7 @@ impl Stream {
         // A line that is busy takes nothing; the queue then fills, and with a spool its overflow goes there.
         let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
         let given_up = !is_up && self.down_since.elapsed() >= PATIENCE;
-        let wants =
-            if is_up { is_idle || (spools && crowded) } else { spools || given_up || self.end.is_some() };
+        let wants = if is_up { is_idle || (spools && crowded) } else { spools || given_up };
         if self.end.is_some() && inputs.is_empty() {
             std::thread::sleep(if is_up { Duration::from_millis(1) } else { Duration::from_millis(10) });
             return true;

@@ -1,11 +1,11 @@
 //! UDP: totals, sequence numbers, ICMP errors, several collectors.
 
 use super::*;
-use crate::reader::{Reader, number};
+use crate::reader::{Reader, address, number};
 use std::net::UdpSocket;
 use thalweg_flow::export::{Fan, Spread, Statistics};
 use thalweg_ports::collector::{Collector, CollectorAddress, CollectorError, CollectorOptions};
-use thalweg_wire::netflow::element::PACKET_DELTA_COUNT;
+use thalweg_wire::netflow::element::{PACKET_DELTA_COUNT, SOURCE_IPV4_ADDRESS};
 
 /// A socket, and the address of a collector there.
 fn socket(scheme: &str, host: &str) -> (UdpSocket, CollectorAddress) {
@@ -113,4 +113,33 @@ fn a_name_that_leads_nowhere_is_told() {
     let error = Collector::open(&address, CollectorOptions::new(&address)).err().expect("refused");
     assert!(matches!(error, CollectorError::Resolve { .. }), "{error}");
     assert!(error.to_string().starts_with("collector's host `no-such-host.invalid`"), "{error}");
+}
+
+#[test]
+fn a_collector_that_is_restarted_reads_after_an_interval() {
+    let (first, place) = socket("ipfix", "127.0.0.1");
+    let local = first.local_addr().unwrap();
+    let mut options = CollectorOptions::new(&place);
+    options.export.template_interval_ns = SECOND_NS;
+    let collector = Collector::open(&place, options).unwrap();
+    collector.send((1..=100).map(record).collect()).unwrap();
+    wait_until("the first messages", || collector.report().sent.records > 0);
+    drop(first);
+    let second = UdpSocket::bind(local).unwrap();
+    let mut messages: Vec<Vec<u8>> = Vec::new();
+    // What comes before the templates cannot be read; with them everything can.
+    let has_templates = |message: &Vec<u8>| message[16..18] == [0, 2];
+    wait_until("templates and a record behind them", || {
+        collector.send(vec![record(7)]).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        messages.extend(drain(&second));
+        messages.iter().position(has_templates).is_some_and(|at| messages.len() > at + 1)
+    });
+    messages.drain(..messages.iter().position(has_templates).unwrap());
+    let mut reader = Reader::default();
+    reader.skip_to(&messages[0]);
+    messages.iter().for_each(|message| reader.read(message));
+    assert!(!reader.flows.is_empty());
+    assert!(reader.flows.iter().all(|flow| address(&flow[&(0, SOURCE_IPV4_ADDRESS)]) == record(7).key.src));
+    check_books(&collector.finish(PATIENCE));
 }

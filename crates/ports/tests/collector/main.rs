@@ -1,5 +1,6 @@
 //! Sessions with collectors: servers of ours that die and come back, and other people's programs.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod datagrams;
 mod nfdump;

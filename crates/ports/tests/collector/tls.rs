@@ -109,7 +109,7 @@ fn a_collector_that_is_not_trusted_gets_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (authority, stranger) = (Authority::new(), Authority::new());
     for (config, what) in [
-        (stranger.server("collector.test"), "UnknownIssuer"),
+        (stranger.server("collector.test"), "invalid peer certificate"),
         (authority.server("someone-else.test"), "not valid for name"),
     ] {
         let heard = Heard::default();

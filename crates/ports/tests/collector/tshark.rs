@@ -16,6 +16,7 @@ fn dissect(messages: &[Vec<u8>]) -> Option<String> {
 fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
     let options = ExportOptions {
         times,
+        application_names: true,
         interfaces: vec![Interface {
             port: 1,
             name: "eth1".to_owned(),
