@@ -59,7 +59,7 @@ fn split(mut chunk: Chunk, queues: usize) -> Vec<Chunk> {
         packet.flow_hash = receive_hash(packet.link, frame);
     }
     // The upper bits of the product: as even as the hash, without a division.
-    chunk.split(queues, |packet| (u64::from(packet.flow_hash) * queues as u64 >> 32) as usize)
+    chunk.split(queues, |packet| ((u64::from(packet.flow_hash) * queues as u64) >> 32) as usize)
 }
 
 /// What a card would say of a frame; 0 of what it cannot read.

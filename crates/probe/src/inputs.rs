@@ -168,8 +168,9 @@ fn open_live(
         packets: live.packets,
     };
     let chunk_packets = options.chunk_packets.unwrap_or(BATCH_PACKETS);
-    let (all, facts, told) = live::open(live, pipelines * lanes, chunk_packets, (&until, seen))?;
-    let mut all = all.into_iter();
+    let watched = live::open(live, pipelines * lanes, chunk_packets, (&until, seen))?;
+    let (facts, told) = (watched.facts, watched.told);
+    let mut all = watched.feeds.into_iter();
     let feeds = (0..pipelines).map(|_| all.by_ref().take(lanes).collect()).collect();
     Ok(Opened::Live { feeds, facts, told })
 }

@@ -10,7 +10,7 @@
 //!
 //! **Shapes.** A pipeline is a meter of its own and a model that runs it. One pipeline with a farm of R readers and W workers
 //! is what ffProbe calls RR+WW; several pipelines each have a capture queue, filled as a network card fills its receive
-//! queues ([`deal`]). No pipeline waits for another, and no state is shared but the queue to the delivery.
+//! queues (`deal`). No pipeline waits for another, and no state is shared but the queue to the delivery.
 //!
 //! **Conservation.** Every packet is in exactly one record, still in a cache, or dropped with a reason; octets likewise. It
 //! is checked at the end of every run ([`summary`]).

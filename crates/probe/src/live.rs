@@ -69,6 +69,16 @@ pub(crate) struct Feed {
     troubles: BTreeMap<u16, Vec<String>>,
 }
 
+/// Interfaces that were opened.
+pub(crate) struct Watched {
+    /// The shares of them.
+    pub(crate) feeds: Vec<Feed>,
+    /// How each is captured, in order.
+    pub(crate) facts: Vec<PortFacts>,
+    /// What they tell in the end.
+    pub(crate) told: Arc<Told>,
+}
+
 /// Opens the interfaces, with a receiving half for each of so many feeds.
 ///
 /// # Errors
@@ -79,7 +89,7 @@ pub(crate) fn open(
     feeds: usize,
     chunk_packets: usize,
     (until, seen): (&Until, &Arc<Seen>),
-) -> Result<(Vec<Feed>, Vec<PortFacts>, Arc<Told>), ProbeError> {
+) -> Result<Watched, ProbeError> {
     let mut halves: Vec<Vec<(u16, Box<dyn PortRx>)>> = (0..feeds).map(|_| Vec::new()).collect();
     let mut all_facts = Vec::with_capacity(input.interfaces.len());
     for (number, interface) in (0..).zip(&input.interfaces) {
@@ -117,7 +127,7 @@ pub(crate) fn open(
         })
     };
     let feeds: Result<Vec<Feed>, ProbeError> = halves.into_iter().map(feed).collect();
-    Ok((feeds?, all_facts, told))
+    Ok(Watched { feeds: feeds?, facts: all_facts, told })
 }
 
 fn open_port(interface: &str, driver: LiveDriver, halves: usize) -> Result<Port, LiveError> {

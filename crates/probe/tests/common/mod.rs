@@ -56,8 +56,8 @@ impl Traffic {
     /// Both ends of a flow: every second packet goes back.
     fn ends(&self, flow: u32) -> ((u32, u16), (u32, u16)) {
         let there =
-            ((0x0a00_0000 | flow / 3, 1024 + (flow % 50_000) as u16), (0xc0a8_0001 + flow / 3 % 7, 443));
-        if self.frames.len() % 2 == 0 { there } else { (there.1, there.0) }
+            ((0x0a00_0000 | (flow / 3), 1024 + (flow % 50_000) as u16), (0xc0a8_0001 + flow / 3 % 7, 443));
+        if self.frames.len().is_multiple_of(2) { there } else { (there.1, there.0) }
     }
 
     fn count(&mut self, key: Key, octets: usize) {
@@ -71,7 +71,7 @@ impl Traffic {
         let mut transport = [src_port.to_be_bytes(), dst_port.to_be_bytes()].concat();
         transport.resize(8 + payload, 0);
         if protocol == 6 {
-            let resets = self.frames.len() % 9 == 0;
+            let resets = self.frames.len().is_multiple_of(9);
             (transport[12], transport[13]) = (0x50, if resets { 0x14 } else { 0x10 });
         }
         let packet = ipv4(src, dst, protocol, 0, 0, &transport);
