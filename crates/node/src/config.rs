@@ -106,7 +106,7 @@ impl RouterConfig {
         let control_socket = control::read(&mut reader, &mut root, folder);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
-        let flows = flows::read(&mut reader, &mut root, folder);
+        let flows = flows::read(&mut reader, &mut root, &ports, folder);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();

@@ -328,7 +328,7 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full => plan.with_flows(&MeterOptions::default(), 1, records.clone()).unwrap(),
+        Shape::Full => plan.with_flows(&MeterOptions::default(), 1, records.clone()).expect("a meter"),
         Shape::NatOnly | Shape::RoutesOnly => plan,
     };
     let plan = plan.for_workers(options.workers);
@@ -362,7 +362,7 @@ struct Records(Mutex<Vec<FlowRecord>>);
 
 impl RecordOutlet for Records {
     fn take(&self, records: &mut Vec<FlowRecord>) {
-        self.0.lock().unwrap().append(records);
+        self.0.lock().expect("nobody panicked").append(records);
     }
 
     fn flush(&self) {}
@@ -370,7 +370,7 @@ impl RecordOutlet for Records {
 
 impl Records {
     fn sorted(&self) -> Vec<FlowRecord> {
-        let mut records = self.0.lock().unwrap().clone();
+        let mut records = self.0.lock().expect("nobody panicked").clone();
         records.sort_by_key(|record| (record.key, record.counters.first_ns, record.counters.packets));
         records
     }

@@ -157,6 +157,8 @@ pub struct ProbeOptions {
     pub json: Option<PathBuf>,
     /// The same as comma-separated values.
     pub csv: Option<PathBuf>,
+    /// The folder of a dataset to add records to.
+    pub store: Option<PathBuf>,
 }
 
 impl ProbeOptions {
@@ -171,6 +173,7 @@ impl ProbeOptions {
             export: ExportTargets::default(),
             json: None,
             csv: None,
+            store: None,
         }
     }
 
@@ -184,6 +187,9 @@ impl ProbeOptions {
 pub trait ProbeProgress: Send + Sync {
     /// `packets` taken on so far; `fraction` of the input's octets, where its size is known.
     fn advanced(&self, packets: u64, fraction: Option<f64>);
+
+    /// Something that somebody should know, before the first packet.
+    fn notice(&self, _text: &str) {}
 }
 
 /// Hears nothing.

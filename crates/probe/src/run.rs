@@ -13,7 +13,7 @@ use thalweg_flow::{EndReason, Meter, MeterOptions};
 
 use crate::account::{Book, Outcome, summary};
 use crate::columns::LineFormat;
-use crate::deliver::{Books, Collectors, Delivery, Lines, Outlet};
+use crate::deliver::{Books, Collectors, Delivery, Kept, Lines, Outlet};
 use crate::inputs::{self, Opened, Read};
 use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
@@ -49,7 +49,7 @@ pub fn probe(
         clock = Clock::start();
     }
     let meters = meters(options)?;
-    let outlets = outlets(options, &names)?;
+    let outlets = outlets(options, &names, progress)?;
     let (way, arrivals) = queue();
     let metered = meters.clone();
     let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
@@ -103,7 +103,11 @@ fn check(options: &ProbeOptions) -> Result<(), String> {
     inputs::check(options)
 }
 
-fn outlets(options: &ProbeOptions, ports: &[String]) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
+fn outlets(
+    options: &ProbeOptions,
+    ports: &[String],
+    progress: &dyn ProbeProgress,
+) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
     let files = [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)];
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
     for (format, path) in files {
@@ -111,9 +115,16 @@ fn outlets(options: &ProbeOptions, ports: &[String]) -> Result<Vec<Box<dyn Outle
             outlets.push(Box::new(Lines::create(format, path, ports.to_vec())?));
         }
     }
+    // Packets of files can wait until their records are sent or written.
+    let waits = matches!(options.input, Input::Files(_));
+    if let Some(folder) = &options.store {
+        let (kept, notice) = Kept::open(folder, waits)?;
+        if let Some(notice) = notice {
+            progress.notice(&notice);
+        }
+        outlets.push(Box::new(kept));
+    }
     if !options.export.addresses.is_empty() {
-        // Packets of files can wait until their records are sent.
-        let waits = matches!(options.input, Input::Files(_));
         outlets.push(Box::new(Collectors::open(&options.export, &options.meter, ports, waits)?));
     }
     Ok(outlets)

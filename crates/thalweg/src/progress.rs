@@ -51,6 +51,10 @@ impl ProbeProgress for Bar {
     fn advanced(&self, packets: u64, fraction: Option<f64>) {
         self.show(packets, fraction);
     }
+
+    fn notice(&self, text: &str) {
+        eprintln!("warning: {text}");
+    }
 }
 
 impl Bar {

@@ -123,8 +123,9 @@ fn route(
     handle_signals(stop, &reload, move || woken.wake())
         .map_err(|error| failed("cannot handle signals", error))?;
     helpers.start(bgp, &speaker).map_err(|error| failed("cannot start a thread", error))?;
-    let live = live.clone().map(|live| live as Arc<dyn LiveControl>);
-    let server = Server { speaker: Some(speaker.clone()), reload, forwarding: helpers.forwarding(), live };
+    let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
+    let server =
+        Server { speaker: Some(speaker.clone()), reload, forwarding: helpers.forwarding(), live: control };
     socket.serve(server)?;
     tracing::info!(
         r#as = bgp.local_as,
@@ -138,6 +139,10 @@ fn route(
         "running"
     );
     schedule(&*speaker, options, stop).map_err(|error| failed("the router failed", error))?;
+    if let Some(live) = live {
+        // The last flow records still know BGP's routes.
+        live.stop();
+    }
     speaker.shut_down();
     Ok(())
 }

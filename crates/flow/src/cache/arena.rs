@@ -10,8 +10,8 @@
 //! of packets (44).
 
 use crate::key::{Facts, Key4, Key6, translation};
-use crate::meter::options::{MeterError, MeterOptions};
 use crate::memory;
+use crate::meter::options::{MeterError, MeterOptions};
 use crate::record::{Counters, FlowRecord};
 use crate::wheel::{LIST, Linked, Links};
 use thalweg_base::{DropReason, NO_PORT, Origin};

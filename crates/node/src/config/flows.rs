@@ -21,8 +21,9 @@ use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
 use super::bgp::path;
 use super::diagnostic::ErrorKind;
+use super::ports::Ports;
 use super::reader::{Reader, Section};
-use super::types::FlowsConfig;
+use super::types::{FlowsConfig, PortConfig};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// As IPFIX has it in `flowIdleTimeout`.
@@ -35,7 +36,12 @@ const COLLECTORS_MAX: usize = 16;
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
 
 /// Reads the section.
-pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -> Option<FlowsConfig> {
+pub(super) fn read(
+    reader: &mut Reader,
+    root: &mut Section<'_>,
+    ports: &Ports,
+    folder: &Path,
+) -> Option<FlowsConfig> {
     let item = root.take("flows")?;
     let mut section = reader.section(&item, "[flows]".to_owned())?;
     let mut flows = FlowsConfig::default();
@@ -59,6 +65,11 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, folder: &Path) -
     if warns {
         let message = "nobody gets the flow records: they are only shown";
         reader.warning(ErrorKind::MissingKey, &item.span, message, "`collectors` or `store`");
+    }
+    let offloads = |port: &PortConfig| port.interface.as_ref().is_some_and(|interface| interface.offload);
+    if ports.configs.iter().any(offloads) {
+        let message = "what the kernel forwards by itself is not metered";
+        reader.error(ErrorKind::Conflict, &item.span, message, "no port with `offload`, or no [flows]");
     }
     Some(flows)
 }

@@ -121,6 +121,9 @@ pub(crate) struct ProbeArgs {
     /// Write records to a file as comma-separated values; `-` is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) csv: Option<PathBuf>,
+    /// Add records to the dataset in this folder, which `thalweg flows` answers from
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(crate) store: Option<PathBuf>,
     /// How the work is spread over cores [default: run-to-completion; farm with --readers or --pipelines]
     #[arg(long, value_enum, help_heading = "Execution")]
     pub(crate) model: Option<ModelArg>,
@@ -267,6 +270,7 @@ impl ProbeArgs {
             export: self.export(),
             json: self.json.clone(),
             csv: self.csv.clone(),
+            store: self.store.clone(),
             ..ProbeOptions::new(input)
         })
     }
@@ -342,6 +346,7 @@ Examples:
   thalweg probe office.pcapng                                  what is in it, counted
   thalweg probe office.pcapng --json -                         a line for each flow
   thalweg probe office.pcapng --csv flows.csv --biflow         both directions in one record
+  thalweg probe office.pcapng --store flows                    for `thalweg flows --data flows top src`
   thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      which port packets came in by tells flows apart
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
   thalweg probe big.pcap --readers 1 --workers 2               ffProbe's 1R+2W

@@ -10,6 +10,7 @@ mod clock;
 mod dpdk;
 mod drivers;
 mod faults;
+mod flows;
 mod hostile;
 mod in_step;
 mod mirror;

@@ -1,0 +1,158 @@
+//! Flow metering in a router that runs: what a collector is told of it, and what stays in a dataset.
+
+use std::fs;
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+
+use serde_json::Value;
+use thalweg_flow::FlowRecord;
+use thalweg_flow::import::Importer;
+use thalweg_wire::netflow::decode::Source;
+
+use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
+
+/// A network that BIRD announces.
+const BEYOND: &str = "203.0.113.5";
+/// Datagrams each way.
+const DATAGRAMS: usize = 30;
+
+fn config(site: &Site, collector: u16) -> String {
+    format!(
+        "[ports.lan]\ninterface = \"lan\"\naddresses = [\"10.1.0.1/24\"]\ndriver = \"af_packet\"\nacl_in = \"inside\"\n\n\
+         [ports.wan]\ninterface = \"wan\"\naddresses = [\"198.51.100.1/24\"]\ndriver = \"af_packet\"\nmirror = true\n\n\
+         [nat]\noutside = \"wan\"\ninside = [\"lan\"]\n\n\
+         [[acl]]\nname = \"inside\"\ndefault = \"permit\"\n\n\
+         [[acl.rules]]\naction = \"deny\"\nprotocol = \"udp\"\ndestination_ports = \"9\"\n\n\
+         [flows]\ncollectors = [\"ipfix://127.0.0.1:{collector}\"]\nstore = \"{}\"\n\n\
+         [bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n\n\
+         [[bgp.neighbor]]\naddress = \"198.51.100.2\"\nas = 65002\nimport = \"accept\"\nexport = \"accept\"\n",
+        site.file("flows").display()
+    )
+}
+
+/// BIRD outside: its arguments.
+fn bird(site: &Site) -> [String; 2] {
+    let text = format!(
+        "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; route 203.0.113.0/24 blackhole; }}\n\
+         protocol bgp peer {{ local {0} as 65002; neighbor {1} as 65001; connect delay time 1;\n\
+         ipv4 {{ import all; export all; }}; }}\n",
+        OUTSIDE.v4, OUTSIDE.gateway_v4
+    );
+    let file = site.file("bird.conf");
+    fs::write(&file, text).expect("the folder is writable");
+    [file, site.file("bird.ctl")].map(|path| path.display().to_string())
+}
+
+fn amount(view: &Value, name: &str) -> (u64, u64) {
+    let of = |unit: &str| view[name][unit].as_u64().expect("a number");
+    (of("packets"), of("octets"))
+}
+
+/// What was seen is reported, in the cache, or belongs to no flow.
+fn books_balance(router: &Router<'_>) -> Value {
+    eventually("the flow meter's books balance", || {
+        let view = router.one("flow-cache");
+        let mut sum = (0, 0);
+        let mut add = |(packets, octets): (u64, u64)| sum = (sum.0 + packets, sum.1 + octets);
+        ["exported", "cached", "unsampled"].map(|name| amount(&view, name)).into_iter().for_each(&mut add);
+        for row in view["not_metered"].as_array()? {
+            add((row[1]["packets"].as_u64()?, row[1]["octets"].as_u64()?));
+        }
+        (amount(&view, "seen") == sum && view["balances"] == true).then_some(view)
+    })
+}
+
+/// All that a collector was sent.
+fn collected(socket: &UdpSocket) -> Vec<FlowRecord> {
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+    let (mut importer, mut records) = (Importer::default(), Vec::new());
+    let mut message = vec![0; 65_536];
+    let source = Source { exporter: 1, is_stream: false };
+    while let Ok((length, _)) = socket.recv_from(&mut message) {
+        let report = importer.handle_message(source, &message[..length], 0, &mut records);
+        assert_eq!(report.expect("a message of IPFIX").faults, 0);
+    }
+    records
+}
+
+#[test]
+fn records_tell_of_nat_routes_bgp_and_drops() {
+    let Some(site) = Site::new() else { return };
+    if !has("bird") {
+        return;
+    }
+    let collector = site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector");
+    site.ip(&site.router(), "link set lo up");
+    let outside = site.namespace(OUTSIDE);
+    site.ip(&outside, &format!("addr add {BEYOND}/32 dev lo"));
+    let mut router = site.run(&config(&site, collector.local_addr().expect("an address").port()), &[]);
+    let [file, control] = bird(&site);
+    let mut neighbour = site.start(&outside, "bird", &["-f", "-c", &file, "-s", &control]);
+    eventually("BGP's route is in the table", || {
+        let view = router.show(&["fib", BEYOND])?.pop()?;
+        (view["source"] == "bgp").then_some(())
+    });
+
+    let server = site.within(&outside, || UdpSocket::bind((BEYOND, 7000))).expect("a server");
+    let client = site.within(&site.namespace(OFFICE), || UdpSocket::bind("10.1.0.2:5555")).expect("a client");
+    for socket in [&server, &client] {
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    }
+    let mut buffer = [0; 64];
+    let mut public = None;
+    for _ in 0..DATAGRAMS {
+        client.send_to(&[1; 20], (BEYOND, 7000)).expect("sent");
+        let (_, seen) = server.recv_from(&mut buffer).expect("it arrives");
+        server.send_to(&[2; 40], seen).expect("sent");
+        client.recv_from(&mut buffer).expect("the answer arrives");
+        public = Some(seen);
+    }
+    let public = public.expect("the public endpoint");
+    for _ in 0..7 {
+        client.send_to(&[3; 20], (BEYOND, 9)).expect("sent");
+    }
+    eventually("the access list has denied all", || {
+        let counters = router.one("counters");
+        let dropped = counters["dropped"].as_array()?.clone();
+        dropped.iter().find(|row| row[0] == "acl-denied" && row[1] == 7).map(|_| ())
+    });
+    let books = books_balance(&router);
+    assert!(books["flows"].as_u64() >= Some(3), "{books}");
+    assert!(router.process.end(), "it ends when asked to");
+    assert!(neighbour.end(), "BIRD ends");
+
+    let records = collected(&collector);
+    let beyond: IpAddr = BEYOND.parse().expect("an address");
+    let office: IpAddr = "10.1.0.2".parse().expect("an address");
+    let of = |wanted: &dyn Fn(&FlowRecord) -> bool| {
+        let found: Vec<_> = records.iter().filter(|record| wanted(record)).copied().collect();
+        let sum = |of: fn(&FlowRecord) -> u64| found.iter().map(of).sum::<u64>();
+        let (packets, octets) = (sum(FlowRecord::packets), sum(FlowRecord::octets));
+        (found.first().copied().unwrap_or_else(|| panic!("no such record of {records:?}")), packets, octets)
+    };
+
+    let (out, packets, octets) = of(&|record| record.key.src == office && record.key.dst_port == 7000);
+    assert_eq!((packets, octets), (DATAGRAMS as u64, DATAGRAMS as u64 * 48));
+    let after = out.translation.expect("it was translated");
+    assert_eq!((after.src, after.src_port), (public.ip(), public.port()));
+    assert_eq!((after.dst, after.dst_port), (beyond, 7000));
+    let gateway: IpAddr = OUTSIDE.v4.parse().expect("an address");
+    assert_eq!((out.dst_as, out.bgp_next_hop, out.next_hop), (65002, Some(gateway), Some(gateway)));
+
+    let (back, packets, octets) = of(&|record| record.key.src == beyond);
+    assert_eq!((packets, octets), (DATAGRAMS as u64, DATAGRAMS as u64 * 68));
+    assert_eq!((back.key.dst, back.key.dst_port), (public.ip(), public.port()));
+    assert_eq!(back.translation.expect("it was translated").dst, office);
+    assert_eq!(back.src_as, 65002);
+    assert_ne!(back.key.ingress, out.key.ingress);
+
+    let (denied, packets, _) = of(&|record| record.key.dst_port == 9);
+    assert_eq!((packets, denied.drops.packets()), (7, 7));
+
+    let program = env!("CARGO_BIN_EXE_thalweg");
+    let folder = site.file("flows").display().to_string();
+    let top = ["flows", "--data", &folder, "--format", "json", "top", "dst-as", "src net 10.0.0.0/8"];
+    let said: Value = serde_json::from_str(&site.said(&site.router(), program, &top)).expect("JSON");
+    let text = said.to_string();
+    assert!(text.contains("65002"), "{text}");
+}
