@@ -16,8 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
+use thalweg_flow::application::by_ports;
 use thalweg_flow::export::{Amount, Statistics};
-use thalweg_flow::{FlowRecord, MeterTotals};
+use thalweg_flow::{FlowKey, FlowRecord, MeterTotals};
 
 use crate::ProbeError;
 use crate::outbox::{Arrival, Arrivals, amount_of};
@@ -94,6 +95,7 @@ impl Delivery {
                 Arrival::End => break,
                 Arrival::Nothing => self.outlets.iter_mut().try_for_each(|outlet| outlet.tick()),
                 Arrival::Batch(mut batch) => {
+                    batch.iter_mut().for_each(label);
                     if let Some(complete) = &mut self.complete {
                         batch.iter_mut().for_each(complete);
                     }
@@ -132,6 +134,14 @@ impl Delivery {
             self.arrivals.give_back(batch);
         }
         Ok(())
+    }
+}
+
+/// Names a record's application by its ports, where nothing better is known.
+fn label(record: &mut FlowRecord) {
+    if record.application == 0 {
+        let FlowKey { protocol, src_port, dst_port, .. } = record.key;
+        record.application = by_ports(protocol, src_port, dst_port).unwrap_or(0);
     }
 }
 

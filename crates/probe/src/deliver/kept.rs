@@ -1,10 +1,10 @@
 //! Records to a dataset on disk.
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
+use thalweg_ports::live::LiveClock;
 use thalweg_store::{Recovery, Writer, WriterOptions};
 
 use super::Outlet;
@@ -80,5 +80,5 @@ fn notice(recovery: &Recovery) -> Option<String> {
 
 /// The wall clock, by which old records are removed.
 fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    LiveClock::start().now_ns()
 }
