@@ -263,6 +263,11 @@ impl Writer {
                 self.shared.state().status.last_error = Some(what);
             }
         }
+        // Closing the file is not enough: a child process that is just being started has it too, until it is another program.
+        if let Err(error) = self.lock.unlock() {
+            let what = StoreError::io("unlock", &self.lock_path)(error).to_string();
+            self.shared.state().status.last_error = Some(what);
+        }
     }
 }
 
