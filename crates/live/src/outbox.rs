@@ -126,7 +126,7 @@ impl Outbox {
 
     /// Takes the port for a while.
     pub(crate) fn open(&self) -> Opened<'_> {
-        Opened { outbox: self, state: self.lock(), wakes: false }
+        Opened { outbox: self, state: self.lock(), put: 0 }
     }
 
     /// Takes a lane's way out for a while.
@@ -140,7 +140,7 @@ impl Outbox {
                 return main;
             }
         }
-        Opened { outbox: self, state: self.watch(lock(own)), wakes: false }
+        Opened { outbox: self, state: self.watch(lock(own)), put: 0 }
     }
 
     /// Hands the driver what may go; what is left.
@@ -149,7 +149,7 @@ impl Outbox {
             return Rest::Empty;
         }
         let mut state = self.lock();
-        let rest = self.take_out(&mut state, now_ns);
+        let rest = self.take_out(&mut state, BURST, now_ns);
         state.leave_if_empty();
         self.flush(&mut state);
         if state.queue.is_none() && state.tx.pending() == 0 {
@@ -201,7 +201,7 @@ impl Outbox {
         state
     }
 
-    fn take_out(&self, state: &mut State, now_ns: u64) -> Rest {
+    fn take_out(&self, state: &mut State, frames_max: usize, now_ns: u64) -> Rest {
         let State { tx, queue: Some(queue), held, spare, is_watched, .. } = state else { return Rest::Empty };
         let is_watched = *is_watched;
         if let Some((class, frame)) = held.take() {
@@ -213,7 +213,7 @@ impl Outbox {
                 Offer::Taken | Offer::Refused => keep(spare, frame),
             }
         }
-        for _ in 0..BURST {
+        for _ in 0..frames_max {
             let mut mark = |frame: &mut Frame| mark_frame_ce(frame);
             let mut dropped = |frame: Frame, class, reason| {
                 self.drop(reason, class, &frame, is_watched);
@@ -326,7 +326,8 @@ enum Offer {
 pub(crate) struct Opened<'o> {
     outbox: &'o Outbox,
     state: MutexGuard<'o, State>,
-    wakes: bool,
+    /// Frames put into the queue.
+    put: usize,
 }
 
 impl Opened<'_> {
@@ -355,7 +356,7 @@ impl Opened<'_> {
         };
         let length = waiting.len() as u32;
         match queue.enqueue(class, waiting, length, now_ns) {
-            Ok(()) => self.wakes = true,
+            Ok(()) => self.put += 1,
             Err((frame, reason)) => {
                 self.outbox.drop(reason, class, &frame, is_watched);
                 keep(spare, frame);
@@ -372,9 +373,11 @@ impl Opened<'_> {
 
     /// Makes the driver send. Whether the queue has to be served later, and when.
     fn finish(mut self, now_ns: u64) -> Rest {
-        let rest = match self.wakes {
-            true => self.outbox.take_out(&mut self.state, now_ns),
-            false => Rest::Empty,
+        // More than was put in: a queue whose frames may all go at once gets shorter by everybody who sends, and does not
+        // depend on its server to get a turn on a busy machine.
+        let rest = match self.put {
+            0 => Rest::Empty,
+            put => self.outbox.take_out(&mut self.state, put + BURST, now_ns),
         };
         self.state.leave_if_empty();
         self.outbox.flush(&mut self.state);

@@ -209,6 +209,30 @@ fn another_queue_keeps_what_waits_and_in_order() {
     assert!(outbox.with_queue(|_| ()).is_none(), "an empty one goes at once");
 }
 
+/// The server of queues may get no turn for a while: who sends takes out more than it puts in.
+#[test]
+fn a_queue_that_may_send_gets_shorter_by_everybody_who_sends() {
+    let driver = Driver::default();
+    let mut deep = config(None);
+    deep.classes[0].limit_packets = 1000;
+    let (outbox, counters) = outbox(&driver, Some(deep));
+    for _ in 0..4 {
+        send(&outbox, &frames(200, 100), 0);
+    }
+    assert_eq!(outbox.queued(), 800);
+    outbox.set_queue(None, 1);
+    driver.with(|taken| taken.room = usize::MAX);
+    let mut waiting = outbox.queued();
+    let mut rounds = 0;
+    while outbox.with_queue(|_| ()).is_some() {
+        send(&outbox, &frames(200, 100), 2 + rounds);
+        assert!(outbox.queued() < waiting, "{} of {waiting}", outbox.queued());
+        (waiting, rounds) = (outbox.queued(), rounds + 1);
+    }
+    assert_eq!(driver.with(|taken| taken.frames.len() as u64), 800 + 200 * rounds);
+    assert_eq!(counters.dropped(), []);
+}
+
 #[test]
 fn a_frame_that_is_held_alone_is_sent_without_a_queue() {
     let driver = Driver::default();
