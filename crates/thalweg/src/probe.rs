@@ -206,6 +206,7 @@ fn law(text: &mut String, s: &ProbeSummary) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::tests::expect;
     use std::collections::BTreeMap;
     use thalweg_probe::{InputIssues, OutletSummary};
 
@@ -249,15 +250,6 @@ mod tests {
             },
             ..ProbeSummary::default()
         }
-    }
-
-    /// The text a person sees, kept beside the test; `THALWEG_BLESS=1` rewrites it.
-    fn expect(name: &str, actual: &str) {
-        let path = format!("{}/tests/summaries/{name}", env!("CARGO_MANIFEST_DIR"));
-        if std::env::var_os("THALWEG_BLESS").is_some() {
-            std::fs::write(&path, actual).expect("writing the expectation");
-        }
-        assert_eq!(actual, std::fs::read_to_string(&path).unwrap_or_default(), "{path}");
     }
 
     #[test]

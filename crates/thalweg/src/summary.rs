@@ -156,7 +156,7 @@ fn clean(message: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use thalweg_replay::summary::{
@@ -239,8 +239,8 @@ mod tests {
         }
     }
 
-    /// The text a person sees, kept beside the test; `THALWEG_BLESS=1` rewrites it.
-    fn expect(name: &str, actual: &str) {
+    /// The text a person sees, kept beside the tests; `THALWEG_BLESS=1` rewrites it.
+    pub(crate) fn expect(name: &str, actual: &str) {
         let path = format!("{}/tests/summaries/{name}", env!("CARGO_MANIFEST_DIR"));
         if std::env::var_os("THALWEG_BLESS").is_some() {
             std::fs::write(&path, actual).expect("writing the expectation");
