@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_base::{ChunkBuilder, LinkType};
-use thalweg_flow::application::{by_payload, classify, server_name};
+use thalweg_flow::application::{by_payload, classify, look, server_name};
 use thalweg_flow::parse::{ParseOptions, mpls_label_of, parse, payload_of, vlan_of};
 use thalweg_wire::application::by_code;
 
@@ -54,4 +54,7 @@ fuzz_target!(|input: &[u8]| {
     let payload = payload_of(frame, packet);
     assert!(payload.len() <= packet.ip_len as usize);
     assert!(classify(packet, payload).is_none_or(|code| by_code(code).is_some()));
+    let shown = by_payload(packet.protocol, packet.src_port, packet.dst_port, payload);
+    look(packet, frame);
+    assert_eq!(packet.application, shown.unwrap_or(0));
 });

@@ -6,6 +6,7 @@
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use thalweg_base::{Chunk, ChunkBuilder, LinkType, XorShift64Star};
+use thalweg_flow::application::look;
 use thalweg_flow::parse::{ParseOptions, parse};
 
 const CHUNKS: usize = 10;
@@ -88,6 +89,26 @@ fn ipv4_vlan(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn ipv4_mpls(bencher: Bencher<'_, '_>) {
     measure(bencher, Front::Mpls, 4, ParseOptions { tunnels: false });
+}
+
+/// Parsing, and looking at payloads of 4 octets (TCP) and 16 (UDP), which are nothing that is known.
+#[divan::bench]
+fn ipv4_payloads_looked_at(bencher: Bencher<'_, '_>) {
+    bencher
+        .counter(ItemsCount::new(CHUNKS * CHUNK_PACKETS))
+        .with_inputs(|| chunks(Front::Bare, 4))
+        .bench_local_refs(|chunks| {
+            for chunk in chunks {
+                for k in 0..chunk.batch_count() {
+                    for (packet, frame) in chunk.batch(k).frames() {
+                        parse(packet, frame, &ParseOptions::default());
+                    }
+                    for (packet, frame) in chunk.batch(k).frames() {
+                        look(packet, frame);
+                    }
+                }
+            }
+        });
 }
 
 #[divan::bench]

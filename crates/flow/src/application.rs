@@ -3,10 +3,10 @@
 //! Ports are a convention, the first octets of a protocol are the protocol. So where both are asked and do not agree, the
 //! payload is right; ports say what is left. Codes and names are those of [`thalweg_wire::application`].
 //!
-//! A meter asks once when a flow begins ([`by_ports`]), and, if it was told to look at payloads, for the first packets with
-//! payload of each direction, at most [`PAYLOADS_MAX`] of them, until there is an answer ([`by_payload`]). That is enough for
-//! every protocol known here: each says what it is with its first message in either direction. A packet's payload is
-//! [`payload_of`](crate::parse::payload_of).
+//! What is asked, a [`Labelling`] says. Payloads are asked for where packets are parsed ([`look`]), packet by packet, and the
+//! flow's entry in the cache takes the first answer of its first packets. That is enough for every protocol known here: each
+//! says what it is with its first message in either direction. Ports are asked when a record is delivered ([`by_ports`]). A
+//! packet's payload is [`payload_of`].
 //!
 //! What is asked of a payload is chosen so that random octets fail: a magic number, a word, or several fields that must fit
 //! each other and the length. RTP has least of that: one random datagram in 500 looks like it. A look reads a few octets, and
@@ -25,11 +25,39 @@ mod udp;
 
 pub use name::server_name;
 
+use crate::parse::payload_of;
 use thalweg_base::{Packet, PacketFlags};
 use thalweg_wire::application::{by_any_port, by_ip_protocol, ip_protocol};
 
 /// Packets with payload of one direction that are worth looking at.
 pub const PAYLOADS_MAX: usize = 2;
+
+/// How flows come by the name of their application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Labelling {
+    /// By their ports.
+    #[default]
+    Ports,
+    /// By how payloads begin; by ports where those say nothing.
+    Payload,
+    /// Not at all.
+    None,
+}
+
+impl Labelling {
+    /// What there is to choose from, by name.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("ports", Self::Ports), ("payload", Self::Payload), ("none", Self::None)];
+}
+
+/// Notes the application that a parsed packet's payload shows, in place of what was noted before.
+#[inline]
+pub fn look(packet: &mut Packet, frame: &[u8]) {
+    let payload = payload_of(frame, packet);
+    if let Some(code) = by_payload(packet.protocol, packet.src_port, packet.dst_port, payload) {
+        packet.application = code;
+    }
+}
 
 /// The application of a packet with this payload: what the payload says, else what the ports say, else none.
 pub fn classify(packet: &Packet, payload: &[u8]) -> Option<u8> {
@@ -53,7 +81,11 @@ pub fn by_ports(protocol: u8, src_port: u16, dst_port: u16) -> Option<u8> {
 }
 
 /// The application that a payload shows by how it begins. Ports only help where that says too little.
+#[inline]
 pub fn by_payload(protocol: u8, src_port: u16, dst_port: u16, payload: &[u8]) -> Option<u8> {
+    if payload.is_empty() {
+        return None;
+    }
     let ports = Ports { src: src_port, dst: dst_port };
     match protocol {
         ip_protocol::TCP => tcp::application_of(payload, ports),
@@ -74,6 +106,16 @@ impl Ports {
     fn have(self, port: u16) -> bool {
         self.src == port || self.dst == port
     }
+}
+
+/// Marks the first octets of these.
+const fn first_octets(starts: &[&[u8]], mut is_first: [bool; 256]) -> [bool; 256] {
+    let mut at = 0;
+    while at < starts.len() {
+        is_first[starts[at][0] as usize] = true;
+        at += 1;
+    }
+    is_first
 }
 
 fn be16_at(octets: &[u8], at: usize) -> Option<u16> {

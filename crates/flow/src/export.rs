@@ -17,8 +17,11 @@
 //!   shapes that occurred are announced, always before their first record. On datagrams all that was announced is
 //!   repeated: after one second, two, four and so on up to the interval configured, and after a number of messages; so a
 //!   template lost on its first way is soon there. On streams nothing is repeated.
-//! - **Sequence numbers.** IPFIX: data records sent before the message, options data included, templates not (RFC 7011,
-//!   3.1). NetFlow 9: messages before (RFC 3954, 5.1). NetFlow 5: flows before. All begin anew with a session.
+//! - **Domains.** What has to be known to understand flows is said in the session's own observation domain before the first
+//!   of them. What is said of the exporter as a whole, or said again later, goes as domain 0 (RFC 7011, 3.1), unless all of it
+//!   is to be in the session's.
+//! - **Sequence numbers.** IPFIX: data records of the domain sent before the message, options data included, templates not (RFC
+//!   7011, 3.1). NetFlow 9: messages before (RFC 3954, 5.1). NetFlow 5: flows before. All begin anew with a session.
 //! - **Times.** IPFIX has milliseconds or nanoseconds since the epoch. NetFlow 9 and 5 have milliseconds since a start
 //!   of ours, which moves on before 32 bits run out (25 days); each message says both clocks, so that collectors that
 //!   read one with the other are right at any age. NetFlow 9 tells seconds only; they are rounded up, and the uptime
@@ -132,10 +135,11 @@ impl Amount {
 }
 
 impl std::ops::AddAssign for Amount {
+    /// Modulo 2^64: records that others sent may claim any number, and the laws hold all the same.
     fn add_assign(&mut self, other: Self) {
-        self.records += other.records;
-        self.packets += other.packets;
-        self.octets += other.octets;
+        self.records = self.records.wrapping_add(other.records);
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.octets = self.octets.wrapping_add(other.octets);
     }
 }
 

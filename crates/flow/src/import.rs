@@ -39,7 +39,7 @@ pub struct Counters {
     pub without_addresses: u64,
     /// Fields of data records that a flow record has no place for.
     pub elements_ignored: u64,
-    /// Numbers of interfaces above 65,534, which read as unknown.
+    /// Numbers of interfaces above 65,535, which read as unknown.
     pub interfaces_too_large: u64,
     /// Flow records with no usable time: they get the message's.
     pub times_from_export: u64,

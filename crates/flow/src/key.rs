@@ -5,10 +5,11 @@
 //! ```text
 //! IPv4  src:32 dst:32 | src_port:16 dst_port:16 protocol:8 traffic_class:8 ingress:16 | tags
 //! IPv6  src:128 | dst:128 | the same two words
-//! tags  application:8 0:3 has_label:1 label:20 (at bit 16) vlan:16
+//! tags  application:8 looks:4 0:15 has_label:1 label:20 vlan:16
 //! ```
 //!
-//! The application is no part of the key; it is there because there is room. In a meter of biflows the lower endpoint
+//! The application is no part of the key, nor is how many packets were asked for it ([`LOOKS_MAX`]); they are there because
+//! there is room. In a meter of biflows the lower endpoint
 //! comes first, and whoever keeps the key remembers whether that was an exchange.
 
 use crate::meter::options::{KeyFields, MeterOptions, Octets};
@@ -30,7 +31,13 @@ const TRAFFIC_CLASS: u32 = 16;
 const LABEL: u32 = 16;
 const HAS_LABEL: u64 = 1 << 36;
 const APPLICATION: u32 = 56;
-const APPLICATION_MASK: u64 = 0xff << APPLICATION;
+const LOOKS: u32 = 52;
+const LOOKS_MASK: u64 = 0xf << LOOKS;
+/// What is in the word of tags and no part of the key.
+const NOTES_MASK: u64 = 0xff << APPLICATION | LOOKS_MASK;
+/// Packets behind the first that may still say what application it is, both ways together: a handshake of TCP, both sides'
+/// first words, and some more. Later ones do not count: among very many some look like anything.
+const LOOKS_MAX: u64 = 6;
 
 /// Words of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,7 +341,7 @@ impl<const WORDS: usize> Key<WORDS> {
             difference |= self.0[word] ^ other.0[word];
         }
         difference |= (self.0[Self::PORTS] ^ other.0[Self::PORTS]) & matching.ports;
-        difference |= (self.0[Self::TAGS] ^ other.0[Self::TAGS]) & !APPLICATION_MASK;
+        difference |= (self.0[Self::TAGS] ^ other.0[Self::TAGS]) & !NOTES_MASK;
         difference == 0
     }
 
@@ -344,7 +351,7 @@ impl<const WORDS: usize> Key<WORDS> {
     pub(crate) fn hash(&self, matching: &Matching) -> u64 {
         let [a, b, c, d, e, f] = matching.secret;
         let ports = self.0[Self::PORTS] & matching.ports;
-        let tags = self.0[Self::TAGS] & !APPLICATION_MASK;
+        let tags = self.0[Self::TAGS] & !NOTES_MASK;
         if WORDS == 3 {
             fold(fold(self.0[0] ^ a, ports ^ b) ^ c, tags ^ d)
         } else {
@@ -362,11 +369,13 @@ impl<const WORDS: usize> Key<WORDS> {
         (self.0[Self::TAGS] >> APPLICATION) as u8
     }
 
-    /// Notes the application if none is known yet.
+    /// Notes the application that a packet shows if none is known yet and the flow is young.
     #[inline(always)]
     pub(crate) fn note_application(&mut self, other: &Self) {
-        if self.0[Self::TAGS] & APPLICATION_MASK == 0 {
-            self.0[Self::TAGS] |= other.0[Self::TAGS] & APPLICATION_MASK;
+        let tags = &mut self.0[Self::TAGS];
+        // Below this no application is known, and some looks are left.
+        if *tags & NOTES_MASK < LOOKS_MAX << LOOKS {
+            *tags = (*tags + (1 << LOOKS)) | other.0[Self::TAGS] & NOTES_MASK;
         }
     }
 

@@ -3,8 +3,8 @@
 //! A meter measures what is there. Wrong checksums, addresses that nobody may forward, multicast, a TTL of 0: all of that is
 //! counted, because all of that passed. Only what cannot be read is dropped, with the reason why: a link that is not decoded,
 //! another protocol than IP, a header that is not there or contradicts itself. The router's own ingress stage
-//! is stricter; about packets that both take the two say the same (a test holds them to it), but for ICMP: here it has no
-//! ports.
+//! is stricter; about packets that both take the two say the same (a test holds them to it), but for ports: ICMP has none
+//! here, SCTP, DCCP and UDP-Lite none there.
 //!
 //! | fact | from |
 //! |---|---|

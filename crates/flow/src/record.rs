@@ -27,7 +27,8 @@ pub struct FlowKey {
     pub protocol: u8,
     /// IPv4's type of service or IPv6's traffic class, all eight bits.
     pub traffic_class: u8,
-    /// Number of the port (of the router, of the probe's inputs) it came in by, or `NO_PORT`.
+    /// Number of the port (of the router, of the probe's inputs) it came in by, from 0, or `NO_PORT`. NetFlow and IPFIX
+    /// count interfaces from 1: there it is one more, and of an imported record one less than what was received.
     pub ingress: u16,
     /// VLAN identifier of the outermost tag; 0 is no tag (or a priority tag).
     pub vlan: u16,
@@ -199,7 +200,7 @@ pub struct FlowRecord {
     pub end_reason: EndReason,
     /// Application code (names: `thalweg_wire::application`), 0 if unknown.
     pub application: u8,
-    /// Number of the port it left by, or `NO_PORT`.
+    /// Number of the port it left by, or `NO_PORT`. As [`FlowKey::ingress`].
     pub egress: u16,
     /// Next hop of the route it took.
     pub next_hop: Option<IpAddr>,
@@ -237,14 +238,14 @@ impl FlowRecord {
         }
     }
 
-    /// Packets of both directions.
+    /// Packets of both directions, modulo 2^64: others' records may claim any number.
     pub fn packets(&self) -> u64 {
-        self.counters.packets + self.reverse.map_or(0, |reverse| reverse.packets)
+        self.counters.packets.wrapping_add(self.reverse.map_or(0, |reverse| reverse.packets))
     }
 
-    /// Octets of both directions.
+    /// Octets of both directions, likewise.
     pub fn octets(&self) -> u64 {
-        self.counters.octets + self.reverse.map_or(0, |reverse| reverse.octets)
+        self.counters.octets.wrapping_add(self.reverse.map_or(0, |reverse| reverse.octets))
     }
 }
 

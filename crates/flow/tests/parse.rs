@@ -503,6 +503,8 @@ fn facts(packet: &Packet) -> impl PartialEq + std::fmt::Debug {
     let ports = match packet.protocol {
         // The identifier of an echo there, nothing here.
         1 | 58 => (packet.flags.0 & SHARED & !PacketFlags::HAS_PORTS, 0, 0),
+        // The router has no ports of SCTP, DCCP and UDP-Lite.
+        33 | 132 | 136 => (packet.flags.0 & SHARED & !PacketFlags::HAS_PORTS, 0, 0),
         _ => (packet.flags.0 & SHARED, packet.src_port, packet.dst_port),
     };
     (packet.l3_offset, packet.l4_offset, packet.ip_len, packet.protocol, packet.traffic_class, ports)

@@ -309,7 +309,8 @@ impl RouterPlan {
                 (fragments, self.label_batch(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT)))
             }
         };
-        if self.flows.is_some() {
+        if let Some(flows) = &self.flows {
+            flows.look(&mut batch);
             // Those that go no further are metered too, by whoever meters their flow.
             let dead = batch.packets_mut().iter_mut().filter(|packet| packet.shard == NO_SHARD);
             dead.for_each(|packet| packet.shard = self.shard_of_flow(packet));

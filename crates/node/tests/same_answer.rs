@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_dataplane::acl::RuleCount;
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+use thalweg_flow::application::Labelling;
 use thalweg_flow::{FlowRecord, MeterOptions, MeterTotals};
 use thalweg_node::Routes;
 use thalweg_node::config::RouterConfig;
@@ -328,7 +329,11 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     let plan = RouterPlan::from_config(&config, None).unwrap_or_else(|e| panic!("{e}"));
     let records = Arc::new(Records::default());
     let plan = match shape {
-        Shape::Full => plan.with_flows(&MeterOptions::default(), 1, records.clone()).expect("a meter"),
+        Shape::Full => {
+            // Looking at payloads is part of what has to be the same.
+            let options = MeterOptions { labelling: Labelling::Payload, ..MeterOptions::default() };
+            plan.with_flows(&options, 1, records.clone()).expect("a meter")
+        }
         Shape::NatOnly | Shape::RoutesOnly => plan,
     };
     let plan = plan.for_workers(options.workers);

@@ -88,7 +88,11 @@ impl CollectorOptions {
     /// The usual options for a collector at this address.
     pub fn new(address: &CollectorAddress) -> Self {
         Self {
-            export: ExportOptions::new(address.version, address.carrier.transport()),
+            export: ExportOptions {
+                options_in_domain: address.options_in_domain,
+                variable_names: address.variable_names,
+                ..ExportOptions::new(address.version, address.carrier.transport())
+            },
             queue_batches: QUEUE_BATCHES,
             spool: None,
             tls: TlsOptions::default(),

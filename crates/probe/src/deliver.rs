@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
-use thalweg_flow::application::by_ports;
+use thalweg_flow::application::{Labelling, by_ports};
 use thalweg_flow::export::{Amount, Statistics};
 use thalweg_flow::{FlowKey, FlowRecord, MeterTotals};
 
@@ -70,6 +70,8 @@ pub(crate) struct Delivery {
     pub(crate) arrivals: Arrivals,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) books: Arc<Books>,
+    /// Whether ports name applications that are not known otherwise.
+    pub(crate) labelling: Labelling,
     /// Completes records by what is known elsewhere.
     pub(crate) complete: Option<Completion>,
     /// Set when an outlet fails.
@@ -95,7 +97,9 @@ impl Delivery {
                 Arrival::End => break,
                 Arrival::Nothing => self.outlets.iter_mut().try_for_each(|outlet| outlet.tick()),
                 Arrival::Batch(mut batch) => {
-                    batch.iter_mut().for_each(label);
+                    if self.labelling != Labelling::None {
+                        batch.iter_mut().for_each(label);
+                    }
                     if let Some(complete) = &mut self.complete {
                         batch.iter_mut().for_each(complete);
                     }

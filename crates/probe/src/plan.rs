@@ -18,6 +18,7 @@ use std::time::Duration;
 use thalweg_base::{Chunk, PacketFlags};
 use thalweg_exec::{ModelKind, Plan, Scope, Sink, StageSpec};
 use thalweg_flow::Meter;
+use thalweg_flow::application::{Labelling, look};
 use thalweg_flow::parse::{ParseOptions, parse};
 
 use crate::outbox::{Outbox, Way};
@@ -55,6 +56,8 @@ pub(crate) struct ProbePlan {
     stages: Vec<StageSpec>,
     meter: Arc<Meter>,
     parsing: ParseOptions,
+    /// Whether payloads are asked for applications.
+    looks: bool,
     groups: usize,
     /// Workers come group by group to the same chunk, so that lists of packets by group pay.
     by_group: bool,
@@ -83,9 +86,15 @@ impl ProbePlan {
             by_group: kind != ModelKind::Farm,
             meter,
             parsing,
+            looks: false,
             way,
             handing,
         }
+    }
+
+    /// The same, which asks payloads for applications if that is wanted.
+    pub(crate) fn with_labelling(self, labelling: Labelling) -> Self {
+        Self { looks: labelling == Labelling::Payload, ..self }
     }
 
     fn parse(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
@@ -96,6 +105,9 @@ impl ProbePlan {
             parse(packet, frame, &self.parsing);
             self.meter.label(packet, frame);
             flags |= packet.flags.0;
+        }
+        if self.looks {
+            batch.frames().for_each(|(packet, frame)| look(packet, frame));
         }
         scratch.packets += batch.len() as u64;
         scratch.frame_octets += octets;

@@ -54,8 +54,14 @@ pub fn probe(
     let metered = meters.clone();
     let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
     let books = Arc::new(books);
-    let delivery =
-        Delivery { arrivals, outlets, books: Arc::clone(&books), complete: None, stop: Arc::clone(stop) };
+    let delivery = Delivery {
+        arrivals,
+        outlets,
+        books: Arc::clone(&books),
+        labelling: options.meter.labelling,
+        complete: None,
+        stop: Arc::clone(stop),
+    };
     let (outcome, delivered) = thread::scope(|scope| {
         let delivery = delivery.start(scope)?;
         let outcome = watched(&seen, &books, progress, || run(options, opened, meters, way, stop));
@@ -182,7 +188,8 @@ fn plan(options: &ProbeOptions, meter: &Arc<Meter>, way: &Way) -> ProbePlan {
         Input::Live(_) => Handing { patience: Some(PATIENCE), at_once: true },
     };
     let Shape { model, workers, .. } = options.shape;
-    ProbePlan::new(Arc::clone(meter), options.parsing, (model, workers), way.clone(), handing)
+    let plan = ProbePlan::new(Arc::clone(meter), options.parsing, (model, workers), way.clone(), handing);
+    plan.with_labelling(options.meter.labelling)
 }
 
 /// Runs `work` and says now and then how far it is and what is in the books, from a thread beside it.

@@ -78,7 +78,8 @@ impl StandingDelivery {
         let failed = Arc::new(AtomicBool::new(false));
         let books = Arc::new(Books::new(options.ask));
         let (told, complete) = (Arc::clone(&books), Some(options.complete));
-        let delivery = Delivery { arrivals, outlets, books: told, complete, stop: Arc::clone(&failed) };
+        let (labelling, stop) = (options.meter.labelling, Arc::clone(&failed));
+        let delivery = Delivery { arrivals, outlets, books: told, labelling, complete, stop };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
         Ok((Self { thread, failed, notices }, StandingWay::new(way, books)))

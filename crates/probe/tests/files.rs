@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Traffic, folder, options, records, run, sums};
+use thalweg_flow::application::Labelling;
 use thalweg_flow::{KeyFields, MeterOptions, Octets, Sampling};
 use thalweg_probe::summary::UNSAMPLED;
 use thalweg_probe::{Deal, FileInput, Input, ModelKind, ProbeError, ProbeOptions, Shape, probe};
@@ -32,6 +33,38 @@ fn the_flows_are_those_that_were_made() {
     assert_eq!(summary.frame_bytes_seen, frame_octets as u64);
     assert_eq!(summary.outlets[0].records, summary.records_exported);
     assert!(summary.elapsed_s > 0.0 && summary.packets_per_second > 0.0 && summary.rss_peak_bytes > 0);
+}
+
+#[test]
+fn applications_are_named_by_what_was_asked_for() {
+    let mut traffic = Traffic::default();
+    let invite = b"INVITE sip:bob@example.net SIP/2.0\r\n";
+    // By its ports nothing; by its ports another; nothing by payload; too late.
+    for n in 0..20 {
+        let late: &[u8] = if n < 10 { b"\0" } else { invite };
+        for (port, payload) in [(40_001, &invite[..]), (53, invite), (123, b"\0"), (40_002, late)] {
+            traffic.push_datagram(1_000_000_000 + n, (40_000, port), payload);
+        }
+    }
+    let (_folder, capture, lines) = folder(&traffic);
+    let mut options = options(&capture, &lines);
+    for (labelling, expected) in [
+        (Labelling::Ports, [None, Some("dns"), Some("ntp"), None]),
+        (Labelling::Payload, [Some("sip"), Some("sip"), Some("ntp"), None]),
+        (Labelling::None, [None; 4]),
+    ] {
+        options.meter.labelling = labelling;
+        for model in [ModelKind::Serial, ModelKind::RunToCompletion, ModelKind::Farm] {
+            options.shape = shape(model, 1);
+            run(&options);
+            let records = records(&lines);
+            let named = [40_001, 53, 123, 40_002].map(|port| {
+                let record = records.iter().find(|record| record["dst_port"] == port).expect("a record");
+                record.get("application").and_then(|name| name.as_str())
+            });
+            assert_eq!(named, expected, "{labelling:?} {model}");
+        }
+    }
 }
 
 #[test]

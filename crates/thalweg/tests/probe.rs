@@ -43,13 +43,15 @@ fn records_on_standard_output_stand_alone() {
 
 #[test]
 fn mistakes_exit_with_2_and_say_what_was_expected() {
-    let wrong: [(&[&str], &str); 9] = [
+    let wrong: [(&[&str], &str); 11] = [
         (&[], "INPUT"),
         (&[OFFICE, "--sample", "2:10"], "1:N"),
         (&[OFFICE, "--idle-timeout", "0"], "seconds above 0"),
         (&[OFFICE, "--key", "none,ports"], "stands alone"),
         (&[OFFICE, "--readers", "1", "--model", "tokens"], "--readers"),
         (&[OFFICE, "--export", "v7://x"], "v7://x"),
+        (&[OFFICE, "--export", "v9://x?options=in-domain"], "column 7"),
+        (&[OFFICE, "--applications", "guess"], "payload"),
         (&[OFFICE, "--interface", "eth0"], "--interface"),
         (&[OFFICE, "--flows-max", "1"], "flows"),
         (&["-", "--loop", "2"], "only once"),

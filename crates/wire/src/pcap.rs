@@ -9,7 +9,9 @@
 //! field of IP finds the end of the packet in any case.
 //!
 //! Format: draft-ietf-opsawg-pcap; link types: draft-ietf-opsawg-pcaplinktype.
-//! Missing: files older than version 2.3, in which the two lengths of a record are swapped.
+//!
+//! Files older than version 2.3 have the two lengths of a record the other way round; some writers of 2.3 did as they did
+//! before, so there the smaller one is taken for what is in the file (as libpcap does).
 
 use std::fmt;
 use thalweg_base::LinkType;
@@ -121,6 +123,17 @@ impl fmt::Display for PcapError {
 
 impl std::error::Error for PcapError {}
 
+/// In which order a record's two lengths stand: a matter of the file's version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LengthOrder {
+    /// What is in the file first, as since version 2.4.
+    CapturedFirst,
+    /// What was on the wire first, as before version 2.3.
+    WireFirst,
+    /// Either, in version 2.3: the smaller one is what is in the file.
+    Either,
+}
+
 /// What the file header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileHeader {
@@ -130,6 +143,8 @@ pub struct FileHeader {
     pub nanoseconds_per_unit: u32,
     /// Record headers have eight more bytes, of modified libpcap.
     pub modified: bool,
+    /// Which of a record's lengths is which.
+    pub lengths: LengthOrder,
     /// The longest frame by the writer's own account; 0 says nothing.
     pub snap_len: u32,
     /// Link type number, for [`link_type`].
@@ -143,6 +158,7 @@ impl FileHeader {
             order: ByteOrder::Little,
             nanoseconds_per_unit: 1,
             modified: false,
+            lengths: LengthOrder::CapturedFirst,
             snap_len: FRAME_BYTES_MAX as u32,
             link_code,
         }
@@ -168,20 +184,30 @@ impl FileHeader {
         let (order, nanoseconds_per_unit, modified) =
             Self::of_magic(magic).ok_or(PcapError::NotACapture { magic: u32::from_le_bytes(magic) })?;
         let number = |at: usize| order.u32([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let lengths = match (order.u16([bytes[4], bytes[5]]), order.u16([bytes[6], bytes[7]])) {
+            (2, 0..=2) => LengthOrder::WireFirst,
+            (2, 3) => LengthOrder::Either,
+            _ => LengthOrder::CapturedFirst,
+        };
         let (snap_len, link_code) = (number(16), number(20) & 0x03ff_ffff);
-        Ok(Self { order, nanoseconds_per_unit, modified, snap_len, link_code })
+        Ok(Self { order, nanoseconds_per_unit, modified, lengths, snap_len, link_code })
     }
 
-    /// The header as bytes. Version 2.4; the fields for time zone and accuracy are zero, as ever.
+    /// The header as bytes. Version 2.4 unless lengths are as before; the fields for time zone and accuracy are zero, as ever.
     pub fn encode(&self) -> [u8; FILE_HEADER_LEN] {
         let magic = match (self.modified, self.nanoseconds_per_unit) {
             (true, _) => MAGIC_MODIFIED,
             (false, 1) => MAGIC_NANOSECONDS,
             (false, _) => MAGIC_MICROSECONDS,
         };
+        let minor = match self.lengths {
+            LengthOrder::WireFirst => 2,
+            LengthOrder::Either => 3,
+            LengthOrder::CapturedFirst => 4,
+        };
         let version = match self.order {
-            ByteOrder::Little => 4 << 16 | 2,
-            ByteOrder::Big => 2 << 16 | 4,
+            ByteOrder::Little => minor << 16 | 2,
+            ByteOrder::Big => 2 << 16 | minor,
         };
         let mut out = [0; FILE_HEADER_LEN];
         for (slot, n) in
@@ -217,7 +243,12 @@ impl RecordHeader {
     #[inline(always)]
     pub fn parse(file: &FileHeader, bytes: &[u8; RECORD_HEADER_LEN]) -> Result<Self, PcapError> {
         let number = |at: usize| file.order.u32([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let captured_len = number(8);
+        let (first, second) = (number(8), number(12));
+        let (captured_len, wire_len) = match file.lengths {
+            LengthOrder::CapturedFirst => (first, second),
+            LengthOrder::WireFirst => (second, first),
+            LengthOrder::Either => (first.min(second), first.max(second)),
+        };
         if captured_len as usize > FRAME_BYTES_MAX {
             return Err(PcapError::RecordTooLong { bytes: captured_len });
         }
@@ -225,7 +256,7 @@ impl RecordHeader {
             seconds: number(0),
             fraction: number(4),
             captured_len,
-            wire_len: number(12).max(captured_len),
+            wire_len: wire_len.max(captured_len),
         })
     }
 
@@ -239,7 +270,11 @@ impl RecordHeader {
     /// The header as bytes, without those of modified libpcap.
     pub fn encode(&self, file: &FileHeader) -> [u8; RECORD_HEADER_LEN] {
         let mut out = [0; RECORD_HEADER_LEN];
-        let fields = [self.seconds, self.fraction, self.captured_len, self.wire_len];
+        let lengths = match file.lengths {
+            LengthOrder::CapturedFirst | LengthOrder::Either => [self.captured_len, self.wire_len],
+            LengthOrder::WireFirst => [self.wire_len, self.captured_len],
+        };
+        let fields = [self.seconds, self.fraction, lengths[0], lengths[1]];
         for (slot, n) in out.as_chunks_mut::<4>().0.iter_mut().zip(fields) {
             *slot = file.order.bytes_of(n);
         }
@@ -261,11 +296,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_header() -> impl Strategy<Value = FileHeader> {
-        (any::<bool>(), 0..3u8, any::<u32>(), 0u32..0x0400_0000).prop_map(
-            |(big, kind, snap_len, link_code)| FileHeader {
+        use LengthOrder::*;
+        let lengths = prop_oneof![Just(CapturedFirst), Just(WireFirst), Just(Either)];
+        (any::<bool>(), 0..3u8, lengths, any::<u32>(), 0u32..0x0400_0000).prop_map(
+            |(big, kind, lengths, snap_len, link_code)| FileHeader {
                 order: if big { ByteOrder::Big } else { ByteOrder::Little },
                 nanoseconds_per_unit: if kind == 1 { 1 } else { 1000 },
                 modified: kind == 2,
+                lengths,
                 snap_len,
                 link_code,
             },
@@ -287,6 +325,18 @@ mod tests {
         let record = RecordHeader::parse(&header, &record).unwrap();
         assert_eq!(record.arrival_ns(&header), 16_000_032_000);
         assert_eq!((record.captured_len, record.wire_len), (60, 64));
+    }
+
+    #[test]
+    fn old_files_have_lengths_the_other_way_round() {
+        let record = [0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 60, 0, 0, 0];
+        for (minor, lengths) in [(0, (60, 64)), (2, (60, 64)), (3, (60, 64)), (4, (64, 64))] {
+            let mut bytes = FileHeader::nanoseconds(1).encode();
+            bytes[6] = minor;
+            let header = FileHeader::parse(&bytes).unwrap();
+            let record = RecordHeader::parse(&header, &record).unwrap();
+            assert_eq!((record.captured_len, record.wire_len), lengths, "version 2.{minor}");
+        }
     }
 
     #[test]

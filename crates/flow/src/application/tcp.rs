@@ -1,6 +1,6 @@
 //! Applications over TCP, by how a side's first segment begins.
 
-use super::{Ports, be16_at, be32_at, by_ports, udp};
+use super::{Ports, be16_at, be32_at, by_ports, first_octets, udp};
 use thalweg_wire::application::{code_of, ip_protocol};
 
 const BGP: u8 = code_of("bgp");
@@ -60,24 +60,52 @@ const STARTS: [(&[u8], u8); 9] = [
     (&[0xff; 16], BGP),
 ];
 
+/// Methods of RTSP, of which those that HTTP or SIP have too are told by the URI.
+const RTSP_METHODS: [&[u8]; 7] =
+    [b"OPTIONS ", b"DESCRIBE ", b"SETUP ", b"PLAY ", b"ANNOUNCE ", b"GET_PARAMETER ", b"TEARDOWN "];
+const RTSP_VERSIONS: [&[u8]; 2] = [b"RTSP/1.0 ", b"RTSP/2.0 "];
+const XMPP_STARTS: [&[u8]; 2] = [b"<?xml", b"<stream:"];
+/// A server's first words, which mail and FTP share.
+const GREETING: &[u8] = b"220";
+
+/// First octets of everything that is told by text or by its beginning alone. Most payloads in the middle of a flow are
+/// random octets, and need not be compared with all of them.
+static IS_FIRST: [bool; 256] = {
+    let mut is_first = first_octets(&HTTP_STARTS, [false; 256]);
+    is_first = first_octets(&RTSP_METHODS, is_first);
+    is_first = first_octets(&RTSP_VERSIONS, is_first);
+    is_first = first_octets(&XMPP_STARTS, is_first);
+    is_first = first_octets(&[GREETING, udp::SIP_VERSION], is_first);
+    is_first = first_octets(&udp::SIP_METHODS, is_first);
+    let mut at = 0;
+    while at < STARTS.len() {
+        is_first = first_octets(&[STARTS[at].0], is_first);
+        at += 1;
+    }
+    is_first
+};
+
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
     if is_tls(payload) {
         // Under a port that has a name of its own for it, that.
         let secured = by_ports(ip_protocol::TCP, ports.src, ports.dst);
         return secured.filter(|code| SECURED.contains(code)).or(Some(TLS));
     }
-    if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
-        return Some(*code);
+    if payload.first().is_some_and(|first| IS_FIRST[usize::from(*first)]) {
+        if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
+            return Some(*code);
+        }
+        if let Some(code) = by_text(payload).or_else(|| greeting(payload)) {
+            return Some(code);
+        }
     }
-    by_text(payload)
-        .or_else(|| greeting(payload))
-        .or_else(|| binary(payload))
+    binary(payload)
         .or_else(|| udp::stun(payload))
         .or_else(|| (ports.have(53) && is_dns(payload)).then_some(DNS))
 }
 
 /// Requests and answers of the family of HTTP.
-pub(super) fn by_text(payload: &[u8]) -> Option<u8> {
+fn by_text(payload: &[u8]) -> Option<u8> {
     if let Some(code) = udp::sip(payload) {
         return Some(code);
     }
@@ -87,7 +115,7 @@ pub(super) fn by_text(payload: &[u8]) -> Option<u8> {
     if HTTP_STARTS.iter().any(|start| payload.starts_with(start)) {
         return Some(HTTP);
     }
-    (payload.starts_with(b"<?xml") || payload.starts_with(b"<stream:")).then(|| {
+    XMPP_STARTS.iter().any(|start| payload.starts_with(start)).then(|| {
         let head = &payload[..payload.len().min(200)];
         head.windows(14).any(|window| window == b"<stream:stream").then_some(XMPP)
     })?
@@ -95,24 +123,13 @@ pub(super) fn by_text(payload: &[u8]) -> Option<u8> {
 
 fn is_rtsp(payload: &[u8]) -> bool {
     let uri = |method: &[u8]| payload.strip_prefix(method).is_some_and(|rest| rest.starts_with(b"rtsp://"));
-    payload.starts_with(b"RTSP/1.0 ")
-        || payload.starts_with(b"RTSP/2.0 ")
-        || [
-            &b"OPTIONS "[..],
-            b"DESCRIBE ",
-            b"SETUP ",
-            b"PLAY ",
-            b"ANNOUNCE ",
-            b"GET_PARAMETER ",
-            b"TEARDOWN ",
-        ]
-        .iter()
-        .any(|method| uri(method))
+    RTSP_VERSIONS.iter().any(|version| payload.starts_with(version))
+        || RTSP_METHODS.iter().any(|method| uri(method))
 }
 
-/// A server's first words, which mail and FTP share.
+/// Whose greeting it is.
 fn greeting(payload: &[u8]) -> Option<u8> {
-    if !payload.starts_with(b"220") || !matches!(payload.get(3), Some(b' ' | b'-')) {
+    if !payload.starts_with(GREETING) || !matches!(payload.get(3), Some(b' ' | b'-')) {
         return None;
     }
     let line = payload[..payload.len().min(256)].split(|octet| *octet == b'\n').next()?;

@@ -1,6 +1,6 @@
 //! Applications over UDP, by how a datagram begins.
 
-use super::{Ports, be16_at, be32_at, by_ports};
+use super::{Ports, be16_at, be32_at, by_ports, first_octets};
 use thalweg_wire::application::{code_of, ip_protocol};
 
 const BITTORRENT: u8 = code_of("bittorrent");
@@ -33,21 +33,58 @@ const STARTS: [(&[u8], u8); 6] = [
     (b"r6fnvWj8", DNSCRYPT),
 ];
 
+pub(super) const SIP_METHODS: [&[u8]; 14] = [
+    b"INVITE ",
+    b"REGISTER ",
+    b"OPTIONS ",
+    b"ACK ",
+    b"BYE ",
+    b"CANCEL ",
+    b"SUBSCRIBE ",
+    b"NOTIFY ",
+    b"MESSAGE ",
+    b"INFO ",
+    b"PRACK ",
+    b"UPDATE ",
+    b"REFER ",
+    b"PUBLISH ",
+];
+pub(super) const SIP_VERSION: &[u8] = b"SIP/2.0 ";
+const MGCP_VERBS: [&[u8]; 9] =
+    [b"EPCF ", b"CRCX ", b"MDCX ", b"DLCX ", b"RQNT ", b"NTFY ", b"AUEP ", b"AUCX ", b"RSIP "];
+const SSDP_ANSWER: &[u8] = b"HTTP/1.";
+
+/// As over TCP.
+static IS_FIRST: [bool; 256] = {
+    let mut is_first = first_octets(&SIP_METHODS, [false; 256]);
+    is_first = first_octets(&MGCP_VERBS, is_first);
+    is_first = first_octets(&[SIP_VERSION, SSDP_ANSWER], is_first);
+    let mut at = 0;
+    while at < STARTS.len() {
+        is_first = first_octets(&[STARTS[at].0], is_first);
+        at += 1;
+    }
+    is_first
+};
+
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
-    if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
-        return Some(*code);
+    if payload.first().is_some_and(|first| IS_FIRST[usize::from(*first)]) {
+        if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
+            return Some(*code);
+        }
+        if ports.have(1900) && payload.starts_with(SSDP_ANSWER) {
+            return Some(SSDP);
+        }
+        if let Some(code) = sip(payload).or_else(|| mgcp(payload)) {
+            return Some(code);
+        }
     }
-    if ports.have(1900) && payload.starts_with(b"HTTP/1.") {
-        return Some(SSDP);
-    }
-    sip(payload)
-        .or_else(|| stun(payload))
+    stun(payload)
         .or_else(|| by_port_and_form(payload, ports))
         .or_else(|| dtls(payload))
         .or_else(|| quic(payload))
         .or_else(|| wireguard(payload))
         .or_else(|| dhcp(payload))
-        .or_else(|| mgcp(payload))
         .or_else(|| if may_be_rtp(ports) { rtp(payload) } else { None })
 }
 
@@ -84,26 +121,10 @@ fn by_port_and_form(payload: &[u8], ports: Ports) -> Option<u8> {
 
 /// Requests begin with a method, a URI of one of two schemes; answers with the version.
 pub(super) fn sip(payload: &[u8]) -> Option<u8> {
-    const METHODS: [&[u8]; 14] = [
-        b"INVITE ",
-        b"REGISTER ",
-        b"OPTIONS ",
-        b"ACK ",
-        b"BYE ",
-        b"CANCEL ",
-        b"SUBSCRIBE ",
-        b"NOTIFY ",
-        b"MESSAGE ",
-        b"INFO ",
-        b"PRACK ",
-        b"UPDATE ",
-        b"REFER ",
-        b"PUBLISH ",
-    ];
-    if payload.starts_with(b"SIP/2.0 ") {
+    if payload.starts_with(SIP_VERSION) {
         return Some(SIP);
     }
-    let uri = METHODS.iter().find_map(|method| payload.strip_prefix(*method))?;
+    let uri = SIP_METHODS.iter().find_map(|method| payload.strip_prefix(*method))?;
     let has_scheme =
         |scheme: &[u8]| uri.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
     (has_scheme(b"sip:") || has_scheme(b"sips:") || has_scheme(b"tel:")).then_some(SIP)
@@ -193,9 +214,7 @@ fn dhcp(payload: &[u8]) -> Option<u8> {
 
 /// A verb of four letters, a transaction and an endpoint.
 fn mgcp(payload: &[u8]) -> Option<u8> {
-    const VERBS: [&[u8]; 9] =
-        [b"EPCF ", b"CRCX ", b"MDCX ", b"DLCX ", b"RQNT ", b"NTFY ", b"AUEP ", b"AUCX ", b"RSIP "];
-    if !VERBS.iter().any(|verb| payload.starts_with(verb)) {
+    if !MGCP_VERBS.iter().any(|verb| payload.starts_with(verb)) {
         return None;
     }
     let line = payload[..payload.len().min(256)].split(|octet| *octet == b'\n').next()?;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | samplers | `selectorId` -> `selectorAlgorithm`, interval and space (RFC 5477, 6.5.2), probability | `samplerId`, mode, interval |
 //! | interfaces | `ingressInterface` -> name, description | the same of fixed length |
-//! | applications | `applicationId` -> `applicationName` (RFC 6759) | the same of fixed length |
+//! | applications | `exportingProcessId` -> `applicationId`, `applicationName` (RFC 6759) | the same |
 //! | exporting | messages, flow records, octets (RFC 7011, 4.1) | the same |
 //! | metering reliability | ignored packets and octets (RFC 7011, 4.2) | |
 //! | exporting reliability | records, packets, octets not sent (RFC 7011, 4.3) | |
@@ -27,10 +27,14 @@ const SELECTOR_NAME: u16 = 335;
 
 /// Length of fields whose length stands before each value.
 const VARIABLE: u16 = u16::MAX;
-/// Octets of names in NetFlow 9, which has no variable length, and the most of any text in IPFIX.
+/// Octets of names of a fixed length: in NetFlow 9, which has no other, and in IPFIX for collectors that take options data for
+/// being of a fixed length (nfdump 1.7, pmacct 1.7.7). And the most of any text of variable length.
 const NAME_OCTETS: usize = 32;
 const DESCRIPTION_OCTETS: usize = 64;
 const TEXT_OCTETS_MAX: usize = 200;
+
+/// The number of the exporting process, which there is one of.
+const EXPORTING_PROCESS: u32 = 1;
 
 /// Scopes of NetFlow 9 (RFC 3954, 6.1).
 const SCOPE_SYSTEM: u16 = 1;
@@ -69,8 +73,9 @@ impl Context {
         1 << self as u16
     }
 
-    /// The scope fields and the others, in IPFIX.
-    fn ipfix_fields(self) -> (Vec<Field>, Vec<Field>) {
+    /// The scope fields and the others, in IPFIX; names of variable length or of a fixed one.
+    fn ipfix_fields(self, variable: bool) -> (Vec<Field>, Vec<Field>) {
+        let text = |element, octets| field(element, if variable { VARIABLE } else { octets as u16 });
         match self {
             Self::Samplers => (
                 vec![field(SELECTOR_ID, 1)],
@@ -83,14 +88,17 @@ impl Context {
             ),
             Self::Interfaces => (
                 vec![field(INGRESS_INTERFACE, 4)],
-                vec![field(INTERFACE_NAME, VARIABLE), field(INTERFACE_DESCRIPTION, VARIABLE)],
+                vec![text(INTERFACE_NAME, NAME_OCTETS), text(INTERFACE_DESCRIPTION, DESCRIPTION_OCTETS)],
             ),
-            Self::Applications => (vec![field(APPLICATION_ID, 4)], vec![field(APPLICATION_NAME, VARIABLE)]),
+            Self::Applications => (
+                vec![field(EXPORTING_PROCESS_ID, 4)],
+                vec![field(APPLICATION_ID, 4), text(APPLICATION_NAME, NAME_OCTETS)],
+            ),
             Self::Exporting => (vec![field(OBSERVATION_DOMAIN_ID, 4)], counts(EXPORTED)),
             Self::MeteringReliability => (vec![field(METERING_PROCESS_ID, 4)], counts(IGNORED)),
             Self::ExportingReliability => (vec![field(EXPORTING_PROCESS_ID, 4)], counts(NOT_SENT)),
             Self::Books => {
-                (vec![field(METERING_PROCESS_ID, 4), field(SELECTOR_NAME, VARIABLE)], counts(SEEN))
+                (vec![field(METERING_PROCESS_ID, 4), text(SELECTOR_NAME, NAME_OCTETS)], counts(SEEN))
             }
         }
     }
@@ -116,8 +124,8 @@ impl Context {
     }
 
     /// An options template record (RFC 7011, 3.4.2.2).
-    pub(super) fn ipfix_template(self) -> Vec<u8> {
-        let (scope, others) = self.ipfix_fields();
+    pub(super) fn ipfix_template(self, variable: bool) -> Vec<u8> {
+        let (scope, others) = self.ipfix_fields(variable);
         let count = (scope.len() + others.len()) as u16;
         words16(
             [self.template_id(), count, scope.len() as u16]
@@ -137,10 +145,11 @@ impl Context {
     /// The data records that there are at present.
     pub(super) fn records(self, told: &Told<'_>) -> Vec<Vec<u8>> {
         let ipfix = told.options.version == Version::Ipfix;
+        let variable = ipfix && told.options.variable_names;
         match self {
             Self::Samplers => samplers(told, ipfix),
-            Self::Interfaces => interfaces(told, ipfix),
-            Self::Applications if told.options.application_names => applications(told, ipfix),
+            Self::Interfaces => interfaces(told, variable),
+            Self::Applications if told.options.application_names => applications(told, ipfix, variable),
             Self::Applications => Vec::new(),
             Self::Exporting => vec![exporting(told)],
             Self::MeteringReliability | Self::ExportingReliability | Self::Books if !ipfix => Vec::new(),
@@ -155,7 +164,7 @@ impl Context {
                 let not_sent = &told.statistics.not_sent;
                 vec![numbers(1, &[not_sent.records, not_sent.packets, not_sent.octets])]
             }
-            Self::Books => books(told.statistics),
+            Self::Books => books(told.statistics, variable),
         }
     }
 }
@@ -213,24 +222,22 @@ fn samplers(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
     told.samplers.iter().enumerate().map(record).collect()
 }
 
-fn interfaces(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
+fn interfaces(told: &Told<'_>, variable: bool) -> Vec<Vec<u8>> {
     let record = |named: &super::Interface| {
         let mut record = interface(named.port).to_be_bytes().to_vec();
-        put_text(&mut record, &named.name, NAME_OCTETS, ipfix);
-        put_text(&mut record, &named.description, DESCRIPTION_OCTETS, ipfix);
+        put_text(&mut record, &named.name, NAME_OCTETS, variable);
+        put_text(&mut record, &named.description, DESCRIPTION_OCTETS, variable);
         record
     };
     told.options.interfaces.iter().map(record).collect()
 }
 
-fn applications(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
+fn applications(told: &Told<'_>, ipfix: bool, variable: bool) -> Vec<Vec<u8>> {
+    let scope = if ipfix { EXPORTING_PROCESS } else { told.options.observation_domain };
     let record = |application: &thalweg_wire::application::Application| {
-        let mut record = Vec::with_capacity(48);
-        if !ipfix {
-            record.extend_from_slice(&told.options.observation_domain.to_be_bytes());
-        }
+        let mut record = scope.to_be_bytes().to_vec();
         record.extend_from_slice(&super::shape::application_id(application.code));
-        put_text(&mut record, application.name, NAME_OCTETS, ipfix);
+        put_text(&mut record, application.name, NAME_OCTETS, variable);
         record
     };
     APPLICATIONS.iter().map(record).collect()
@@ -245,11 +252,11 @@ fn exporting(told: &Told<'_>) -> Vec<u8> {
     )
 }
 
-fn books(statistics: &Statistics) -> Vec<Vec<u8>> {
+fn books(statistics: &Statistics, variable: bool) -> Vec<Vec<u8>> {
     let terms = [("seen", statistics.seen), ("exported", statistics.exported), ("cached", statistics.cached)];
     let record = |(name, amount): (&str, super::Amount)| {
         let mut record = 1u32.to_be_bytes().to_vec();
-        put_text(&mut record, name, NAME_OCTETS, true);
+        put_text(&mut record, name, NAME_OCTETS, variable);
         record.extend_from_slice(&amount.packets.to_be_bytes());
         record.extend_from_slice(&amount.octets.to_be_bytes());
         record

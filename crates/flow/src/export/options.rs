@@ -101,10 +101,17 @@ pub struct ExportOptions {
     pub delay_max_ns: u64,
     /// How packets were chosen, should records say that not all were looked at.
     pub sampling: SamplingMethod,
+    /// One packet in so many is looked at, as far as known before the first record: collectors are told at once.
+    pub sampling_interval: u32,
     /// Names of ports.
     pub interfaces: Vec<Interface>,
-    /// Whether names of applications are sent. nfdump 1.7 cannot read them in IPFIX and counts a sequence failure.
+    /// Whether names of applications are sent.
     pub application_names: bool,
+    /// IPFIX: whether all options data goes in the session's own observation domain. Else what is said of the exporter as a
+    /// whole, or said again in mid-session, goes as domain 0 (RFC 7011, 3.1), with a sequence of its own.
+    pub options_in_domain: bool,
+    /// IPFIX: names have the length that they need (RFC 7011, 7). Not all collectors read or count such options data.
+    pub variable_names: bool,
 }
 
 impl ExportOptions {
@@ -128,8 +135,11 @@ impl ExportOptions {
             statistics_interval_ns: 60 * SECOND_NS,
             delay_max_ns: SECOND_NS / 2,
             sampling: SamplingMethod::Systematic,
+            sampling_interval: 1,
             interfaces: Vec::new(),
-            application_names: false,
+            application_names: true,
+            options_in_domain: false,
+            variable_names: false,
         }
     }
 

@@ -15,7 +15,7 @@
 //! | next hop and BGP's, IPv6 | 32 | one is IPv6 |
 //! | addresses and ports behind NAT | 12 or 36 | translated; by family |
 //! | dropped octets and packets, forwarding status | 17 or 9 | some were dropped |
-//! | sampler | 1 | not all packets were looked at |
+//! | sampler; in IPFIX what it does too: one packet taken, so many passed over | 1; 9 | not all packets were looked at |
 //! | way back (RFC 5103): octets, packets, first, last, flags, TTLs | 35 or 27 | biflow |
 //!
 //! What a group has of which nothing is known is zero: an AS 0 (RFC 7607), the unspecified address. Ports of ICMP are as
@@ -213,7 +213,15 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
         fields.push(field(FORWARDING_STATUS, 1));
     }
     if shape.has(Shape::SAMPLER) {
-        fields.push(field(if rules.version == Version::Ipfix { SELECTOR_ID } else { SAMPLER_ID }, 1));
+        match rules.version {
+            // Said with each record, since a collector that begins later has not heard what the sampler does.
+            Version::Ipfix => fields.extend([
+                field(SELECTOR_ID, 1),
+                field(SAMPLING_PACKET_INTERVAL, 4),
+                field(SAMPLING_PACKET_SPACE, 4),
+            ]),
+            _ => fields.push(field(SAMPLER_ID, 1)),
+        }
     }
     if shape.has(Shape::REVERSE) {
         fields.extend([reverse(OCTET_DELTA_COUNT, counter), reverse(PACKET_DELTA_COUNT, counter)]);
@@ -224,7 +232,7 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
 }
 
 /// Octets of the records of a shape.
-pub(super) fn length(shape: Shape) -> usize {
+pub(super) fn length(shape: Shape, version: Version) -> usize {
     let by = |group, octets: usize| if shape.has(group) { octets } else { 0 };
     let counters = if shape.has(Shape::WIDE) { 16 } else { 8 };
     let times = if shape.has(Shape::UPTIME) { 8 } else { 16 };
@@ -241,7 +249,7 @@ pub(super) fn length(shape: Shape) -> usize {
         + by(Shape::NAT4, 12)
         + by(Shape::NAT6, 36)
         + by(Shape::DROPS, counters + 1)
-        + by(Shape::SAMPLER, 1)
+        + by(Shape::SAMPLER, if version == Version::Ipfix { 9 } else { 1 })
         + by(Shape::REVERSE, counters + times + 3)
 }
 
@@ -306,6 +314,10 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
     }
     if shape.has(Shape::SAMPLER) {
         *rest.take() = [sampler];
+        if rules.version == Version::Ipfix {
+            *rest.take() = 1u32.to_be_bytes();
+            *rest.take() = record.sampling_interval.saturating_sub(1).to_be_bytes();
+        }
     }
     if let Some(reverse) = &record.reverse {
         rest.pair(reverse.octets, reverse.packets, wide);
@@ -461,7 +473,7 @@ mod tests {
                     continue;
                 }
                 let octets: u16 = fields(shape, &rules).iter().map(|field| field.octets).sum();
-                assert_eq!(usize::from(octets), length(shape), "{shape:?}");
+                assert_eq!(usize::from(octets), length(shape, version), "{shape:?}");
             }
         }
         assert!(u32::from(DATA_TEMPLATES) + SHAPES as u32 <= 65_536);
@@ -469,7 +481,8 @@ mod tests {
 
     #[test]
     fn the_longest_record_fits_the_shortest_message() {
-        let longest = (0..SHAPES as u16).map(|bits| length(Shape(bits))).max().expect("there are shapes");
+        let lengths = (0..SHAPES as u16).map(|bits| length(Shape(bits), Version::Ipfix));
+        let longest = lengths.max().expect("there are shapes");
         assert!(longest + 20 + 4 + 4 <= super::super::MESSAGE_OCTETS_MIN, "{longest}");
     }
 

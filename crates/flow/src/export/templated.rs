@@ -31,8 +31,12 @@ pub(super) struct Templated {
     message_records: u16,
     /// Data records in the open message, those of options too.
     message_data: u32,
-    /// IPFIX: data records in closed messages; NetFlow 9: closed messages.
-    sequence: u32,
+    /// Which domain the open message speaks for.
+    domain: Domain,
+    /// The open message has options data.
+    has_options: bool,
+    /// Of each domain: IPFIX: data records in closed messages; NetFlow 9: closed messages.
+    sequences: [u32; 2],
     /// The latest time that was ever given.
     now_ns: u64,
     announced: Announced,
@@ -43,11 +47,21 @@ pub(super) struct Templated {
     scratch: Vec<u8>,
 }
 
+/// Which observation domain a message speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Domain {
+    /// The session's own: flows, and what is needed to understand them.
+    Own,
+    /// Number 0, the exporting process as a whole (RFC 7011, 3.1): counts of its own, templates of its own.
+    Whole,
+}
+
 /// What the collector was told in this session.
 struct Announced {
     by_shape: Box<[u64]>,
     shapes: Vec<Shape>,
-    contexts: u16,
+    /// Options templates, of each domain.
+    contexts: [u16; 2],
     nat: u16,
 }
 
@@ -78,15 +92,17 @@ impl Templated {
             record_octets: 0,
             message_records: 0,
             message_data: 0,
-            sequence: 0,
+            domain: Domain::Own,
+            has_options: false,
+            sequences: [0; 2],
             now_ns: 0,
             announced: Announced {
                 by_shape: vec![0; SHAPES / 64].into_boxed_slice(),
                 shapes: Vec::new(),
-                contexts: 0,
+                contexts: [0; 2],
                 nat: 0,
             },
-            samplers: Vec::new(),
+            samplers: Vec::from_iter((options.sampling_interval != 1).then_some(options.sampling_interval)),
             repeats: Repeats { due_ns: 0, interval_ns: SECOND_NS, messages: 0, under_way: false },
             statistics_due_ns: 0,
             statistics: Statistics::default(),
@@ -98,13 +114,43 @@ impl Templated {
         self.rules.version == Version::Ipfix
     }
 
+    /// The domain for what is said of the exporter as a whole, or said again.
+    fn aside(&self) -> Domain {
+        let has_one =
+            self.is_ipfix() && !self.options.options_in_domain && self.options.observation_domain != 0;
+        if has_one { Domain::Whole } else { Domain::Own }
+    }
+
+    /// What comes next is said for this domain: a message of another one ends.
+    fn speak_for(&mut self, domain: Domain, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        if self.domain == domain {
+            return;
+        }
+        if self.message_records > 0 {
+            self.close_message(out, totals, now_ns);
+        }
+        self.domain = domain;
+    }
+
+    /// What comes next is of flows. nfdump takes the first flow it reads for the begin of the numbers it checks, and does not
+    /// count options data: what both are in would look as if something was missing behind it.
+    fn speak_of_flows(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        self.speak_for(Domain::Own, out, totals, now_ns);
+        if self.has_options && self.is_ipfix() {
+            self.close_message(out, totals, now_ns);
+        }
+    }
+
     /// Forgets what the collector was told.
     pub(super) fn begin_session(&mut self, now_ns: u64) {
         self.set = 0;
-        self.sequence = 0;
+        self.message_records = 0;
+        self.has_options = false;
+        self.domain = Domain::Own;
+        self.sequences = [0; 2];
         self.announced.by_shape.fill(0);
         self.announced.shapes.clear();
-        self.announced.contexts = 0;
+        self.announced.contexts = [0; 2];
         self.announced.nat = 0;
         self.repeats = Repeats { due_ns: now_ns, interval_ns: SECOND_NS, messages: 0, under_way: false };
         self.statistics_due_ns = now_ns.saturating_add(self.options.statistics_interval_ns);
@@ -191,6 +237,7 @@ impl Templated {
     /// Makes room for a record of this shape, in a set of its kind, and announces the template if it was not yet.
     #[cold]
     fn begin_records(&mut self, shape: Shape, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+        self.speak_of_flows(out, totals, now_ns);
         let (word, bit) = (usize::from(shape.0) / 64, 1u64 << (shape.0 % 64));
         if self.announced.by_shape[word] & bit == 0 {
             self.put_template(shape.template_id(), &shape::fields(shape, &self.rules), out, totals, now_ns);
@@ -198,7 +245,7 @@ impl Templated {
             self.announced.shapes.push(shape);
             self.repeat_soon(now_ns);
         }
-        let octets = shape::length(shape);
+        let octets = shape::length(shape, self.rules.version);
         self.make_room(shape.template_id(), octets, out, totals, now_ns);
         self.record_octets = octets;
     }
@@ -212,6 +259,7 @@ impl Templated {
         now_ns: u64,
     ) {
         self.advance(out, totals, now_ns);
+        self.speak_of_flows(out, totals, now_ns);
         let mut record = std::mem::take(&mut self.scratch);
         record.clear();
         let layout = nat::write(event, &mut record);
@@ -235,7 +283,7 @@ impl Templated {
         }
         if self.samplers.len() < SAMPLERS_MAX {
             self.samplers.push(interval);
-            self.put_context(Context::Samplers, out, totals, now_ns);
+            self.put_context(Context::Samplers, Domain::Own, out, totals, now_ns);
             self.repeat_soon(now_ns);
         }
         self.samplers.len() as u8
@@ -253,7 +301,6 @@ impl Templated {
     fn repeat(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
         let repeats = &mut self.repeats;
         repeats.under_way = true;
-        repeats.messages = 0;
         match self.options.transport {
             Transport::Datagram => {
                 repeats.due_ns = now_ns + repeats.interval_ns;
@@ -261,6 +308,7 @@ impl Templated {
             }
             Transport::Stream => repeats.due_ns = u64::MAX,
         }
+        self.speak_for(Domain::Own, out, totals, now_ns);
         for at in 0..self.announced.shapes.len() {
             let shape = self.announced.shapes[at];
             self.put_template(shape.template_id(), &shape::fields(shape, &self.rules), out, totals, now_ns);
@@ -271,14 +319,22 @@ impl Templated {
             }
         }
         let again = std::mem::take(&mut self.announced.contexts);
-        for context in [Context::Samplers, Context::Interfaces, Context::Applications] {
-            self.put_context(context, out, totals, now_ns);
+        let aside = self.aside();
+        let was_said = |context: Context| (again[0] | again[1]) & context.bit() != 0;
+        let known = [Context::Samplers, Context::Interfaces, Context::Applications];
+        for (domain, said) in [(Domain::Own, false), (aside, true)] {
+            for context in known.into_iter().filter(|context| was_said(*context) == said) {
+                self.put_context(context, domain, out, totals, now_ns);
+            }
         }
         for context in Context::STATISTICS {
-            if again & context.bit() != 0 {
+            if was_said(context) {
+                self.speak_for(aside, out, totals, now_ns);
                 self.announce_context(context, out, totals, now_ns);
             }
         }
+        // Those that this took do not count towards the next time.
+        self.repeats.messages = 0;
         self.repeats.under_way = false;
     }
 
@@ -286,12 +342,19 @@ impl Templated {
     pub(super) fn send_statistics(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
         self.statistics_due_ns = now_ns.saturating_add(self.options.statistics_interval_ns);
         for context in Context::STATISTICS {
-            self.put_context(context, out, totals, now_ns);
+            self.put_context(context, self.aside(), out, totals, now_ns);
         }
     }
 
-    /// Says a piece of options data, its template first if it was not said yet.
-    fn put_context(&mut self, context: Context, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
+    /// Says a piece of options data for a domain, its template first if it was not said there yet.
+    fn put_context(
+        &mut self,
+        context: Context,
+        domain: Domain,
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
         let told = context::Told {
             options: &self.options,
             samplers: &self.samplers,
@@ -302,9 +365,11 @@ impl Templated {
         if records.is_empty() {
             return;
         }
+        self.speak_for(domain, out, totals, now_ns);
         self.announce_context(context, out, totals, now_ns);
         for record in &records {
             self.put_data(context.template_id(), record, out, totals, now_ns);
+            self.has_options = true;
         }
     }
 
@@ -315,12 +380,17 @@ impl Templated {
         totals: &mut ExportTotals,
         now_ns: u64,
     ) {
-        if self.announced.contexts & context.bit() != 0 {
+        let announced = &mut self.announced.contexts[self.domain as usize];
+        if *announced & context.bit() != 0 {
             return;
         }
-        self.announced.contexts |= context.bit();
-        let (set, template) =
-            if self.is_ipfix() { (3, context.ipfix_template()) } else { (1, context.netflow9_template()) };
+        *announced |= context.bit();
+        let (set, template) = match self.is_ipfix() {
+            true => (3, context.ipfix_template(self.options.variable_names)),
+            false => (1, context.netflow9_template()),
+        };
+        // Collectors are there that read the first template of a set only (nfdump 1.7, pmacct 1.7.7).
+        self.close_set(out);
         self.make_room(set, template.len(), out, totals, now_ns);
         out.put(&template);
         self.message_records += 1;
@@ -389,11 +459,14 @@ impl Templated {
             self.open_message(out, now_ns);
             let due =
                 self.repeats.due_ns <= now_ns || self.repeats.messages >= self.options.template_messages;
-            if due && !self.repeats.under_way {
+            if due && !self.repeats.under_way && self.domain == Domain::Own {
                 self.repeat(out, totals, now_ns);
+                self.speak_of_flows(out, totals, now_ns);
                 self.close_set(out);
-                if out.left() < SET_HEADER_OCTETS + octets {
+                if out.is_open() && out.left() < SET_HEADER_OCTETS + octets {
                     self.close_message(out, totals, now_ns);
+                }
+                if !out.is_open() {
                     self.open_message(out, now_ns);
                 }
             }
@@ -424,6 +497,7 @@ impl Templated {
         out.open(header_octets, if self.is_ipfix() { 1 } else { 4 }, now_ns);
         self.message_records = 0;
         self.message_data = 0;
+        self.has_options = false;
     }
 
     pub(super) fn close_message(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
@@ -434,14 +508,19 @@ impl Templated {
         self.now_ns = self.now_ns.max(now_ns);
         if self.is_ipfix() {
             let octets = out.position() as u16;
+            let observation_domain = match self.domain {
+                Domain::Own => self.options.observation_domain,
+                Domain::Whole => 0,
+            };
+            let sequence = &mut self.sequences[self.domain as usize];
             let header = [
                 u32::from(10u16) << 16 | u32::from(octets),
                 (self.now_ns / SECOND_NS) as u32,
-                self.sequence,
-                self.options.observation_domain,
+                *sequence,
+                observation_domain,
             ];
+            *sequence = sequence.wrapping_add(self.message_data);
             put_words(out, &header);
-            self.sequence = self.sequence.wrapping_add(self.message_data);
         } else {
             // Rounded up, uptime and all: see the head of `export.rs`.
             let seconds = self.now_ns.div_ceil(SECOND_NS);
@@ -450,15 +529,17 @@ impl Templated {
                 9 << 16 | u32::from(self.message_records),
                 uptime_ms as u32,
                 seconds as u32,
-                self.sequence,
+                self.sequences[0],
                 self.options.observation_domain,
             ];
             put_words(out, &header);
-            self.sequence = self.sequence.wrapping_add(1);
+            self.sequences[0] = self.sequences[0].wrapping_add(1);
         }
         self.repeats.messages = self.repeats.messages.saturating_add(1);
         totals.messages += 1;
         totals.message_octets += out.close() as u64;
+        self.message_records = 0;
+        self.has_options = false;
     }
 }
 

@@ -179,18 +179,32 @@ impl Context {
 
     /// One packet in so many, by the first of these that was described.
     pub(super) fn sampling(&self, session: SessionKey, samplers: &[Sampler]) -> Option<u32> {
-        samplers.iter().find_map(|sampler| self.samplers.get(&(session, *sampler))).copied()
+        let described = |session, sampler: &Sampler| self.samplers.get(&(session, *sampler)).copied();
+        let own = samplers.iter().find_map(|sampler| described(session, sampler));
+        // Only what has a number can be meant from elsewhere.
+        own.or_else(|| {
+            let whole = whole(session)?;
+            let mut numbered = samplers.iter().filter(|sampler| matches!(sampler, Sampler::Id(_)));
+            numbered.find_map(|sampler| described(whole, sampler))
+        })
     }
 
     pub(super) fn application(&self, session: SessionKey, id: u64) -> Option<u8> {
-        self.applications.get(&(session, id)).copied()
+        let named = |session| self.applications.get(&(session, id)).copied();
+        named(session).or_else(|| named(whole(session)?))
     }
 
     pub(super) fn start_ms(&self, session: SessionKey) -> Option<u64> {
-        self.start_times.get(&session).copied()
+        let started = |session| self.start_times.get(&session).copied();
+        started(session).or_else(|| started(whole(session)?))
     }
 
     pub(super) fn interfaces(&self) -> impl Iterator<Item = (SessionKey, u32, &Interface)> {
         self.interfaces.iter().map(|(key, interface)| (key.0, key.1, interface))
     }
+}
+
+/// Domain 0 of IPFIX, in which exporters speak of themselves as a whole (RFC 7011, 3.1).
+fn whole(session: SessionKey) -> Option<SessionKey> {
+    (session.version == Version::Ipfix).then_some(SessionKey { domain: 0, ..session })
 }

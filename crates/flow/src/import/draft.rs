@@ -410,10 +410,11 @@ impl Draft {
             return None;
         };
         let (src_port, dst_port) = self.ports();
-        let mut port = |interface: u32| match u16::try_from(interface) {
-            Ok(0 | NO_PORT) => NO_PORT, // 0: none, or none that is known
-            Ok(port) => port,
-            Err(_) => {
+        // The inverse of what exporters of ours do. 0: none, or none that is known.
+        let mut port = |interface: u32| match interface.checked_sub(1).map(u16::try_from) {
+            None => NO_PORT,
+            Some(Ok(port)) if port != NO_PORT => port,
+            Some(_) => {
                 counters.interfaces_too_large += 1;
                 NO_PORT
             }

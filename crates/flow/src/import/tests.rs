@@ -121,7 +121,7 @@ fn a_flow_with_everything() {
         dst_port: 53,
         protocol: 17,
         traffic_class: 0xb8,
-        ingress: 7,
+        ingress: 6,
         vlan: 9,
         mpls_label: Some(73),
     };
@@ -135,7 +135,7 @@ fn a_flow_with_everything() {
         ttl_max: 64,
     };
     let expected = FlowRecord {
-        egress: 8,
+        egress: 7,
         next_hop: Some(address("10.9.9.9")),
         bgp_next_hop: Some(address("2020:2020:2020:2020:2020:2020:2020:2020")),
         src_as: 64_512,

@@ -1,5 +1,6 @@
 //! What a meter is told, and what it refuses.
 
+use crate::application::Labelling;
 use crate::sampling::Sampling;
 use std::fmt;
 
@@ -63,6 +64,9 @@ pub struct MeterOptions {
     /// Whether the cache asks for huge pages: a third faster when it has hundreds of thousands of flows, but memory is then
     /// taken in steps of 2 MiB by each shard and family.
     pub huge_pages: bool,
+    /// How flows come by the name of their application. Whoever parses packets looks at payloads, whoever delivers records at
+    /// ports; the meter keeps what it is told.
+    pub labelling: Labelling,
     /// Secret with which hashes are keyed, so that nobody outside can make flows that share a place.
     pub hash_key: [u64; 2],
 }
@@ -81,6 +85,7 @@ impl Default for MeterOptions {
             sampling: Sampling::All,
             fates: false,
             huge_pages: false,
+            labelling: Labelling::default(),
             hash_key: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
         }
     }

@@ -11,12 +11,14 @@ fn any_options() -> impl Strategy<Value = ExportOptions> {
         Just((Version::Ipfix, Transport::Datagram)),
         Just((Version::Ipfix, Transport::Stream)),
     ];
-    (protocol, 512..4000usize, 1..20u32, any::<u32>(), any::<bool>()).prop_map(
-        |((version, transport), octets, messages, domain, names)| ExportOptions {
+    (protocol, 512..4000usize, 1..20u32, any::<u32>(), any::<[bool; 3]>()).prop_map(
+        |((version, transport), octets, messages, domain, [names, variable, in_domain])| ExportOptions {
             message_octets_max: octets,
             template_messages: messages,
             observation_domain: domain,
             application_names: names,
+            variable_names: variable,
+            options_in_domain: in_domain,
             ..ExportOptions::new(version, transport)
         },
     )

@@ -28,7 +28,7 @@ fn named(version: Version) -> ExportOptions {
             interface(0, "eth0", ""),
             interface(1, "näme", &"Übergang zum Nachbarn ".repeat(20)),
         ],
-        application_names: true,
+        variable_names: true,
         ..ExportOptions::new(version, Transport::Datagram)
     }
 }

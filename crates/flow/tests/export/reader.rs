@@ -10,21 +10,27 @@ pub(crate) type Fields = BTreeMap<(u32, u16), Vec<u8>>;
 /// What one session said.
 #[derive(Default)]
 pub(crate) struct Reader {
-    templates: BTreeMap<u16, Template>,
+    /// By domain and number.
+    templates: BTreeMap<(u32, u16), Template>,
     /// Data records of flows and NAT events, in order.
     pub(crate) flows: Vec<Fields>,
     /// Data records of options, with the number of their template.
     pub(crate) options: Vec<(u16, Fields)>,
     /// Template records seen, by number.
     pub(crate) announced: BTreeMap<u16, u32>,
-    expected_sequence: Option<u32>,
+    expected_sequences: BTreeMap<u32, u32>,
+    /// It began in mid-session: the first number of a domain is whatever comes.
+    is_late: bool,
     /// Export times, seconds since the epoch.
     pub(crate) times_s: Vec<u32>,
     /// NetFlow 5 and 9: when uptime was 0, milliseconds since the epoch.
     pub(crate) start_ms: u64,
     /// Data records in each message.
     pub(crate) data_records: Vec<usize>,
+    /// The session's domain.
     pub(crate) domain: u32,
+    /// The domain of the message being read; 0 is the exporter as a whole.
+    spoken_for: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,8 +75,13 @@ impl Reader {
             10 => (u32_at(message, 8), u32_at(message, 12)),
             version => panic!("version {version}"),
         };
-        assert_eq!(sequence, self.expected_sequence.unwrap_or(0), "sequence number");
-        self.domain = domain;
+        let begins_with = if self.is_late { sequence } else { 0 };
+        let expected = *self.expected_sequences.get(&domain).unwrap_or(&begins_with);
+        assert_eq!(sequence, expected, "sequence number of domain {domain}");
+        self.spoken_for = domain;
+        if domain != 0 {
+            self.domain = domain;
+        }
         match u16_at(message, 0) {
             5 => self.read_v5(message),
             9 => self.read_v9(message),
@@ -79,17 +90,19 @@ impl Reader {
         let data = self.flows.len() + self.options.len() - before;
         self.data_records.push(data);
         let step = if u16_at(message, 0) == 9 { 1 } else { data as u32 };
-        self.expected_sequence = Some(sequence.wrapping_add(step));
+        self.expected_sequences.insert(domain, sequence.wrapping_add(step));
     }
 
     /// Goes on from this sequence number: what came before was lost.
     pub(crate) fn skip_to(&mut self, message: &[u8]) {
-        let at = match u16_at(message, 0) {
-            5 => 16,
-            9 => 12,
-            _ => 8,
+        let (at, domain_at) = match u16_at(message, 0) {
+            5 => (16, None),
+            9 => (12, Some(16)),
+            _ => (8, Some(12)),
         };
-        self.expected_sequence = Some(u32_at(message, at));
+        let domain = domain_at.map_or(u32::from(message[21]), |at| u32_at(message, at));
+        self.expected_sequences.insert(domain, u32_at(message, at));
+        self.is_late = true;
     }
 
     fn read_v5(&mut self, message: &[u8]) {
@@ -179,7 +192,7 @@ impl Reader {
     fn keep(&mut self, id: u16, template: Template) {
         assert!(id >= 256);
         *self.announced.entry(id).or_default() += 1;
-        if let Some(known) = self.templates.insert(id, template.clone()) {
+        if let Some(known) = self.templates.insert((self.spoken_for, id), template.clone()) {
             assert_eq!(known, template, "a template changed its meaning");
         }
     }
@@ -252,8 +265,8 @@ impl Reader {
     }
 
     fn read_data(&mut self, id: u16, mut rest: &[u8]) -> usize {
-        let template =
-            self.templates.get(&id).unwrap_or_else(|| panic!("data before its template {id}")).clone();
+        let template = self.templates.get(&(self.spoken_for, id));
+        let template = template.unwrap_or_else(|| panic!("data before its template {id}")).clone();
         let octets_min: usize = template
             .fields
             .iter()

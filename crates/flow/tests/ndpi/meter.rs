@@ -87,9 +87,12 @@ fn chunks(path: &Path) -> Vec<Chunk> {
     source.load_all().expect("not strict").0
 }
 
-/// The same flows by the meter of the crate: packets that nDPI leaves out are dropped before; those that it takes in another
-/// way are not told apart.
-pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Counted> {
+/// What a flow is in records: counted each way, and its application.
+pub(crate) type Recorded = (Counted, Option<u8>);
+
+/// The same flows by the meter of the crate, with payloads looked at: packets that nDPI leaves out are dropped before; those
+/// that it takes in another way are not told apart.
+pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Recorded> {
     let options = MeterOptions {
         // As in the list: ends, protocol and VLAN. No flow ends but by the meter's end.
         key: KeyFields { traffic_class: false, ingress: false, mpls: false, ..KeyFields::default() },
@@ -110,6 +113,7 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Counted> {
                 if packet.is_alive() && left_out(packet, frame).is_some() {
                     packet.drop_for(DropReason::NotIp);
                 }
+                application::look(packet, frame);
                 meter.label(packet, frame);
             }
         }
@@ -121,7 +125,7 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Counted> {
     }
     // nDPI has one flow for all types of ICMP between two ends: whose packet came first began it.
     records.sort_by_key(|record| record.counters.first_ns);
-    let mut flows: HashMap<Ends, Counted> = HashMap::new();
+    let mut flows: HashMap<Ends, Recorded> = HashMap::new();
     for record in records {
         let key = record.key;
         let has_ports = matches!(key.protocol, 6 | 17);
@@ -139,10 +143,12 @@ pub(crate) fn meter_in_earnest(path: &Path) -> HashMap<Ends, Counted> {
             known = ends.reversed();
             counted.reverse();
         }
-        let flow = flows.entry(known).or_default();
+        let (flow, application) = flows.entry(known).or_default();
         for (sum, part) in flow.iter_mut().zip(counted) {
             (sum.0, sum.1) = (sum.0 + part.0, sum.1 + part.1);
         }
+        let by_ports = || application::by_ports(key.protocol, key.src_port, key.dst_port);
+        *application = Some(record.application).filter(|code| *code != 0).or_else(by_ports);
     }
     flows
 }

@@ -117,3 +117,44 @@ pub(crate) fn compare() {
         assert!(applications.other <= 152 && applications.unknown <= 108, "{applications:?}");
     }
 }
+
+/// By nDPI's name: flows of records that have the same name, another, and none. In docs/flow-facts.md.
+const RECORDS: &[(&str, [u64; 3])] = &[
+    ("DNS", [314, 0, 0]),
+    ("TLS", [320, 0, 2]),
+    ("QUIC", [115, 0, 0]),
+    ("HTTP", [850, 0, 4]),
+    ("SIP", [25, 0, 0]),
+    ("RTP", [8, 0, 2]),
+    ("RTCP", [2, 0, 0]),
+    ("STUN", [64, 0, 1]),
+    ("SSH", [1, 0, 0]),
+    ("DHCP", [16, 0, 0]),
+];
+
+/// The same of records, as a probe makes them that looks at payloads: each flow has the first answer of its first packets,
+/// else that of its ports.
+pub(crate) fn compare_records() {
+    let mut outcomes: Vec<Outcome> = vec![Outcome::default(); RECORDS.len()];
+    let captures = captures();
+    for Capture { path, list, .. } in &captures {
+        let records = meter::meter_in_earnest(path);
+        for (ends, listed) in list::read(list) {
+            let place = RECORDS.iter().position(|(name, _)| *name == listed.names[0]);
+            let (Some(place), Some((_, application))) = (place, records.get(&ends)) else { continue };
+            let ours = application.and_then(by_code).map(|application| application.name);
+            let same =
+                NAMES.iter().find(|(theirs, _)| *theirs == listed.names[0]).map_or(&[][..], |row| row.1);
+            outcomes[place].count(ours.map(|ours| same.contains(&ours)));
+        }
+    }
+    let found: Vec<_> = RECORDS
+        .iter()
+        .zip(&outcomes)
+        .map(|((name, _), outcome)| (*name, [outcome.same, outcome.other, outcome.unknown]))
+        .collect();
+    println!("{found:?}");
+    if !captures.is_empty() {
+        assert_eq!(found, RECORDS, "same, other, none");
+    }
+}

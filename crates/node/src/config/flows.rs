@@ -12,11 +12,13 @@
 //! sampling = "count"                        # or "random"
 //! key = ["ports", "traffic-class", "ingress", "vlan", "mpls"]
 //! biflow = false                            # both directions in one record
+//! applications = "ports"                    # what names them: also "payload", "none"
 //! observation_domain = 1
 //! ```
 
 use std::path::Path;
 
+use thalweg_flow::application::Labelling;
 use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
 use super::bgp::path;
@@ -32,6 +34,8 @@ const FLOWS_MAX: std::ops::RangeInclusive<u64> = 65_536..=268_435_456;
 const SAMPLE: std::ops::RangeInclusive<u64> = 1..=1_000_000;
 const DOMAIN: std::ops::RangeInclusive<u64> = 1..=4_294_900_000;
 const COLLECTORS_MAX: usize = 16;
+const EXPECTED_QUERY: &str =
+    "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Who hears which protocol how.
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
 
@@ -105,6 +109,9 @@ fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOpt
     if let Some(biflow) = section.take("biflow") {
         meter.biflow = reader.boolean(&biflow).unwrap_or_default();
     }
+    if let Some(item) = section.take("applications") {
+        meter.labelling = reader.word(&item, &Labelling::ALL).unwrap_or_default();
+    }
     let Some(key) = section.take("key") else { return };
     let mut fields =
         KeyFields { ports: false, traffic_class: false, ingress: false, vlan: false, mpls: false };
@@ -128,7 +135,12 @@ fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOpt
 fn collector(text: &str) -> Result<String, &'static str> {
     const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port";
     let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
-    let (host, port) = rest.rsplit_once(':').ok_or(EXPECTED)?;
+    let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
+    let is_choice = |word: &str| ["options=in-domain", "names=variable"].contains(&word);
+    if query.is_some_and(|query| !scheme.starts_with("ipfix") || !query.split('&').all(is_choice)) {
+        return Err(EXPECTED_QUERY);
+    }
+    let (host, port) = place.rsplit_once(':').ok_or(EXPECTED)?;
     let is_address = !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c == '/');
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
     if SCHEMES.contains(&scheme) && is_address && is_port { Ok(text.to_owned()) } else { Err(EXPECTED) }

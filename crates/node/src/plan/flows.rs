@@ -7,9 +7,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use thalweg_base::{Chunk, PacketFlags};
+use thalweg_base::{Batch, Chunk, PacketFlags};
 use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
+use thalweg_flow::application::{Labelling, by_ports, look};
 use thalweg_flow::{EndReason, FlowRecord, Meter, MeterError, MeterOptions, MeterTotals, Sampling};
 
 use super::{RouterPlan, Stage, is_for_nat};
@@ -66,6 +67,21 @@ impl Flows {
         let mut totals = self.meter.totals();
         totals.add(&self.retired);
         totals
+    }
+
+    /// Asks payloads which application they are of, if that is wanted. An answer that the classes of service had from ports
+    /// alone is none: ports are asked again when the record is delivered.
+    pub(super) fn look(&self, batch: &mut Batch<'_>) {
+        if self.options.labelling != Labelling::Payload {
+            return;
+        }
+        for (packet, frame) in batch.frames() {
+            let known = packet.application;
+            if known != 0 && by_ports(packet.protocol, packet.src_port, packet.dst_port) == Some(known) {
+                packet.application = 0;
+            }
+            look(packet, frame);
+        }
     }
 
     /// Meters the packets of some groups.

@@ -1,4 +1,5 @@
-//! Where a collector is, and what it speaks: `ipfix://host:port`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`.
+//! Where a collector is, and what it speaks: `ipfix://host:port`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`. IPFIX may
+//! have `?options=in-domain&names=variable` behind it, or one of these.
 
 use super::CollectorError;
 use std::fmt;
@@ -10,6 +11,8 @@ const IPFIX_PORT: u16 = 4739;
 const IPFIX_TLS_PORT: u16 = 4740;
 const NETFLOW_PORT: u16 = 2055;
 
+const IN_DOMAIN: &str = "options=in-domain";
+const VARIABLE_NAMES: &str = "names=variable";
 const EXPECTED: &str = "ipfix://, ipfix+tcp://, ipfix+tls://, v9:// or v5://, then HOST or HOST:PORT";
 
 /// What carries messages.
@@ -44,6 +47,10 @@ pub struct CollectorAddress {
     pub host: String,
     /// The port.
     pub port: u16,
+    /// `options=in-domain`: see [`ExportOptions::options_in_domain`](thalweg_flow::export::ExportOptions::options_in_domain).
+    pub options_in_domain: bool,
+    /// `names=variable`: see [`ExportOptions::variable_names`](thalweg_flow::export::ExportOptions::variable_names).
+    pub variable_names: bool,
 }
 
 impl CollectorAddress {
@@ -61,7 +68,12 @@ impl CollectorAddress {
 impl fmt::Display for CollectorAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{}://{open}{}{close}:{}", self.scheme(), self.host, self.port)
+        write!(f, "{}://{open}{}{close}:{}", self.scheme(), self.host, self.port)?;
+        let told = [(self.options_in_domain, IN_DOMAIN), (self.variable_names, VARIABLE_NAMES)];
+        for (n, (_, word)) in told.iter().filter(|(is_told, _)| *is_told).enumerate() {
+            write!(f, "{}{word}", if n == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
     }
 }
 
@@ -84,6 +96,24 @@ impl FromStr for CollectorAddress {
             _ => return Err(error(0, EXPECTED)),
         };
         let host_at = text.len() - rest.len();
+        let end = text.find('?').unwrap_or(text.len());
+        if end < text.len() && version != Version::Ipfix {
+            return Err(error(end, "nothing: only IPFIX has anything to choose"));
+        }
+        let (mut options_in_domain, mut variable_names) = (false, false);
+        for word in text[end..].split(['?', '&']).skip(1) {
+            match word {
+                IN_DOMAIN => options_in_domain = true,
+                VARIABLE_NAMES => variable_names = true,
+                _ => {
+                    return Err(error(
+                        end,
+                        "nothing, or `?`, and `options=in-domain` or `names=variable` or both with `&` between",
+                    ));
+                }
+            }
+        }
+        let (text, rest) = (&text[..end], &text[host_at.min(end)..end]);
         let (host, port_at) = match rest.strip_prefix('[') {
             Some(inside) => {
                 let end =
@@ -104,7 +134,7 @@ impl FromStr for CollectorAddress {
             None => None,
         };
         let port = port.ok_or_else(|| error(port_at, "nothing, or a colon and a port from 1 to 65535"))?;
-        Ok(Self { version, carrier, host: host.to_owned(), port })
+        Ok(Self { version, carrier, host: host.to_owned(), port, options_in_domain, variable_names })
     }
 }
 
@@ -121,6 +151,8 @@ mod tests {
             ("ipfix+tls://host.example", "ipfix+tls://host.example:4740"),
             ("v9://[2001:db8::1]", "v9://[2001:db8::1]:2055"),
             ("v5://a:1", "v5://a:1"),
+            ("ipfix+tcp://a?options=in-domain", "ipfix+tcp://a:4739?options=in-domain"),
+            ("ipfix://a:1?names=variable&options=in-domain", "ipfix://a:1?options=in-domain&names=variable"),
         ] {
             let address: CollectorAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), written);
@@ -142,6 +174,12 @@ mod tests {
             ("ipfix://host:99999", 13),
             ("ipfix://[::1]x", 14),
             ("ipfix://::1", 9),
+            ("ipfix://a:1?", 12),
+            ("ipfix://a:1?names=variable&", 12),
+            ("ipfix://a:1?options=apart", 12),
+            ("v9://a:1?options=in-domain", 9),
+            ("ipfix?options=in-domain", 1),
+            ("?://", 1),
         ] {
             match text.parse::<CollectorAddress>() {
                 Err(CollectorError::Address { column: told, .. }) => assert_eq!(told, column, "{text}"),

@@ -158,7 +158,7 @@ fn all_forms_of_captures_through_whole_and_dribbling_reads() {
     let mut files = vec![(pcapng_of(&packets, false), 1), (pcapng_of(&packets, true), 1)];
     for order in [ByteOrder::Little, ByteOrder::Big] {
         for (nanoseconds_per_unit, modified) in [(1, false), (1000, false), (1000, true)] {
-            let header = FileHeader { order, nanoseconds_per_unit, modified, snap_len: 0, link_code: 1 };
+            let header = FileHeader { order, modified, nanoseconds_per_unit, ..FileHeader::nanoseconds(1) };
             files.push((pcap_of(&header, &packets), NO_PORT));
         }
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod datagrams;
+mod midsession;
 mod nfdump;
 mod pmacct;
 #[path = "../../../flow/tests/export/reader.rs"]

@@ -7,14 +7,14 @@ use std::process::{Child, Stdio};
 use thalweg_flow::export::{NatEvent, NatSession, Times};
 
 /// nfcapd on a port of the loopback. Ended by the test, or with it.
-struct Nfcapd {
+pub(crate) struct Nfcapd {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
     folder: tempfile::TempDir,
 }
 
 impl Nfcapd {
-    fn start(program: &Path) -> Self {
+    pub(crate) fn start(program: &Path) -> Self {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = tempfile::tempdir().unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
@@ -36,7 +36,7 @@ impl Nfcapd {
     }
 
     /// Ends nfcapd, which writes its file; what it logged, and the folder of files.
-    fn end(&mut self) -> (String, PathBuf) {
+    pub(crate) fn end(&mut self) -> (String, PathBuf) {
         wait_until("nfcapd to read its socket", || {
             let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
             let ours = format!(":{:04X} ", self.port);
@@ -64,12 +64,12 @@ impl Drop for Nfcapd {
 }
 
 /// The number behind a name in nfdump's summary.
-fn summary(text: &str, name: &str) -> u64 {
+pub(crate) fn summary(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
 }
 
-fn deliver(port: u16, messages: &[Vec<u8>]) {
+pub(crate) fn deliver(port: u16, messages: &[Vec<u8>]) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     messages.iter().for_each(|message| {
         socket.send_to(message, ("127.0.0.1", port)).unwrap();
@@ -88,7 +88,7 @@ fn collect(options: &ExportOptions, records: &[FlowRecord]) -> Option<(String, S
     Some((log, totals, json))
 }
 
-fn check_log(log: &str) {
+pub(crate) fn check_log(log: &str) {
     for word in ["equence", "rror", "emplate", "unknown", "Unknown", "No table", "skip", "invalid"] {
         assert!(
             !log.lines().any(|line| line.contains(word) && !line.contains("Sequence Errors: 0")),

@@ -4,7 +4,7 @@ use super::*;
 use std::fs;
 
 /// Runs nfacctd over these messages; the rows it printed, and what it logged.
-fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec<Row>, String)> {
+pub(crate) fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec<Row>, String)> {
     let nfacctd = program("nfacctd", "pmacct")?;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
@@ -28,7 +28,7 @@ fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec<Row
     Some((rows_of(&rows), log))
 }
 
-type Row = std::collections::HashMap<String, String>;
+pub(crate) type Row = std::collections::HashMap<String, String>;
 
 fn rows_of(text: &str) -> Vec<Row> {
     let mut lines = text.lines();
@@ -36,17 +36,17 @@ fn rows_of(text: &str) -> Vec<Row> {
     lines.map(|line| names.iter().cloned().zip(line.split(',').map(str::to_owned)).collect()).collect()
 }
 
-fn sum(rows: &[Row], name: &str) -> u64 {
+pub(crate) fn sum(rows: &[Row], name: &str) -> u64 {
     rows.iter().map(|row| row[name].parse::<u64>().unwrap()).sum()
 }
 
-fn check_log(log: &str) {
+pub(crate) fn check_log(log: &str) {
     for word in ["WARN", "ERROR", "equence", "discarded", "unknown template"] {
         assert!(!log.contains(word), "{log}");
     }
 }
 
-const KEYS: &str = "src_host,dst_host,src_port,dst_port,proto,tos,vlan,src_as,dst_as,in_iface,out_iface,peer_dst_ip,\
+pub(crate) const KEYS: &str = "src_host,dst_host,src_port,dst_port,proto,tos,vlan,src_as,dst_as,in_iface,out_iface,peer_dst_ip,\
                     post_nat_src_host,post_nat_src_port,mpls_label_top,timestamp_start";
 
 #[test]

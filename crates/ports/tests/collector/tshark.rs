@@ -4,7 +4,7 @@ use super::*;
 use std::fs;
 use thalweg_flow::export::{Interface, NatEvent, Quota, SamplingMethod, Statistics, Times};
 
-fn dissect(messages: &[Vec<u8>]) -> Option<String> {
+pub(crate) fn dissect(messages: &[Vec<u8>]) -> Option<String> {
     let tshark = program("tshark", "tshark")?;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("in.pcap");
@@ -12,11 +12,22 @@ fn dissect(messages: &[Vec<u8>]) -> Option<String> {
     Some(run(Command::new(tshark).arg("-r").arg(path).args(["-d", "udp.port==4739,cflow", "-V"])))
 }
 
+/// Nothing that tshark wonders about.
+pub(crate) fn check(text: &str, what: &str) {
+    for complaint in
+        ["Malformed", "No template", "Expert Info", "nknown Field", "Unknown(", "nexpected sequence"]
+    {
+        let line = text.lines().position(|line| line.contains(complaint));
+        let around =
+            |at: usize| text.lines().skip(at.saturating_sub(40)).take(50).collect::<Vec<_>>().join("\n");
+        assert!(line.is_none(), "{what}: {complaint}\n{}", around(line.unwrap()));
+    }
+}
+
 /// Messages with everything that an exporter can say.
 fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
     let options = ExportOptions {
         times,
-        application_names: true,
         interfaces: vec![Interface {
             port: 1,
             name: "eth1".to_owned(),
@@ -57,14 +68,7 @@ fn nothing_is_malformed_missing_or_unknown() {
     ] {
         let (messages, records) = everything(version, times);
         let Some(text) = dissect(&messages) else { return };
-        for complaint in
-            ["Malformed", "No template", "Expert Info", "nknown Field", "Unknown(", "nexpected sequence"]
-        {
-            let line = text.lines().position(|line| line.contains(complaint));
-            let around =
-                |at: usize| text.lines().skip(at.saturating_sub(40)).take(50).collect::<Vec<_>>().join("\n");
-            assert!(line.is_none(), "{version:?} {times:?}: {complaint}\n{}", around(line.unwrap()));
-        }
+        check(&text, &format!("{version:?} {times:?}"));
         // Options data is shown as flows too.
         let shown = text
             .lines()

@@ -77,6 +77,7 @@ fn options(
             Sampling::Random { .. } => SamplingMethod::Random,
             Sampling::All | Sampling::Count { .. } => SamplingMethod::Systematic,
         },
+        sampling_interval: meter.sampling.interval(),
         interfaces: (0..)
             .zip(ports)
             .map(|(port, name)| Interface { port, name: name.clone(), description: String::new() })

@@ -86,6 +86,17 @@ impl Traffic {
         self.frames.push((at, frame));
     }
 
+    /// A datagram of one flow with these octets in it.
+    pub(crate) fn push_datagram(&mut self, at: u64, ports: (u16, u16), payload: &[u8]) {
+        let length = (8 + payload.len()) as u16;
+        let mut datagram: Vec<u8> =
+            [ports.0, ports.1, length, 0].into_iter().flat_map(u16::to_be_bytes).collect();
+        datagram.extend(payload);
+        let packet = ipv4(0x0a00_0001, 0x0a00_0002, 17, 0, 0, &datagram);
+        self.count((v4(0x0a00_0001), v4(0x0a00_0002), ports.0, ports.1, 17), packet.len());
+        self.frames.push((at, [&MAC[..], &[8, 0], &packet].concat()));
+    }
+
     fn push_icmp(&mut self, at: u64, flow: u32, payload: usize) {
         let ((src, _), (dst, _)) = self.ends(flow);
         let mut message = vec![8, 0, 0, 0, 0, 1, 0, 1];

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use thalweg_exec::ModelKind;
+use thalweg_flow::application::Labelling;
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{KeyFields, MeterOptions, Octets, Sampling};
 use thalweg_probe::{
@@ -71,6 +72,9 @@ pub(crate) struct ProbeArgs {
     /// Meter the inner packets of tunnels: GRE, IP in IP, VXLAN, GTP-U
     #[arg(long, help_heading = "Metering")]
     pub(crate) tunnels: bool,
+    /// What names a flow's application
+    #[arg(long, value_enum, default_value_t = ApplicationsArg::Ports, value_name = "BY", help_heading = "Metering")]
+    pub(crate) applications: ApplicationsArg,
     /// A flow without packets for so many seconds is over
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "15", help_heading = "Flow cache")]
     pub(crate) idle_timeout: Nanoseconds,
@@ -170,6 +174,16 @@ pub(crate) enum KeyArg {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ApplicationsArg {
+    /// Its ports
+    Ports,
+    /// How its first payloads begin; its ports where they say nothing
+    Payload,
+    /// Nothing
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CountArg {
     /// IP packets, by their own length fields
     Ip,
@@ -245,6 +259,11 @@ impl ProbeArgs {
                 CountArg::Frames => Octets::Frame,
             },
             sampling: self.sample.unwrap_or(Sampling::All),
+            labelling: match self.applications {
+                ApplicationsArg::Ports => Labelling::Ports,
+                ApplicationsArg::Payload => Labelling::Payload,
+                ApplicationsArg::None => Labelling::None,
+            },
             ..MeterOptions::default()
         };
         let files = FileInput {

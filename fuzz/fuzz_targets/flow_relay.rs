@@ -1,0 +1,85 @@
+//! Received messages on their way to another collector: importer, exporter, and an importer again. What was understood once is
+//! understood again: the same records with the same counts, in every protocol that can say them.
+//!
+//! The first octet chooses the protocol of the way on and its options; then messages follow, each behind two octets of length.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::{Amount, ExportOptions, Exporter, Times, Transport, Version};
+use thalweg_flow::import::Importer;
+use thalweg_wire::netflow::decode::{Limits, Source};
+
+/// 2023-11-14 22:13:20 UTC.
+const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&choice, rest)) = input.split_first() else { return };
+    let records = received(rest);
+    let (version, times) = match choice & 3 {
+        0 => (Version::NetFlow5, Times::Uptime),
+        1 => (Version::NetFlow9, Times::Uptime),
+        2 => (Version::Ipfix, Times::Milliseconds),
+        _ => (Version::Ipfix, Times::Nanoseconds),
+    };
+    let options = ExportOptions {
+        times,
+        message_octets_max: 512 + usize::from(choice >> 2 & 3) * 400,
+        reduced_sizes: choice & 0x10 == 0,
+        options_in_domain: choice & 0x20 != 0,
+        ..ExportOptions::new(version, Transport::Datagram)
+    };
+    let mut exporter = Exporter::new(&options).expect("options that fit");
+    exporter.handle_connected(NOW_NS);
+    exporter.handle_records(&records, NOW_NS);
+    exporter.handle_end(NOW_NS);
+    let mut importer = Importer::new(Limits::default());
+    let (mut message, mut again) = (Vec::new(), Vec::new());
+    while exporter.poll_message(&mut message).is_some() {
+        assert!(message.len() <= options.message_octets_max);
+        let source = Source { exporter: 2, is_stream: false };
+        let report = importer.handle_message(source, &message, NOW_NS, &mut again).expect("a message");
+        assert_eq!(report.first_fault, None);
+    }
+    let totals = exporter.totals();
+    assert_eq!(totals.exported.records, again.len() as u64);
+    let out = totals.unsayable.iter().fold(totals.exported, |mut sum, unsayable| {
+        sum += *unsayable;
+        sum
+    });
+    let mut handled = totals.handled;
+    handled.records += totals.split;
+    assert_eq!(handled, out);
+    assert_eq!(amount(&again), (totals.exported.packets, totals.exported.octets));
+    if version == Version::Ipfix {
+        assert_eq!(records.len(), again.len());
+        for (before, after) in records.iter().zip(&again) {
+            assert_eq!((before.key.src, before.key.dst), (after.key.src, after.key.dst));
+            let ports = |record: &FlowRecord| (record.key.ingress, record.egress, record.key.vlan);
+            assert_eq!(ports(before), ports(after));
+            assert_eq!(before.sampling_interval, after.sampling_interval);
+            assert_eq!(before.end_reason, after.end_reason);
+        }
+    }
+});
+
+/// The flows of these messages, of one exporter over datagrams.
+fn received(mut rest: &[u8]) -> Vec<FlowRecord> {
+    let mut importer = Importer::new(Limits::default());
+    let mut records = Vec::new();
+    while let Some((octets, behind)) = rest.split_first_chunk::<2>() {
+        let (message, behind) = behind.split_at(behind.len().min(usize::from(u16::from_be_bytes(*octets))));
+        rest = behind;
+        let source = Source { exporter: 1, is_stream: false };
+        // What is no message makes no records.
+        let _ = importer.handle_message(source, message, NOW_NS, &mut records);
+    }
+    records
+}
+
+/// Packets and octets of all.
+fn amount(records: &[FlowRecord]) -> (u64, u64) {
+    let mut sum = Amount::default();
+    records.iter().for_each(|record| sum += Amount::of(record));
+    (sum.packets, sum.octets)
+}
