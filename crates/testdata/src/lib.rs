@@ -1,9 +1,10 @@
-//! Where tests find real data: captures, tables, messages that are too large to be part of the repository.
+//! What tests share: other people's collectors, and where they find real data: captures, tables, messages that are too large to be part of the repository.
 //!
 //! The data lies in `data/` of the folder that `THALWEG_SHARED` names, else of `../shared` beside the
 //! repository. A test that misses it says so, past the test runner's capture, and goes without; `.ci/run`
 //! lists those lines.
 
+pub mod collectors;
 mod datagrams;
 
 use std::io::Write;

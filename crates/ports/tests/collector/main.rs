@@ -14,18 +14,16 @@ mod tls;
 mod tshark;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thalweg_base::DropReason;
 use thalweg_flow::export::{Amount, ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation};
 use thalweg_ports::collector::CollectorReport;
+use thalweg_testdata::collectors::{CAPTURED_NS, PATIENCE, program, run, wait_until};
 
-const NOW_NS: u64 = 1_700_000_000_000_000_000;
+const NOW_NS: u64 = CAPTURED_NS;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Nothing here takes so long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A record that can be told from all others by its packets: `n` of them.
 fn record(n: u64) -> FlowRecord {
@@ -121,33 +119,6 @@ fn check_books(report: &CollectorReport) {
     assert_eq!(report.accepted, out, "{report:?}");
 }
 
-/// Waits for what must come; a test that waits for ever says what for.
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// The path of a program, if it is installed.
-fn program(name: &str, package: &str) -> Option<PathBuf> {
-    let folders = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
-    let found = folders.iter().map(|folder| PathBuf::from(folder).join(name)).find(|path| path.exists());
-    if found.is_none() {
-        thalweg_testdata::skipped(&format!("{name} is not installed (Debian: {package})"));
-    }
-    found
-}
-
-/// What a program printed; it must succeed.
-fn run(command: &mut Command) -> String {
-    let output = command.output().expect("the program runs");
-    let said = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
-    assert!(output.status.success(), "{command:?}:\n{}\n{}", said(&output.stdout), said(&output.stderr));
-    said(&output.stdout)
-}
-
 /// The messages of a session over datagrams.
 fn messages(options: &ExportOptions, records: &[FlowRecord], now_ns: u64) -> Vec<Vec<u8>> {
     let mut exporter = Exporter::new(options).unwrap();
@@ -167,25 +138,4 @@ fn polled(exporter: &mut Exporter) -> Vec<Vec<u8>> {
 
 fn datagram_options(version: Version) -> ExportOptions {
     ExportOptions { observation_domain: 7, ..ExportOptions::new(version, Transport::Datagram) }
-}
-
-/// A capture of these messages as datagrams from 127.0.0.1, port 40000, to 127.0.0.1, port 4739.
-fn capture(messages: &[Vec<u8>], time_ns: u64) -> Vec<u8> {
-    let mut file = Vec::new();
-    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 101] {
-        file.extend_from_slice(&word.to_le_bytes());
-    }
-    for message in messages {
-        let mut packet = Vec::new();
-        etherparse::PacketBuilder::ipv4([127, 0, 0, 1], [127, 0, 0, 1], 64)
-            .udp(40_000, 4739)
-            .write(&mut packet, message)
-            .unwrap();
-        let length = packet.len() as u32;
-        for word in [(time_ns / SECOND_NS) as u32, (time_ns % SECOND_NS) as u32, length, length] {
-            file.extend_from_slice(&word.to_le_bytes());
-        }
-        file.extend_from_slice(&packet);
-    }
-    file
 }

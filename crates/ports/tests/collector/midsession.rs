@@ -1,9 +1,11 @@
 //! Options data in mid-session: samplers, names and statistics that come again and again between flows, as in a session of
 //! five minutes. Nobody finds a message missing.
 
+use super::pmacct::KEYS;
 use super::*;
-use std::process::Command;
 use thalweg_flow::export::{Interface, Statistics};
+use thalweg_testdata::collectors::pmacct::{check_log, collect, sum};
+use thalweg_testdata::collectors::{nfdump, tshark};
 
 const SECONDS: u64 = 300;
 const RECORDS_PER_SECOND: usize = 10;
@@ -77,13 +79,13 @@ fn nfacctd_misses_nothing_and_multiplies() {
     for version in [Version::NetFlow9, Version::Ipfix] {
         let messages = session(&options(version), &records);
         let more = "nfacctd_disable_checks: false\nnfacctd_renormalize: true";
-        let Some((rows, log)) = pmacct::collect(&messages, pmacct::KEYS, more) else { return };
-        pmacct::check_log(&log);
+        let Some((rows, log)) = collect(&messages, KEYS, more) else { return };
+        check_log(&log);
         assert!(!log.contains("expecting flow") && !log.contains("malformed"), "{version:?}\n{log}");
-        assert_eq!(pmacct::sum(&rows, "PACKETS"), 100 * amount(&records).packets, "{version:?}\n{log}");
+        assert_eq!(sum(&rows, "PACKETS"), 100 * amount(&records).packets, "{version:?}\n{log}");
         // One that begins in mid-session multiplies too, at the latest when samplers are told again.
         let from = messages.len() / 2;
-        let Some((rows, log)) = pmacct::collect(&messages[from..], pmacct::KEYS, more) else { return };
+        let Some((rows, log)) = collect(&messages[from..], KEYS, more) else { return };
         let last = records.last().unwrap();
         let row = rows.iter().find(|row| row["SRC_IP"] == last.key.src.to_string());
         let packets = row.map(|row| row["PACKETS"].clone());

@@ -1,80 +1,8 @@
 //! nfcapd as collector, nfdump as reader.
 
 use super::*;
-use std::net::UdpSocket;
-use std::path::Path;
-use std::process::{Child, Stdio};
 use thalweg_flow::export::{NatEvent, NatSession, Times};
-
-/// nfcapd on a port of the loopback. Ended by the test, or with it.
-pub(crate) struct Nfcapd {
-    child: Child,
-    pub(crate) port: u16,
-    folder: tempfile::TempDir,
-}
-
-impl Nfcapd {
-    pub(crate) fn start(program: &Path) -> Self {
-        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let folder = tempfile::tempdir().unwrap();
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let data = folder.path().join("data");
-        std::fs::create_dir(&data).unwrap();
-        let child = Command::new(program)
-            .args(["-b", "127.0.0.1", "-p", &port.to_string(), "-t", "3600", "-B", "4000000", "-w"])
-            .arg(&data)
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let listens = format!(":{port:04X} ");
-        wait_until("nfcapd to listen", || {
-            std::fs::read_to_string("/proc/net/udp").unwrap().contains(&listens)
-        });
-        Self { child, port, folder }
-    }
-
-    /// Ends nfcapd, which writes its file; what it logged, and the folder of files.
-    pub(crate) fn end(&mut self) -> (String, PathBuf) {
-        wait_until("nfcapd to read its socket", || {
-            let sockets = std::fs::read_to_string("/proc/net/udp").unwrap();
-            let ours = format!(":{:04X} ", self.port);
-            let line = sockets.lines().find(|line| line.contains(&ours)).unwrap_or_default().to_owned();
-            // "tx_queue:rx_queue", hexadecimal.
-            line.split_whitespace().nth(4).is_none_or(|queues| queues.ends_with(":00000000"))
-        });
-        // A signal that comes just before nfcapd reads its socket is forgotten there: it is sent again.
-        wait_until("nfcapd to end", || {
-            run(Command::new("kill").args(["-TERM", &self.child.id().to_string()]));
-            std::thread::sleep(Duration::from_millis(50));
-            self.child.try_wait().unwrap().is_some()
-        });
-        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-        (log, self.folder.path().join("data"))
-    }
-}
-
-impl Drop for Nfcapd {
-    fn drop(&mut self) {
-        // It has usually ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The number behind a name in nfdump's summary.
-pub(crate) fn summary(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.unwrap_or_else(|| panic!("no {name} in\n{text}")).trim().parse().unwrap()
-}
-
-pub(crate) fn deliver(port: u16, messages: &[Vec<u8>]) {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    messages.iter().for_each(|message| {
-        socket.send_to(message, ("127.0.0.1", port)).unwrap();
-    });
-}
+use thalweg_testdata::collectors::nfdump::{Nfcapd, check_log, deliver, summary};
 
 /// Totals as nfdump knows them: the way back of a biflow is in the same record.
 fn collect(options: &ExportOptions, records: &[FlowRecord]) -> Option<(String, String, String)> {
@@ -86,15 +14,6 @@ fn collect(options: &ExportOptions, records: &[FlowRecord]) -> Option<(String, S
     let totals = run(Command::new(&nfdump).arg("-R").arg(&data).arg("-I"));
     let json = run(Command::new(&nfdump).arg("-R").arg(&data).args(["-o", "json"]));
     Some((log, totals, json))
-}
-
-pub(crate) fn check_log(log: &str) {
-    for word in ["equence", "rror", "emplate", "unknown", "Unknown", "No table", "skip", "invalid"] {
-        assert!(
-            !log.lines().any(|line| line.contains(word) && !line.contains("Sequence Errors: 0")),
-            "{log}"
-        );
-    }
 }
 
 #[test]

@@ -1,50 +1,7 @@
 //! pmacct's nfacctd reads a capture of what was exported.
 
 use super::*;
-use std::fs;
-
-/// Runs nfacctd over these messages; the rows it printed, and what it logged.
-pub(crate) fn collect(messages: &[Vec<u8>], aggregate: &str, more: &str) -> Option<(Vec<Row>, String)> {
-    let nfacctd = program("nfacctd", "pmacct")?;
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    fs::write(path("in.pcap"), capture(messages, NOW_NS)).unwrap();
-    let configuration = format!(
-        "daemonize: false\nlogfile: {}\nplugins: print[a]\naggregate[a]: {aggregate}\nprint_output[a]: csv\n\
-         print_output_file[a]: {}\nprint_refresh_time: 3600\npcap_savefile: {}\n{more}\n",
-        path("log").display(),
-        path("rows").display(),
-        path("in.pcap").display(),
-    );
-    fs::write(path("configuration"), configuration).unwrap();
-    let output = Command::new(nfacctd).arg("-f").arg(path("configuration")).output().expect("nfacctd runs");
-    let log = format!(
-        "{}{}{}",
-        fs::read_to_string(path("log")).unwrap_or_default(),
-        String::from_utf8_lossy(&output.stderr),
-        String::from_utf8_lossy(&output.stdout)
-    );
-    let rows = fs::read_to_string(path("rows")).unwrap_or_else(|error| panic!("no rows: {error}\n{log}"));
-    Some((rows_of(&rows), log))
-}
-
-pub(crate) type Row = std::collections::HashMap<String, String>;
-
-fn rows_of(text: &str) -> Vec<Row> {
-    let mut lines = text.lines();
-    let names: Vec<_> = lines.next().unwrap_or_default().split(',').map(str::to_owned).collect();
-    lines.map(|line| names.iter().cloned().zip(line.split(',').map(str::to_owned)).collect()).collect()
-}
-
-pub(crate) fn sum(rows: &[Row], name: &str) -> u64 {
-    rows.iter().map(|row| row[name].parse::<u64>().unwrap()).sum()
-}
-
-pub(crate) fn check_log(log: &str) {
-    for word in ["WARN", "ERROR", "equence", "discarded", "unknown template"] {
-        assert!(!log.contains(word), "{log}");
-    }
-}
+use thalweg_testdata::collectors::pmacct::{check_log, collect, sum};
 
 pub(crate) const KEYS: &str = "src_host,dst_host,src_port,dst_port,proto,tos,vlan,src_as,dst_as,in_iface,out_iface,peer_dst_ip,\
                     post_nat_src_host,post_nat_src_port,mpls_label_top,timestamp_start";

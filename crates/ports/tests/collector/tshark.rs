@@ -1,28 +1,8 @@
 //! tshark takes every message apart and finds nothing to complain about.
 
 use super::*;
-use std::fs;
 use thalweg_flow::export::{Interface, NatEvent, Quota, SamplingMethod, Statistics, Times};
-
-pub(crate) fn dissect(messages: &[Vec<u8>]) -> Option<String> {
-    let tshark = program("tshark", "tshark")?;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("in.pcap");
-    fs::write(&path, capture(messages, NOW_NS)).unwrap();
-    Some(run(Command::new(tshark).arg("-r").arg(path).args(["-d", "udp.port==4739,cflow", "-V"])))
-}
-
-/// Nothing that tshark wonders about.
-pub(crate) fn check(text: &str, what: &str) {
-    for complaint in
-        ["Malformed", "No template", "Expert Info", "nknown Field", "Unknown(", "nexpected sequence"]
-    {
-        let line = text.lines().position(|line| line.contains(complaint));
-        let around =
-            |at: usize| text.lines().skip(at.saturating_sub(40)).take(50).collect::<Vec<_>>().join("\n");
-        assert!(line.is_none(), "{what}: {complaint}\n{}", around(line.unwrap()));
-    }
-}
+use thalweg_testdata::collectors::tshark::{check, dissect};
 
 /// Messages with everything that an exporter can say.
 fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {

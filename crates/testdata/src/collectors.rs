@@ -1,0 +1,72 @@
+//! Other people's collectors: nfcapd, nfacctd and tshark, run on what was exported.
+
+pub mod nfdump;
+pub mod pmacct;
+pub mod tshark;
+
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::skipped;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// When captures of messages say that they were captured.
+pub const CAPTURED_NS: u64 = 1_700_000_000_000_000_000;
+/// Nothing here takes so long unless it hangs.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for what must come; a test that waits for ever says what for.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port of UDP that nobody has.
+fn free_port() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    socket.local_addr().expect("it has an address").port()
+}
+
+/// The path of a program, if it is installed.
+pub fn program(name: &str, package: &str) -> Option<PathBuf> {
+    let folders = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
+    let found = folders.iter().map(|folder| PathBuf::from(folder).join(name)).find(|path| path.exists());
+    if found.is_none() {
+        skipped(&format!("{name} is not installed (Debian: {package})"));
+    }
+    found
+}
+
+/// What a program printed; it must succeed.
+pub fn run(command: &mut Command) -> String {
+    let output = command.output().expect("the program runs");
+    let said = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+    assert!(output.status.success(), "{command:?}:\n{}\n{}", said(&output.stdout), said(&output.stderr));
+    said(&output.stdout)
+}
+
+/// A capture of these messages as datagrams from 127.0.0.1, port 40000, to 127.0.0.1, port 4739.
+pub fn capture(messages: &[Vec<u8>], time_ns: u64) -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_3c4d_u32, 0x0004_0002, 0, 0, 65_535, 101] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    for message in messages {
+        let mut packet = Vec::new();
+        etherparse::PacketBuilder::ipv4([127, 0, 0, 1], [127, 0, 0, 1], 64)
+            .udp(40_000, 4739)
+            .write(&mut packet, message)
+            .expect("it has room");
+        let length = packet.len() as u32;
+        for word in [(time_ns / SECOND_NS) as u32, (time_ns % SECOND_NS) as u32, length, length] {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file.extend_from_slice(&packet);
+    }
+    file
+}

@@ -1,0 +1,155 @@
+//! From a capture to other people's collectors, by the binary itself: their totals are those of the capture, as tshark
+//! counts them.
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use support::{root, thalweg};
+use thalweg_testdata::collectors::{nfdump, pmacct, program, run, tshark};
+use thalweg_testdata::shared;
+
+/// IPv4 and IPv6, what of them there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    packets: [u64; 2],
+    octets: [u64; 2],
+}
+
+/// What tshark finds in captures, by the length fields of outermost headers.
+fn counted_by_tshark(captures: &[PathBuf]) -> Option<Totals> {
+    let tshark = program("tshark", "tshark")?;
+    let mut totals = Totals::default();
+    for capture in captures {
+        let fields = ["-n", "-T", "fields", "-E", "occurrence=f", "-e", "ip.len", "-e", "ipv6.plen"];
+        let options = ["-o", "ip.defragment:false", "-o", "ipv6.defragment:false"];
+        let text = run(Command::new(&tshark).arg("-r").arg(capture).args(fields).args(options));
+        for line in text.lines() {
+            let mut numbers = line.split('\t').map(str::parse::<u64>);
+            let (family, octets) = match (numbers.next(), numbers.next()) {
+                (Some(Ok(octets)), _) => (0, octets),
+                (_, Some(Ok(octets))) => (1, octets + 40),
+                _ => continue,
+            };
+            totals.packets[family] += 1;
+            totals.octets[family] += octets;
+        }
+    }
+    Some(totals)
+}
+
+/// What the probe sends to a collector of this protocol when it reads captures; its summary.
+fn probed(captures: &[PathBuf], scheme: &str, more: &[&str]) -> (Vec<Vec<u8>>, serde_json::Value) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+    socket.set_read_timeout(Some(Duration::from_millis(100))).expect("it can");
+    let to = format!("{scheme}://{}", socket.local_addr().expect("it has one"));
+    let is_over = AtomicBool::new(false);
+    let (messages, output) = std::thread::scope(|scope| {
+        let collector = scope.spawn(|| {
+            let (mut messages, mut message) = (Vec::new(), [0; 65_536]);
+            loop {
+                match socket.recv(&mut message) {
+                    Ok(octets) => messages.push(message[..octets].to_vec()),
+                    Err(_) if is_over.load(Ordering::SeqCst) => return messages,
+                    Err(_) => {}
+                }
+            }
+        });
+        let names: Vec<_> = captures.iter().map(|path| path.to_str().expect("plain names")).collect();
+        // No faster than a small receive buffer is emptied.
+        let options = ["--export", &to, "--export-rate", "2000", "--format", "json"];
+        let output = thalweg(&[&["probe"], &names[..], &options, more].concat());
+        is_over.store(true, Ordering::SeqCst);
+        (collector.join().expect("it reads"), output)
+    });
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    (messages, serde_json::from_slice(&output.stdout).expect("one object"))
+}
+
+/// What nfcapd and nfdump make of messages: flows, packets, octets.
+fn by_nfdump(messages: &[Vec<u8>]) -> Option<[u64; 3]> {
+    let (nfcapd, reader) = (program("nfcapd", "nfdump")?, program("nfdump", "nfdump")?);
+    let mut collector = nfdump::Nfcapd::start(&nfcapd);
+    nfdump::deliver(collector.port, messages);
+    let (log, data) = collector.end();
+    nfdump::check_log(&log);
+    let totals = run(Command::new(reader).arg("-R").arg(data).arg("-I"));
+    assert_eq!(nfdump::summary(&totals, "Sequence failures"), 0, "{log}");
+    Some(["Flows", "Packets", "Bytes"].map(|name| nfdump::summary(&totals, name)))
+}
+
+fn by_pmacct(messages: &[Vec<u8>], more: &str) -> Option<[u64; 2]> {
+    let keys = "src_host,dst_host,src_port,dst_port,proto,tos,vlan,in_iface,timestamp_start";
+    let (rows, log) = pmacct::collect(messages, keys, more)?;
+    pmacct::check_log(&log);
+    Some(["PACKETS", "BYTES"].map(|name| pmacct::sum(&rows, name)))
+}
+
+/// All three collectors, told in each protocol.
+fn compare(captures: &[PathBuf]) {
+    let Some(totals) = counted_by_tshark(captures) else { return };
+    for (scheme, families) in [("v5", 1), ("v9", 2), ("ipfix", 2)] {
+        let (messages, summary) = probed(captures, scheme, &[]);
+        let expected = [totals.packets, totals.octets].map(|of| of[..families].iter().sum::<u64>());
+        let outlet = &summary["outlets"][0];
+        if families == 2 {
+            assert_eq!([&summary["packets_exported"], &summary["bytes_exported"]], expected, "{summary:#}");
+            assert_eq!(outlet["lost"], serde_json::json!({}), "{outlet:#}");
+        }
+        if let Some([flows, packets, octets]) = by_nfdump(&messages) {
+            assert_eq!(
+                (flows, [packets, octets]),
+                (outlet["records"].as_u64().unwrap_or(0), expected),
+                "{scheme}"
+            );
+        }
+        if let Some(sums) = by_pmacct(&messages, "") {
+            assert_eq!(sums, expected, "{scheme}");
+        }
+        if let Some(text) = tshark::dissect(&messages) {
+            tshark::check(&text, scheme);
+        }
+    }
+}
+
+#[test]
+fn the_example_arrives_in_every_collector() {
+    compare(&[root().join("examples/small-office/office.pcapng")]);
+}
+
+#[test]
+fn real_captures_arrive_in_every_collector() {
+    let Some(folder) = shared("pcap/ndpi") else { return };
+    let mut captures: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| is_capture(path) && path.metadata().is_ok_and(|file| file.len() < 2 << 20))
+        .collect();
+    captures.sort();
+    assert!(captures.len() > 10, "{captures:?}");
+    compare(&captures);
+}
+
+fn is_capture(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "pcap" || extension == "pcapng")
+}
+
+/// One packet in two is looked at: who renormalizes counts twice what was.
+#[test]
+fn sampling_is_multiplied() {
+    let captures = [root().join("examples/small-office/office.pcapng")];
+    for scheme in ["v9", "ipfix"] {
+        let (messages, summary) = probed(&captures, scheme, &["--sample", "1:2"]);
+        let exported = [&summary["packets_exported"], &summary["bytes_exported"]];
+        let exported = exported.map(|count| count.as_u64().expect("a number"));
+        assert!(exported[0] > 0 && summary["dropped"]["unsampled"].as_u64() > Some(0), "{summary:#}");
+        if let Some(sums) = by_pmacct(&messages, "nfacctd_renormalize: true") {
+            assert_eq!(sums, exported.map(|count| 2 * count), "{scheme}");
+        }
+    }
+}
