@@ -132,8 +132,8 @@ impl Templated {
         self.domain = domain;
     }
 
-    /// What comes next is of flows. nfdump takes the first flow it reads for the begin of the numbers it checks, and does not
-    /// count options data: what both are in would look as if something was missing behind it.
+    /// What comes next is of flows: in IPFIX a message has either flows or options data. nfdump checks numbers from the first
+    /// flow on and does not count options data: behind a message that begins with one and has both, something would be missing.
     fn speak_of_flows(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
         self.speak_for(Domain::Own, out, totals, now_ns);
         if self.has_options && self.is_ipfix() {
@@ -366,6 +366,9 @@ impl Templated {
             return;
         }
         self.speak_for(domain, out, totals, now_ns);
+        if self.is_ipfix() && self.message_data > 0 && !self.has_options {
+            self.close_message(out, totals, now_ns);
+        }
         self.announce_context(context, out, totals, now_ns);
         for record in &records {
             self.put_data(context.template_id(), record, out, totals, now_ns);
