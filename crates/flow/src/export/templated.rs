@@ -301,6 +301,7 @@ impl Templated {
     fn repeat(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
         let repeats = &mut self.repeats;
         repeats.under_way = true;
+        repeats.messages = 0;
         match self.options.transport {
             Transport::Datagram => {
                 repeats.due_ns = now_ns + repeats.interval_ns;
@@ -333,8 +334,6 @@ impl Templated {
                 self.announce_context(context, out, totals, now_ns);
             }
         }
-        // Those that this took do not count towards the next time.
-        self.repeats.messages = 0;
         self.repeats.under_way = false;
     }
 
