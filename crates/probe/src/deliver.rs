@@ -10,6 +10,7 @@
 mod collectors;
 mod kept;
 mod lines;
+mod messages;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -27,6 +27,7 @@ mod options;
 mod outbox;
 mod pipelines;
 mod plan;
+mod protobuf;
 mod run;
 mod source;
 mod standing;

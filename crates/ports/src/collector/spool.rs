@@ -18,7 +18,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, read_image, write_image};
+use thalweg_flow::export::{Amount, IMAGE_OCTETS_MAX, read_image, write_image};
 
 const MARK: &[u8; 8] = b"thwlspl1";
 /// Octets of a file, but for the batch that goes beyond.
@@ -136,6 +136,11 @@ impl Spool {
     /// Files of a former process that ended inside a record.
     pub(super) fn torn_files(&self) -> u64 {
         self.torn_files
+    }
+
+    /// Whether a batch of so many records can be appended, however long their images are.
+    pub(super) fn has_room(&self, records: usize) -> bool {
+        self.octets + (MARK.len() + IMAGE_OCTETS_MAX * records) as u64 <= self.octets_max
     }
 
     /// Appends a batch; `false` if there is no room for it.
