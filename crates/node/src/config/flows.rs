@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [flows]
-//! collectors = ["ipfix://192.0.2.9:4739"]   # also v9://, v5://, ipfix+tcp://, ipfix+tls://
+//! collectors = ["ipfix://192.0.2.9:4739"]   # also v9://, v5://, ipfix+tcp://, ipfix+tls://, kafka://
 //! balance = false                           # each record to one of them, by its flow; else all get all
 //! store = "flows"                           # a folder for Parquet files; relative paths begin at the configuration
 //! idle_timeout_s = 15
@@ -34,6 +34,8 @@ const DOMAIN: std::ops::RangeInclusive<u64> = 1..=4_294_900_000;
 const COLLECTORS_MAX: usize = 16;
 /// Who hears which protocol how.
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
+/// A topic in place of a collector.
+const KAFKA: &str = "kafka";
 
 /// Reads the section.
 pub(super) fn read(
@@ -124,10 +126,16 @@ fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOpt
     meter.key = fields;
 }
 
-/// `ipfix://host:port`; what the host is called is found out when it is needed.
+/// `ipfix://host:port` or `kafka://host:port/topic`; what the host is called is found out when it is needed, and so is
+/// what else is said of a topic.
 fn collector(text: &str) -> Result<String, &'static str> {
-    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port";
+    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\"";
     let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
+    if scheme == KAFKA {
+        let (brokers, topic) = rest.split_once('/').ok_or(EXPECTED)?;
+        let has_all = !brokers.is_empty() && !topic.is_empty() && !text.chars().any(char::is_whitespace);
+        return if has_all { Ok(text.to_owned()) } else { Err(EXPECTED) };
+    }
     let (host, port) = rest.rsplit_once(':').ok_or(EXPECTED)?;
     let is_address = !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c == '/');
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);

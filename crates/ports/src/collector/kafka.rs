@@ -61,7 +61,7 @@ pub struct KafkaOptions {
 impl KafkaOptions {
     /// The usual options.
     pub fn new(encode: Encode) -> Self {
-        Self { encode, queue_batches: QUEUE_BATCHES, spool: None, retry_max: Duration::from_secs(30) }
+        Self { encode, queue_batches: QUEUE_BATCHES, spool: None, retry_max: Duration::from_secs(10) }
     }
 }
 
