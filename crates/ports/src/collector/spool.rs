@@ -25,7 +25,7 @@ const MARK: &[u8; 8] = b"thwlspl1";
 const FILE_OCTETS_MAX: u64 = 4 << 20;
 /// The first file's number: there is room before it for what comes back.
 const FIRST_NUMBER: u64 = 1 << 32;
-/// Records given out at a time.
+/// Records given out at a time; no batch that comes in is expected to be larger.
 const BATCH_RECORDS: usize = 1024;
 
 /// See the head of this file.
@@ -138,9 +138,9 @@ impl Spool {
         self.torn_files
     }
 
-    /// Whether a batch of so many records can be appended, however long their images are.
-    pub(super) fn has_room(&self, records: usize) -> bool {
-        self.octets + (MARK.len() + IMAGE_OCTETS_MAX * records) as u64 <= self.octets_max
+    /// Whether a batch of a usual size can be appended, however long its images are.
+    pub(super) fn has_room(&self) -> bool {
+        self.octets + (MARK.len() + IMAGE_OCTETS_MAX * BATCH_RECORDS) as u64 <= self.octets_max
     }
 
     /// Appends a batch; `false` if there is no room for it.

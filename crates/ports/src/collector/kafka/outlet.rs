@@ -22,7 +22,7 @@ use thalweg_flow::export::{Amount, Unsayable, flow_hash};
 const FLIGHT_RECORDS_MAX: usize = 1 << 16;
 /// What their messages may come to, before compression.
 const FLIGHT_KILOOCTETS_MAX: usize = 64 << 10;
-/// Records that are put back, or spooled, at a time.
+/// Records that are put back at a time.
 const BATCH_RECORDS: usize = 1024;
 /// The first pause before what was refused for now is sent again.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -330,7 +330,7 @@ impl Outlet {
             (State::Free, None) => true,
             (State::Free, Some(spool)) if spool.is_empty() => true,
             // Who is slow fills the spool, but loses nothing by it: then the queue has to wait.
-            (_, Some(spool)) => crowded && spool.has_room(BATCH_RECORDS) || self.is_down(),
+            (_, Some(spool)) => crowded && spool.has_room() || self.is_down(),
             (State::Busy | State::Full, None) => self.is_down(),
         };
         let turn = if self.flight.is_empty() && self.again.is_empty() { TURN } else { TURN_IN_FLIGHT };
