@@ -52,6 +52,8 @@ const CHANCES: usize = 32;
 const VISITS: usize = 16;
 /// Entries that are shown at a time.
 const SLICE: usize = 1024;
+/// Where the places of IPv6 flows begin in a snapshot.
+const PLACES_V6: usize = usize::MAX / 2 + 1;
 
 /// Takes records.
 pub(crate) type Out<'a> = dyn FnMut(&FlowRecord) + 'a;
@@ -555,19 +557,26 @@ impl Shard {
         self.flows = 0;
     }
 
-    /// Shows flows from a place on; where to go on.
+    /// Shows flows from a place on; where to go on. A flow keeps its place, and each family has places of its own, so a flow
+    /// that is there all the time is shown once, whatever comes and goes between two slices.
     pub(crate) fn snapshot(&self, from: usize, out: &mut Out<'_>) -> Option<usize> {
         let (v4, v6) = (self.arenas.v4.len(), self.arenas.v6.len());
-        let end = (from + SLICE).min(v4 + v6);
-        for at in from..end {
-            let record = match at.checked_sub(v4) {
-                None if self.arenas.v4.is_live(at) => self.record::<3>(at, EndReason::ActiveTimeout),
-                Some(at) if self.arenas.v6.is_live(at) => self.record::<6>(at, EndReason::ActiveTimeout),
-                _ => None,
-            };
-            record.iter().for_each(&mut *out);
+        match from.checked_sub(PLACES_V6) {
+            None => {
+                let end = from.saturating_add(SLICE).min(v4);
+                for at in (from..end).filter(|at| self.arenas.v4.is_live(*at)) {
+                    self.record::<3>(at, EndReason::ActiveTimeout).iter().for_each(&mut *out);
+                }
+                if end < v4 { Some(end) } else { (v6 > 0).then_some(PLACES_V6) }
+            }
+            Some(from) => {
+                let end = from.saturating_add(SLICE).min(v6);
+                for at in (from..end).filter(|at| self.arenas.v6.is_live(*at)) {
+                    self.record::<6>(at, EndReason::ActiveTimeout).iter().for_each(&mut *out);
+                }
+                (end < v6).then_some(PLACES_V6 + end)
+            }
         }
-        (end < v4 + v6).then_some(end)
     }
 }
 
