@@ -71,7 +71,7 @@ pub(crate) struct Delivery {
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) books: Arc<Books>,
     /// Completes records by what is known elsewhere.
-    pub(crate) complete: Option<Completion>,
+    pub(crate) complete: Option<Arc<Mutex<Completion>>>,
     /// Set when an outlet fails.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -95,12 +95,12 @@ impl Delivery {
                 Arrival::End => break,
                 Arrival::Nothing => self.outlets.iter_mut().try_for_each(|outlet| outlet.tick()),
                 Arrival::Batch(mut batch) => {
-                    batch.iter_mut().for_each(label);
-                    if let Some(complete) = &mut self.complete {
-                        batch.iter_mut().for_each(complete);
-                    }
+                    prepare(&mut batch, self.complete.as_deref());
                     delivered.amount += amount_of(&batch);
-                    self.hand_out(batch)
+                    let records = batch.len();
+                    let done = self.hand_out(batch);
+                    self.arrivals.delivered(records);
+                    done
                 }
             };
             if let Err(error) = done {
@@ -137,6 +137,15 @@ impl Delivery {
     }
 }
 
+/// Says of records what is not known where they are made.
+pub(crate) fn prepare(records: &mut [FlowRecord], complete: Option<&Mutex<Completion>>) {
+    records.iter_mut().for_each(label);
+    if let Some(complete) = complete {
+        let mut complete = complete.lock().unwrap_or_else(PoisonError::into_inner);
+        records.iter_mut().for_each(&mut *complete);
+    }
+}
+
 /// Names a record's application by its ports, where nothing better is known.
 fn label(record: &mut FlowRecord) {
     if record.application == 0 {
@@ -161,6 +170,11 @@ impl Books {
     pub(crate) fn read(&self) {
         let statistics = statistics(&(self.ask)());
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+    }
+
+    /// How many records the meters have made. Each of their shards is waited for, as by [`Self::read`].
+    pub(crate) fn made(&self) -> u64 {
+        (self.ask)().iter().map(MeterTotals::records_sum).sum()
     }
 
     /// What was read last, if it has not been told.

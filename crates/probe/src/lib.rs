@@ -18,6 +18,7 @@
 //! **Bounds.** Slabs between reader and workers, batches of records between workers and delivery, flows in the cache.
 
 mod account;
+mod cached;
 mod columns;
 mod deal;
 mod deliver;
@@ -33,6 +34,7 @@ mod standing;
 pub mod summary;
 mod usage;
 
+pub use cached::ShowMeters;
 pub use deliver::{AskMeters, Completion};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,

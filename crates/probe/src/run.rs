@@ -12,6 +12,7 @@ use thalweg_exec::{ModelKind, Source, THREADS_MAX};
 use thalweg_flow::{EndReason, Meter, MeterOptions};
 
 use crate::account::{Book, Outcome, summary};
+use crate::cached::MeterCaches;
 use crate::columns::LineFormat;
 use crate::deliver::{Books, Collectors, Delivery, Kept, Lines, Outlet};
 use crate::inputs::{self, Opened, Read};
@@ -49,11 +50,17 @@ pub fn probe(
         clock = Clock::start();
     }
     let meters = meters(options)?;
-    let outlets = outlets(options, &names, progress)?;
     let (way, arrivals) = queue();
-    let metered = meters.clone();
+    let (metered, shown) = (meters.clone(), meters.clone());
     let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
     let books = Arc::new(books);
+    let cache = MeterCaches {
+        meters: Box::new(move || shown.clone()),
+        books: Arc::clone(&books),
+        passage: Arc::clone(way.passage()),
+        complete: None,
+    };
+    let outlets = outlets(options, &names, progress, cache)?;
     let delivery =
         Delivery { arrivals, outlets, books: Arc::clone(&books), complete: None, stop: Arc::clone(stop) };
     let (outcome, delivered) = thread::scope(|scope| {
@@ -107,6 +114,7 @@ fn outlets(
     options: &ProbeOptions,
     ports: &[String],
     progress: &dyn ProbeProgress,
+    cache: MeterCaches,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
     let files = [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)];
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
@@ -118,10 +126,8 @@ fn outlets(
     // Packets of files can wait until their records are sent or written.
     let waits = matches!(options.input, Input::Files(_));
     if let Some(folder) = &options.store {
-        let (kept, notice) = Kept::open(folder, waits)?;
-        if let Some(notice) = notice {
-            progress.notice(&notice);
-        }
+        let (kept, notices) = Kept::open(folder, waits, Arc::new(cache))?;
+        notices.iter().for_each(|notice| progress.notice(notice));
         outlets.push(Box::new(kept));
     }
     if !options.export.addresses.is_empty() {

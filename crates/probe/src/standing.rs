@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use thalweg_flow::export::Amount;
 use thalweg_flow::{FlowRecord, MeterOptions};
 
+use crate::cached::{MeterCaches, ShowMeters};
 use crate::deliver::{AskMeters, Books, Collectors, Completion, Delivered, Delivery, Kept, Outlet};
 use crate::outbox::{BATCH_RECORDS, Way, amount_of, queue};
 use crate::pipelines::died;
@@ -33,6 +34,8 @@ pub struct StandingOptions {
     pub ports: Vec<String>,
     /// Asks the meter for its books.
     pub ask: AskMeters,
+    /// Shows the meter, for answers from the dataset.
+    pub meters: ShowMeters,
     /// Completes a record.
     pub complete: Completion,
 }
@@ -65,19 +68,26 @@ impl StandingDelivery {
     pub fn start(options: StandingOptions) -> Result<(Self, StandingWay), ProbeError> {
         let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
         let mut notices = Vec::new();
+        let (way, arrivals) = queue();
+        let books = Arc::new(Books::new(options.ask));
+        let complete = Some(Arc::new(Mutex::new(options.complete)));
         if let Some(folder) = &options.store {
-            let (kept, notice) = Kept::open(folder, false)?;
-            notices.extend(notice);
+            let cache = MeterCaches {
+                meters: options.meters,
+                books: Arc::clone(&books),
+                passage: Arc::clone(way.passage()),
+                complete: complete.clone(),
+            };
+            let (kept, said) = Kept::open(folder, false, Arc::new(cache))?;
+            notices.extend(said);
             outlets.push(Box::new(kept));
         }
         if !options.export.addresses.is_empty() {
             let collectors = Collectors::open(&options.export, &options.meter, &options.ports, false)?;
             outlets.push(Box::new(collectors));
         }
-        let (way, arrivals) = queue();
         let failed = Arc::new(AtomicBool::new(false));
-        let books = Arc::new(Books::new(options.ask));
-        let (told, complete) = (Arc::clone(&books), Some(options.complete));
+        let told = Arc::clone(&books);
         let delivery = Delivery { arrivals, outlets, books: told, complete, stop: Arc::clone(&failed) };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
@@ -153,6 +163,9 @@ impl StandingWay {
             None => Err(batch),
         };
         if let Err(refused) = sent {
+            if let Some(way) = &state.way {
+                way.passage().add(refused.len());
+            }
             let lost = amount_of(&refused);
             for (sum, lost) in self.lost.iter().zip([lost.records, lost.packets, lost.octets]) {
                 sum.fetch_add(lost, Ordering::Relaxed);

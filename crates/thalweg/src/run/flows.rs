@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{FlowRecord, MeterTotals, NO_AS};
+use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS};
 use thalweg_node::config::{FlowsConfig, RouterConfig};
 use thalweg_node::forwarding::FibForwarding;
 use thalweg_node::plan::RecordOutlet;
@@ -25,12 +25,16 @@ const ADDRESSES_MAX: usize = 1 << 16;
 /// Tells the meter's books: the router is there only after the delivery.
 pub(super) type BooksOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
 
+/// Shows the meter, as soon as there is one.
+type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sync>>>;
+
 /// Delivery of flow records.
 pub(super) struct FlowSide {
     delivery: Mutex<Option<StandingDelivery>>,
     outlet: Arc<Outlet>,
     speaker: Arc<OnceLock<Arc<Speaker>>>,
     books: BooksOfRouter,
+    meter: MeterOfRouter,
 }
 
 /// The way for the packet side.
@@ -54,7 +58,8 @@ impl FlowSide {
         tables: &Arc<FibForwarding>,
     ) -> Result<Self, Failure> {
         let speaker = Arc::new(OnceLock::new());
-        let books: BooksOfRouter = Arc::default();
+        let (books, meter) = (BooksOfRouter::default(), MeterOfRouter::default());
+        let shown = meter.clone();
         let (told, mut known) = (books.clone(), Known::new(tables.clone(), speaker.clone()));
         let options = StandingOptions {
             export: ExportTargets {
@@ -67,6 +72,7 @@ impl FlowSide {
             meter: flows.meter.clone(),
             ports: config.ports.iter().map(|port| port.name.clone()).collect(),
             ask: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
+            meters: Box::new(move || shown.get().and_then(|meter| meter()).into_iter().collect()),
             complete: Box::new(move |record| known.complete(record)),
         };
         let started = StandingDelivery::start(options);
@@ -76,7 +82,7 @@ impl FlowSide {
         }
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
         let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
-        Ok(Self { delivery, outlet, speaker, books })
+        Ok(Self { delivery, outlet, speaker, books, meter })
     }
 
     /// The way for records.
@@ -94,6 +100,12 @@ impl FlowSide {
     pub(super) fn set_books(&self, books: impl Fn() -> Option<MeterTotals> + Send + Sync + 'static) {
         // They are set once, by whoever started the router.
         let _ = self.books.set(Box::new(books));
+    }
+
+    /// From now on answers from the dataset have the flows of this meter.
+    pub(super) fn set_meter(&self, meter: impl Fn() -> Option<Arc<Meter>> + Send + Sync + 'static) {
+        // It is set once, as the books are.
+        let _ = self.meter.set(Box::new(meter));
     }
 
     /// Records and packets that found the queue full.

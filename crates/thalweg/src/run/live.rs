@@ -79,6 +79,12 @@ impl LiveSide {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
         flows.set_books(move || weak.upgrade()?.flow_totals());
+        let weak = Arc::downgrade(self);
+        flows.set_meter(move || {
+            let live = weak.upgrade()?;
+            let router = live.lock();
+            router.plan().flows().map(|flows| flows.meter.clone())
+        });
         if let Some(speaker) = speaker {
             flows.set_speaker(speaker);
         }
