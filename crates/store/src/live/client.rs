@@ -187,7 +187,7 @@ pub enum Followed {
 
 impl Follow {
     /// Waits for what comes next. Fails if the writer says nothing for some seconds, or something that makes no sense.
-    pub fn next(&mut self) -> io::Result<Followed> {
+    pub fn wait(&mut self) -> io::Result<Followed> {
         match self.receive() {
             Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
                 Ok(Followed::End)

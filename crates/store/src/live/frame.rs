@@ -7,8 +7,10 @@
 //!
 //! Records are images ([`thalweg_flow::export::image`]), one after another.
 
+use std::hash::BuildHasher;
 use std::io::{self, Read, Write};
 
+use foldhash::quality::FixedState;
 use thalweg_flow::export::{read_image, write_image};
 use thalweg_flow::{Counters, FlowRecord};
 
@@ -144,13 +146,11 @@ impl Note {
 
     /// The note of a record. Both sides make the same.
     pub(crate) fn of(record: &FlowRecord) -> Self {
-        use std::hash::{BuildHasher, Hash, Hasher};
         // The same in every process, which the seeds of tables are not. Whoever forges keys of the same hash can make flows
         // of his own vanish from a view for as long as it takes to answer.
-        let mut hasher = foldhash::quality::FixedState::with_seed(0x7468_616c_7765_6720).build_hasher();
-        record.key.hash(&mut hasher);
+        let state = FixedState::with_seed(0x7468_616c_7765_6720);
         let Counters { first_ns, last_ns, .. } = record.counters;
-        Self { key_hash: hasher.finish(), first_ns, last_ns }
+        Self { key_hash: state.hash_one(record.key), first_ns, last_ns }
     }
 
     /// Whether a record of the same flow, of which this note is, says all that `shown` says.

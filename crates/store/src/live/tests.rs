@@ -65,7 +65,7 @@ fn watch(dataset: &Dataset, times: usize, begun: &AtomicU64, done: &AtomicU64, s
 fn what_is_pending_counts_once_while_files_are_published_and_joined() {
     let folder = tempfile::tempdir().unwrap();
     let (writer, _) = Writer::open(folder.path(), busy_options()).unwrap();
-    let _server = writer.serve(None).unwrap();
+    let server = writer.serve(None).unwrap();
     let dataset = Dataset::open(folder.path()).unwrap();
     let (begun, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -90,7 +90,7 @@ fn what_is_pending_counts_once_while_files_are_published_and_joined() {
     });
     let all = done.load(SeqCst);
     assert_eq!(total(&dataset).0.packets, all);
-    drop(_server);
+    drop(server);
     writer.close().unwrap();
     assert_eq!(total(&dataset), (Sums { packets: all, octets: all * 100, flows: all }, Writing::Nobody));
 }
@@ -313,14 +313,14 @@ fn who_follows_gets_every_record_or_hears_how_many_he_missed() {
     writer.append(&records[..10]).unwrap();
     let mut received = Vec::new();
     while received.len() < 10 {
-        let Followed::Records(next) = follow.next().unwrap() else { panic!("a few records are not missed") };
+        let Followed::Records(next) = follow.wait().unwrap() else { panic!("a few records are not missed") };
         received.extend(next);
     }
     assert_eq!(received, records[..10]);
     writer.append(&records).unwrap();
     let mut count = 0;
     while count < records.len() as u64 {
-        match follow.next().unwrap() {
+        match follow.wait().unwrap() {
             Followed::Records(next) => count += next.len() as u64,
             Followed::Missed(missed) => count += missed,
             Followed::End => panic!("the writer is there"),
@@ -328,5 +328,5 @@ fn who_follows_gets_every_record_or_hears_how_many_he_missed() {
     }
     assert_eq!(count, records.len() as u64);
     drop(server);
-    while follow.next().unwrap() != Followed::End {}
+    while follow.wait().unwrap() != Followed::End {}
 }

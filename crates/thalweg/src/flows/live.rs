@@ -78,7 +78,7 @@ pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Resu
     print(&lines.header())?;
     loop {
         let next =
-            follow.next().map_err(|error| Failure::Run(format!("the writer does not answer: {error}")))?;
+            follow.wait().map_err(|error| Failure::Run(format!("the writer does not answer: {error}")))?;
         match next {
             Followed::Records(records) if records.is_empty() => {}
             Followed::Records(records) => {
