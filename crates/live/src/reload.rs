@@ -292,7 +292,7 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
     }
     let outlets = |config: &RouterConfig| {
         let flows = config.flows.clone()?;
-        Some((flows.collectors, flows.balance, flows.observation_domain, flows.store))
+        Some((flows.collectors, flows.balance, flows.observation_domain, flows.store, flows.nat_events))
     };
     if outlets(before) != outlets(after) {
         return restart("[flows] (whether there is any, and who gets records)".to_owned());

@@ -24,6 +24,7 @@ mod egress;
 mod flows;
 mod kernel;
 mod nat;
+mod nat_events;
 mod nat_subscribers;
 mod policy;
 mod policy_rules;
@@ -106,7 +107,7 @@ impl RouterConfig {
         let control_socket = control::read(&mut reader, &mut root, folder);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
-        let flows = flows::read(&mut reader, &mut root, &ports, folder);
+        let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), folder);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();

@@ -164,6 +164,14 @@ impl Collector {
         self.queue.send(Input::NatEvents(events)).is_ok()
     }
 
+    /// Hands over NAT events if there is room at once; else gives them back, and the caller counts them.
+    pub fn try_send_nat_events(&self, events: Vec<NatEvent>) -> Result<(), Vec<NatEvent>> {
+        self.queue.try_send(Input::NatEvents(events)).map_err(|error| match error.into_inner() {
+            Input::NatEvents(events) => events,
+            Input::Records(_) | Input::Statistics(_) | Input::End(_) => Vec::new(),
+        })
+    }
+
     /// Hands over the newest statistics of the meter, if there is room: the next ones are as good.
     pub fn set_statistics(&self, statistics: Statistics) {
         // Without room the statistics of a moment ago remain.

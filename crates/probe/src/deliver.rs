@@ -8,6 +8,7 @@
 //! queue holds its shards meanwhile, and whoever makes that room must not wait for them.
 
 mod collectors;
+mod events;
 mod kept;
 mod lines;
 
@@ -17,13 +18,14 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use thalweg_flow::application::by_ports;
-use thalweg_flow::export::{Amount, Statistics};
+use thalweg_flow::export::{Amount, NatEvent, Statistics};
 use thalweg_flow::{FlowKey, FlowRecord, MeterTotals};
 
 use crate::ProbeError;
 use crate::outbox::{Arrival, Arrivals, amount_of};
 use crate::summary::{OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
+pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
 pub(crate) use kept::Kept;
 pub(crate) use lines::Lines;
 
@@ -42,6 +44,9 @@ pub(crate) trait Outlet: Send {
 
     /// Time passes: called at least every [`TICK`] while few records come.
     fn tick(&mut self) -> Result<(), ProbeError>;
+
+    /// Takes events of NAT, if it has a form for them.
+    fn take_nat_events(&mut self, _events: Vec<NatEvent>) {}
 
     /// The newest books.
     fn hear(&mut self, _statistics: &Statistics) {}
@@ -68,6 +73,8 @@ pub(crate) struct Delivered {
 /// Who is given records, and whose.
 pub(crate) struct Delivery {
     pub(crate) arrivals: Arrivals,
+    /// Where events of NAT come from, if there are any.
+    pub(crate) events: Option<EventArrivals>,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) books: Arc<Books>,
     /// Completes records by what is known elsewhere.
@@ -108,20 +115,38 @@ impl Delivery {
                 self.outlets.clear();
                 failed.get_or_insert(error);
             }
+            self.hand_out_events();
             if let Some(statistics) = self.books.take() {
+                let statistics = self.with_lost_events(statistics);
                 self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
             }
         }
         if let Some(error) = failed {
             return Err(error);
         }
+        self.hand_out_events();
         // Nobody works on the meters any more.
-        let last = self.books.last(delivered.amount);
+        let last = self.with_lost_events(self.books.last(delivered.amount));
         self.outlets.iter_mut().for_each(|outlet| outlet.hear(&last));
         for outlet in self.outlets {
             delivered.outlets.extend(outlet.finish()?);
         }
         Ok(delivered)
+    }
+
+    /// Gives events to everybody; who keeps the last copy gets the original.
+    fn hand_out_events(&mut self) {
+        let Some((last, others)) = self.outlets.split_last_mut() else { return };
+        for batch in self.events.iter().flat_map(EventArrivals::batches) {
+            others.iter_mut().for_each(|outlet| outlet.take_nat_events(batch.clone()));
+            last.take_nat_events(batch);
+        }
+    }
+
+    /// Events that found no room are records that were not sent.
+    fn with_lost_events(&self, mut statistics: Statistics) -> Statistics {
+        statistics.not_sent.records += self.events.as_ref().map_or(0, EventArrivals::lost);
+        statistics
     }
 
     fn hand_out(&mut self, batch: Vec<FlowRecord>) -> Result<(), ProbeError> {
@@ -138,7 +163,7 @@ impl Delivery {
 }
 
 /// Names a record's application by its ports, where nothing better is known.
-fn label(record: &mut FlowRecord) {
+pub(crate) fn label(record: &mut FlowRecord) {
     if record.application == 0 {
         let FlowKey { protocol, src_port, dst_port, .. } = record.key;
         record.application = by_ports(protocol, src_port, dst_port).unwrap_or(0);

@@ -21,6 +21,7 @@ mod account;
 mod columns;
 mod deal;
 mod deliver;
+mod import;
 mod inputs;
 mod live;
 mod options;
@@ -34,6 +35,7 @@ pub mod summary;
 mod usage;
 
 pub use deliver::{AskMeters, Completion};
+pub use import::{ExporterSummary, ImportOptions, ImportSource, ImportSummary, import};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
     Shape, Spool,

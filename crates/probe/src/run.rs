@@ -55,7 +55,7 @@ pub fn probe(
     let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
     let books = Arc::new(books);
     let delivery =
-        Delivery { arrivals, outlets, books: Arc::clone(&books), complete: None, stop: Arc::clone(stop) };
+        Delivery { arrivals, events: None, outlets, books: Arc::clone(&books), complete: None, stop: Arc::clone(stop) };
     let (outcome, delivered) = thread::scope(|scope| {
         let delivery = delivery.start(scope)?;
         let outcome = watched(&seen, &books, progress, || run(options, opened, meters, way, stop));

@@ -9,10 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use thalweg_flow::export::Amount;
+use thalweg_flow::export::{Amount, NatEvent};
 use thalweg_flow::{FlowRecord, MeterOptions};
 
-use crate::deliver::{AskMeters, Books, Collectors, Completion, Delivered, Delivery, Kept, Outlet};
+use crate::deliver::{
+    AskMeters, Books, Collectors, Completion, Delivered, Delivery, EventCounts, EventWay, Kept, Outlet,
+    event_queue,
+};
 use crate::outbox::{BATCH_RECORDS, Way, amount_of, queue};
 use crate::pipelines::died;
 use crate::summary::OutletSummary;
@@ -50,6 +53,7 @@ pub struct StandingWay {
     state: Mutex<State>,
     books: Arc<Books>,
     lost: [AtomicU64; 3],
+    events: Arc<EventCounts>,
 }
 
 struct State {
@@ -57,6 +61,8 @@ struct State {
     way: Option<Way>,
     /// Fewer records than make a batch, of all workers.
     gathered: Vec<FlowRecord>,
+    /// None when it is closed.
+    events: Option<EventWay>,
     books_read: Instant,
 }
 
@@ -75,13 +81,15 @@ impl StandingDelivery {
             outlets.push(Box::new(collectors));
         }
         let (way, arrivals) = queue();
+        let (event_way, events) = event_queue();
         let failed = Arc::new(AtomicBool::new(false));
         let books = Arc::new(Books::new(options.ask));
         let (told, complete) = (Arc::clone(&books), Some(options.complete));
-        let delivery = Delivery { arrivals, outlets, books: told, complete, stop: Arc::clone(&failed) };
+        let (events, stop) = (Some(events), Arc::clone(&failed));
+        let delivery = Delivery { arrivals, events, outlets, books: told, complete, stop };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
-        Ok((Self { thread, failed, notices }, StandingWay::new(way, books)))
+        Ok((Self { thread, failed, notices }, StandingWay::new(way, event_way, books)))
     }
 
     /// Whether an outlet failed: records go nowhere since.
@@ -99,9 +107,11 @@ impl StandingDelivery {
 }
 
 impl StandingWay {
-    fn new(way: Way, books: Arc<Books>) -> Self {
-        let state = State { way: Some(way), gathered: Vec::new(), books_read: Instant::now() };
-        Self { state: Mutex::new(state), books, lost: Default::default() }
+    fn new(way: Way, events: EventWay, books: Arc<Books>) -> Self {
+        let counts = Arc::clone(events.counts());
+        let (way, events) = (Some(way), Some(events));
+        let state = State { way, gathered: Vec::new(), events, books_read: Instant::now() };
+        Self { state: Mutex::new(state), books, lost: Default::default(), events: counts }
     }
 
     /// Takes all records out of the list. Waits for nobody but others that do the same.
@@ -113,11 +123,28 @@ impl StandingWay {
         }
     }
 
+    /// Takes all events of NAT out of the list; `dropped` more were lost where they were made.
+    pub fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
+        self.events.lose(dropped);
+        match &mut self.state().events {
+            Some(way) => way.take(events),
+            None => self.events.lose(events.drain(..).len() as u64),
+        }
+    }
+
+    /// Events of NAT that were handed over, and those that were lost on the way or before.
+    pub fn nat_events(&self) -> (u64, u64) {
+        (self.events.handed_over(), self.events.lost())
+    }
+
     /// Holds nothing back any longer, and asks the meter for its books if that was long ago. Not for who works on its shards.
     pub fn flush(&self) {
         let mut state = self.state();
         if !state.gathered.is_empty() {
             self.send(&mut state);
+        }
+        if let Some(events) = &mut state.events {
+            events.send();
         }
         let is_due = state.books_read.elapsed() >= BOOKS_EVERY;
         if is_due {
@@ -132,7 +159,8 @@ impl StandingWay {
     /// No more records come: what does is lost. The delivery ends.
     pub fn close(&self) {
         self.flush();
-        self.state().way = None;
+        let mut state = self.state();
+        (state.way, state.events) = (None, None);
     }
 
     /// What found the queue full, or closed.

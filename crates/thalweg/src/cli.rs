@@ -2,6 +2,7 @@
 
 mod capture;
 mod flows;
+mod flows_import;
 mod forwarding;
 mod lpm;
 mod nat;
@@ -21,6 +22,7 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use capture::CaptureArgs;
+pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use flows::{
     FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
 };

@@ -18,7 +18,7 @@ use crate::cli::{
     Format,
 };
 use crate::tables::{count, share, table};
-use crate::{Failure, print};
+use crate::{Failure, flows_import, print};
 
 /// Steps of a graph whose length was not given, about.
 const STEPS: u64 = 30;
@@ -33,6 +33,7 @@ pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         FlowsAction::Top(top) => run_top(args, top, format),
         FlowsAction::List(list) => run_list(args, list, format),
         FlowsAction::Graph(graph) => run_graph(args, graph, format),
+        FlowsAction::Import(import) => flows_import::run(args, import, format),
         FlowsAction::Stats => run_stats(args, format),
         FlowsAction::Compact(compact) => run_compact(args, compact, format),
     }

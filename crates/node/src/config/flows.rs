@@ -13,6 +13,7 @@
 //! key = ["ports", "traffic-class", "ingress", "vlan", "mpls"]
 //! biflow = false                            # both directions in one record
 //! observation_domain = 1
+//! nat_events = "off"                        # or "sessions", "bindings", "blocks": what collectors are told of NAT
 //! ```
 
 use std::path::Path;
@@ -21,9 +22,10 @@ use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
 use super::bgp::path;
 use super::diagnostic::ErrorKind;
+use super::nat_events;
 use super::ports::Ports;
 use super::reader::{Reader, Section};
-use super::types::{FlowsConfig, PortConfig};
+use super::types::{FlowsConfig, NatConfig, PortConfig};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// As IPFIX has it in `flowIdleTimeout`.
@@ -40,6 +42,7 @@ pub(super) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,
+    nat: Option<&NatConfig>,
     folder: &Path,
 ) -> Option<FlowsConfig> {
     let item = root.take("flows")?;
@@ -60,6 +63,7 @@ pub(super) fn read(
     flows.store = section.take("store").and_then(|item| path(reader, &item, folder));
     read_numbers(reader, &mut section, &mut flows);
     read_key(reader, &mut section, &mut flows.meter);
+    flows.nat_events = nat_events::read(reader, &mut section, nat, !flows.collectors.is_empty());
     let warns = flows.collectors.is_empty() && flows.store.is_none();
     section.finish(reader);
     if warns {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use thalweg_base::{Chunk, PacketFlags};
 use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
+use thalweg_flow::export::NatEvent;
 use thalweg_flow::{EndReason, FlowRecord, Meter, MeterError, MeterOptions, MeterTotals, Sampling};
 
 use super::{RouterPlan, Stage, is_for_nat};
@@ -18,6 +19,9 @@ use super::{RouterPlan, Stage, is_for_nat};
 pub trait RecordOutlet: Send + Sync {
     /// Takes all records out of the list.
     fn take(&self, records: &mut Vec<FlowRecord>);
+
+    /// Takes all events of NAT out of the list; `dropped` more had no room where they happened.
+    fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64);
 
     /// Holds nothing back any longer. Called some times a second, and at the end.
     fn flush(&self);

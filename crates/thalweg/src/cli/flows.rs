@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::flows_import::FlowsImportArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use thalweg_store::calendar::{SECOND_NS, parse_time};
 use thalweg_store::query::{Key, Metric};
@@ -24,6 +25,8 @@ pub(crate) enum FlowsAction {
     List(FlowsListArgs),
     /// Traffic over time, in all or by key
     Graph(FlowsGraphArgs),
+    /// Add what others export: NetFlow and IPFIX out of captures, or sent here
+    Import(FlowsImportArgs),
     /// What the dataset consists of, and which files are skipped
     Stats,
     /// Join small files and remove what need not be kept

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, MeterTotals, NO_AS};
 use thalweg_node::config::{FlowsConfig, RouterConfig};
 use thalweg_node::forwarding::FibForwarding;
@@ -39,6 +40,10 @@ struct Outlet(StandingWay);
 impl RecordOutlet for Outlet {
     fn take(&self, records: &mut Vec<FlowRecord>) {
         self.0.take(records);
+    }
+
+    fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
+        self.0.take_nat_events(events, dropped);
     }
 
     fn flush(&self) {
@@ -100,6 +105,11 @@ impl FlowSide {
     pub(super) fn lost(&self) -> (u64, u64) {
         let lost = self.outlet.0.lost();
         (lost.records, lost.packets)
+    }
+
+    /// Events of NAT handed over, and lost.
+    pub(super) fn nat_events(&self) -> (u64, u64) {
+        self.outlet.0.nat_events()
     }
 
     /// Delivers what there is. No more records come.

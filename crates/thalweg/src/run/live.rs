@@ -91,7 +91,9 @@ impl LiveSide {
     fn flow_cache(&self) -> Result<FlowCacheView, String> {
         let totals = self.flow_totals().ok_or("this router has no [flows]")?;
         let (records_lost, packets_lost) = self.flows.as_ref().map(FlowSide::lost).unwrap_or_default();
-        Ok(FlowCacheView { records_lost, packets_lost, ..FlowCacheView::new(&totals) })
+        let (nat_events, nat_events_lost) = self.flows.as_ref().map(FlowSide::nat_events).unwrap_or_default();
+        let view = FlowCacheView::new(&totals);
+        Ok(FlowCacheView { records_lost, packets_lost, nat_events, nat_events_lost, ..view })
     }
 
     /// Whether it stopped forwarding by itself.
