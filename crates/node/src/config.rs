@@ -52,7 +52,7 @@ pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
-    InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour,
+    InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal, NatTimeouts, Neighbour,
     NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig,
     RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
     SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,

@@ -129,7 +129,10 @@ impl Exporters {
         self.queue.iter()
     }
 
-    fn spawn(&mut self, work: impl FnOnce(Sender<Heard>, Arc<AtomicBool>) + Send + 'static) -> io::Result<()> {
+    fn spawn(
+        &mut self,
+        work: impl FnOnce(Sender<Heard>, Arc<AtomicBool>) + Send + 'static,
+    ) -> io::Result<()> {
         let Some(sender) = self.sender.clone() else { return Err(io::ErrorKind::NotConnected.into()) };
         let stop = Arc::clone(&self.stop);
         let thread = std::thread::Builder::new().name("exporters".to_owned());
@@ -206,12 +209,12 @@ fn accept(listener: &TcpListener, queue: &Sender<Heard>, stop: &Arc<AtomicBool>)
             }
             Ok((stream, from)) => {
                 connections.fetch_add(1, Ordering::Relaxed);
-                let (queue, stop, connections) = (queue.clone(), Arc::clone(stop), Arc::clone(&connections));
+                let (heard, stop, open) = (queue.clone(), Arc::clone(stop), Arc::clone(&connections));
                 let work = move || {
-                    let why = read_stream(stream, from, &queue, &stop);
+                    let why = read_stream(stream, from, &heard, &stop);
                     // As above.
-                    let _ = queue.send(Heard::Closed { from, why });
-                    connections.fetch_sub(1, Ordering::Relaxed);
+                    let _ = heard.send(Heard::Closed { from, why });
+                    open.fetch_sub(1, Ordering::Relaxed);
                 };
                 if let Err(error) = std::thread::Builder::new().name("exporter".to_owned()).spawn(work) {
                     let _ = queue.send(Heard::Failed(error));

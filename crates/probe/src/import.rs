@@ -18,7 +18,7 @@ mod streams;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -37,15 +37,17 @@ use crate::deliver::{Kept, Lines, Outlet, label};
 use crate::summary::{InputIssues, OutletSummary};
 use crate::{ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_octets};
-use exporters::Exporters;
 pub use exporters::ExporterSummary;
+use exporters::Exporters;
 
 /// Sockets are listened to so long at a time.
 const TURN: Duration = Duration::from_millis(100);
 /// Records gathered before they are handed on.
 const BATCH_RECORDS: usize = 1024;
-/// A file of messages is read in pieces of this size; no message is longer.
-const PIECE_OCTETS: usize = 1 << 17;
+/// No message is as long as this.
+const MESSAGE_OCTETS_MAX: usize = 1 << 16;
+/// A file of messages is read in pieces of this size.
+const PIECE_OCTETS: u64 = 1 << 18;
 
 /// Where exported records come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +256,8 @@ impl Work {
     ) -> Result<(), ProbeError> {
         let spec = if path.as_os_str() == "-" { InputSpec::parse("-") } else { InputSpec::path(path) };
         let name = spec.name().to_owned();
-        let source = FileSource::open(vec![spec], PortNames::new(std::iter::empty()), &InputOptions::default());
+        let source =
+            FileSource::open(vec![spec], PortNames::new(std::iter::empty::<String>()), &InputOptions::default());
         let mut source = source.map_err(ProbeError::Input)?;
         let mut captures = std::mem::replace(&mut self.captures, Captures::new(None));
         while !stop.load(Ordering::Relaxed)
@@ -297,19 +300,24 @@ impl Work {
         stop: &AtomicBool,
         progress: &dyn ProbeProgress,
     ) -> Result<(), ProbeError> {
+        let failed = |error| ProbeError::Input(InputError::Open { input: name.to_owned(), error });
         let mut octets: Vec<u8> = Vec::new();
-        let (mut position, mut number, mut is_whole) = (0u64, 0u64, false);
+        // Where the next message begins, here and in the file.
+        let (mut at, mut position) = (0, 0u64);
+        let (mut number, mut is_whole) = (0u64, false);
         while !stop.load(Ordering::Relaxed) {
-            if !is_whole && octets.len() < PIECE_OCTETS {
-                let read = (&mut file).take(PIECE_OCTETS as u64).read_to_end(&mut octets);
-                let failed = |error| ProbeError::Input(InputError::Open { input: name.to_owned(), error });
-                is_whole = read.map_err(failed)? == 0;
+            if !is_whole && octets.len() - at < MESSAGE_OCTETS_MAX {
+                octets.drain(..at);
+                at = 0;
+                let read = (&mut file).take(PIECE_OCTETS).read_to_end(&mut octets);
+                is_whole = read.map_err(failed)? < PIECE_OCTETS as usize;
             }
-            if octets.is_empty() {
+            let rest = &octets[at..];
+            if rest.is_empty() {
                 break;
             }
-            let length = match message_octets(&octets) {
-                Ok(length) => length.unwrap_or(octets.len()).min(octets.len()),
+            let length = match message_octets(rest) {
+                Ok(length) => length.unwrap_or(rest.len()).min(rest.len()),
                 Err(why) => {
                     self.issue("message", format!("{name}: byte {position}, behind message {number}: {why}"));
                     break;
@@ -317,10 +325,10 @@ impl Work {
             };
             number += 1;
             let now_ns = self.clock.now_ns();
-            let message: Vec<u8> = octets.drain(..length).collect();
+            let place = || format!("{name}: message {number}, byte {position}");
             // As of a stream: nothing gets lost in a file.
-            self.read_message(name, true, &message, now_ns, || format!("{name}: message {number}, byte {position}"));
-            position += length as u64;
+            self.read_message(name, true, &rest[..length], now_ns, place);
+            (at, position) = (at + length, position + length as u64);
             self.hand_on()?;
             progress.advanced(self.messages, None);
         }

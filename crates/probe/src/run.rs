@@ -54,8 +54,14 @@ pub fn probe(
     let metered = meters.clone();
     let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
     let books = Arc::new(books);
-    let delivery =
-        Delivery { arrivals, events: None, outlets, books: Arc::clone(&books), complete: None, stop: Arc::clone(stop) };
+    let delivery = Delivery {
+        arrivals,
+        events: None,
+        outlets,
+        books: Arc::clone(&books),
+        complete: None,
+        stop: Arc::clone(stop),
+    };
     let (outcome, delivered) = thread::scope(|scope| {
         let delivery = delivery.start(scope)?;
         let outcome = watched(&seen, &books, progress, || run(options, opened, meters, way, stop));

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::import::Importer;
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 use thalweg_probe::{ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
 use thalweg_wire::netflow::decode::Source;
 
@@ -20,7 +20,8 @@ const NOW_NS: u64 = 1_700_000_000_000_000_000;
 /// Records of both families, every tenth a biflow.
 fn records(count: u32) -> Vec<FlowRecord> {
     let record = |n: u32| {
-        let v6 = |low: u32| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, (low >> 16) as u16, low as u16);
+        let v6 =
+            |low: u32| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, (low >> 16) as u16, low as u16);
         let address = |low: u32| match n % 3 {
             0 => v6(low).into(),
             _ => Ipv4Addr::from(0x0a00_0000 | low).into(),
@@ -159,7 +160,8 @@ fn captures_of_routers_come_to_what_the_importer_says() {
 #[test]
 fn datagrams_of_all_vendors_are_read_as_recorded() {
     let Some(root) = thalweg_testdata::shared("flow-export/datagrams") else { return };
-    let mut names: Vec<PathBuf> = std::fs::read_dir(&root).unwrap().map(|file| file.unwrap().path()).collect();
+    let mut names: Vec<PathBuf> =
+        std::fs::read_dir(&root).unwrap().map(|file| file.unwrap().path()).collect();
     names.retain(|path| path.extension().is_some_and(|end| end == "dat"));
     names.sort();
     assert!(names.len() > 50, "{}", names.len());
@@ -198,7 +200,9 @@ fn datagrams_of_all_vendors_are_read_as_recorded() {
     assert_eq!(sum(|exporter| exporter.faults), decoded.faults);
     assert_eq!(sum(|exporter| exporter.sequence_gaps), decoded.sequence.gaps);
     assert_eq!(summary.exporters.len(), ports.len());
-    assert!(summary.records > 100 && summary.input_issues.first.iter().all(|issue| issue.contains("packet ")));
+    assert!(
+        summary.records > 100 && summary.input_issues.first.iter().all(|issue| issue.contains("packet "))
+    );
 }
 
 #[test]
@@ -346,7 +350,10 @@ fn several_exporters_at_once_are_kept_apart_and_gaps_are_theirs() {
     assert!(of("IPFIX", true).0 < sums(&second).0);
     assert_eq!(summary.sequence_gaps, 1);
     assert_eq!(summary.exporters.len(), 4);
-    assert!(summary.input_issues.first.iter().any(|issue| issue.contains("no message of IPFIX")), "{summary:?}");
+    assert!(
+        summary.input_issues.first.iter().any(|issue| issue.contains("no message of IPFIX")),
+        "{summary:?}"
+    );
 }
 
 #[test]

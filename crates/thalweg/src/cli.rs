@@ -22,10 +22,10 @@ use thalweg_lab::workload::generate::Generated;
 use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use capture::CaptureArgs;
-pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use flows::{
     FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
 };
+pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};

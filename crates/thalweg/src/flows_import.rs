@@ -59,7 +59,8 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
     if summary.conserved {
         return Ok(());
     }
-    let what = "records were decoded that are neither flows nor anything else: please report this, with the input";
+    let what =
+        "records were decoded that are neither flows nor anything else: please report this, with the input";
     Err(Failure::Run(what.to_owned()))
 }
 
@@ -117,8 +118,17 @@ fn exporters(text: &mut String, s: &ImportSummary) {
         words.into_iter().chain(numbers.map(count)).collect::<Vec<String>>()
     };
     let header = [
-        "exporter", "protocol", "messages", "records", "packets", "octets", "no flows", "no template", "gaps",
-        "missing", "faults",
+        "exporter",
+        "protocol",
+        "messages",
+        "records",
+        "packets",
+        "octets",
+        "no flows",
+        "no template",
+        "gaps",
+        "missing",
+        "faults",
     ];
     *text += &table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10], s.exporters.iter().take(ROWS_MAX).map(row));
     if s.exporters.len() > ROWS_MAX {

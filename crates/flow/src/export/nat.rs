@@ -125,7 +125,9 @@ impl NatEvent {
             Self::Binding { src, .. } => Some(src.0),
             Self::PortBlock { subscriber, .. } => Some(*subscriber),
             Self::QuotaExceeded { quota: Quota::Subscriber(subscriber), .. } => Some(*subscriber),
-            Self::PortsExhausted { .. } | Self::AddressesExhausted { .. } | Self::QuotaExceeded { .. } => None,
+            Self::PortsExhausted { .. } | Self::AddressesExhausted { .. } | Self::QuotaExceeded { .. } => {
+                None
+            }
         }
     }
 }
@@ -176,7 +178,9 @@ impl Layout {
         let mut fields = vec![field(OBSERVATION_TIME_MILLISECONDS, 8), field(NAT_EVENT, 1)];
         let quota = |limit| [field(NAT_QUOTA_EXCEEDED_EVENT, 4), field(limit, 4)];
         let source = match self {
-            Self::Session64 | Self::Binding64 | Self::PortBlock6 | Self::QuotaSubscriber6 => field(SOURCE_IPV6_ADDRESS, 16),
+            Self::Session64 | Self::Binding64 | Self::PortBlock6 | Self::QuotaSubscriber6 => {
+                field(SOURCE_IPV6_ADDRESS, 16)
+            }
             _ => field(SOURCE_IPV4_ADDRESS, 4),
         };
         match self {

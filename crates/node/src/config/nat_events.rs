@@ -21,12 +21,14 @@ pub(super) fn read(
     let logging = reader.word(&item, &words)??;
     let Some(nat) = nat else {
         let message = "nothing is translated: there are no events of NAT";
-        reader.error(ErrorKind::Conflict, &item.span, message, "a section [nat], or \"off\"");
-        return None;
+        // A reload may take [nat] away, and leave who is told what as it was.
+        reader.warning(ErrorKind::Conflict, &item.span, message, "a section [nat], or \"off\"");
+        return Some(logging);
     };
     match (logging, nat.filtering, nat.subscribers.as_ref().map(|subscribers| &subscribers.allocation)) {
         (NatLogging::Sessions, Filtering::AddressDependent, _) => {
-            let message = "with address-dependent filtering NAT does not keep whom a session's first packet went to";
+            let message =
+                "with address-dependent filtering NAT does not keep whom a session's first packet went to";
             reader.error(ErrorKind::Conflict, &item.span, message, "\"bindings\" or \"blocks\"");
         }
         (NatLogging::Blocks, _, None) => {

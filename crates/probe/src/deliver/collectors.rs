@@ -121,23 +121,22 @@ impl Outlet for Collectors {
 
     /// With a balance, all events of a subscriber go to one of them.
     fn take_nat_events(&mut self, events: Vec<NatEvent>) {
-        let mut hand_over = |number: usize, share: Vec<NatEvent>| {
-            if let Some((collector, refused)) = self.collectors.get_mut(number)
+        let count = self.collectors.len();
+        let mut shares = vec![Vec::new(); count];
+        match self.spread {
+            Spread::Duplicate => shares.fill(events),
+            _ => events.into_iter().for_each(|event| {
+                let number = event.subscriber().map_or(0, |subscriber| by_subscriber(subscriber, count));
+                shares[number].push(event);
+            }),
+        }
+        for ((collector, refused), share) in self.collectors.iter_mut().zip(shares) {
+            if !share.is_empty()
                 && let Err(events) = collector.try_send_nat_events(share)
             {
                 refused.records += events.len() as u64;
             }
-        };
-        if self.spread == Spread::Duplicate {
-            return (0..self.collectors.len()).for_each(|number| hand_over(number, events.clone()));
         }
-        let mut shares = vec![Vec::new(); self.collectors.len()];
-        let count = shares.len() as u64;
-        for event in events {
-            let share = event.subscriber().map_or(0, |subscriber| by_subscriber(subscriber, count));
-            shares[share].push(event);
-        }
-        shares.into_iter().enumerate().filter(|(_, share)| !share.is_empty()).for_each(|(n, s)| hand_over(n, s));
     }
 
     fn tick(&mut self) -> Result<(), ProbeError> {
@@ -164,12 +163,12 @@ impl Outlet for Collectors {
 }
 
 /// Which of so many collectors a subscriber's events go to.
-fn by_subscriber(subscriber: IpAddr, collectors: u64) -> usize {
+fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
     let number = match subscriber {
         IpAddr::V4(v4) => u64::from(v4.to_bits()),
         IpAddr::V6(v6) => v6.to_bits() as u64 ^ (v6.to_bits() >> 64) as u64,
     };
-    (mix64(number) % collectors.max(1)) as usize
+    (mix64(number) % collectors.max(1) as u64) as usize
 }
 
 fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSummary {

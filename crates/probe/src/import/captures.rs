@@ -12,11 +12,7 @@ use super::streams::{Outcome, Segment, Streams, Way};
 /// What a packet turned out to be.
 pub(super) enum Found<'a> {
     /// A message.
-    Message {
-        from: SocketAddr,
-        is_stream: bool,
-        octets: &'a [u8],
-    },
+    Message { from: SocketAddr, is_stream: bool, octets: &'a [u8] },
     /// A message that is not here in full: why.
     Refused { from: SocketAddr, why: String },
     /// Something else: what.
@@ -37,13 +33,11 @@ impl Captures {
 
     /// Shows what the packets of a chunk are, with their numbers in the input and when they arrived.
     pub(super) fn read(&mut self, chunk: &mut Chunk, mut show: impl FnMut(u64, u64, Found<'_>)) {
-        for place in 0..chunk.packets().len() {
-            let mut packet = chunk.packets()[place];
-            let frame = chunk.frame(place);
-            let number = chunk.first_packet_number + place as u64;
+        let numbers = chunk.first_packet_number..;
+        for (number, (packet, frame)) in numbers.zip(chunk.whole().0.frames()) {
             let arrival_ns = packet.arrival_ns;
-            parse(&mut packet, frame, &ParseOptions::default());
-            self.read_packet(&packet, frame, |found| show(number, arrival_ns, found));
+            parse(packet, frame, &ParseOptions::default());
+            self.read_packet(packet, frame, |found| show(number, arrival_ns, found));
         }
     }
 
@@ -95,7 +89,8 @@ fn read_datagram(from: SocketAddr, packet: &Packet, frame: &[u8], mut show: impl
         return show(Found::PassedOver("not-netflow"));
     }
     let l4 = usize::from(packet.l4_offset);
-    let says = frame.get(l4 + 4..l4 + 6).map_or(0, |length| usize::from(u16::from_be_bytes([length[0], length[1]])));
+    let says =
+        frame.get(l4 + 4..l4 + 6).map_or(0, |length| usize::from(u16::from_be_bytes([length[0], length[1]])));
     if packet.flags.has(PacketFlags::FRAGMENT) {
         let why = "a fragment of a datagram: expected whole ones".to_owned();
         return show(Found::Refused { from, why });
@@ -105,7 +100,8 @@ fn read_datagram(from: SocketAddr, packet: &Packet, frame: &[u8], mut show: impl
             show(Found::Message { from, is_stream: false, octets: &octets[..length] });
         }
         _ => {
-            let why = format!("the capture has {} of {} octets of the datagram", octets.len(), says.max(8) - 8);
+            let why =
+                format!("the capture has {} of {} octets of the datagram", octets.len(), says.max(8) - 8);
             show(Found::Refused { from, why });
         }
     }

@@ -111,12 +111,7 @@ impl Streams {
 }
 
 impl Followed {
-    fn take(
-        &mut self,
-        sequence: u32,
-        segment: &Segment<'_>,
-        message: &mut dyn FnMut(&[u8]),
-    ) -> Outcome {
+    fn take(&mut self, sequence: u32, segment: &Segment<'_>, message: &mut dyn FnMut(&[u8])) -> Outcome {
         if segment.payload.len() < segment.octets {
             // The capture has only the beginning of it.
             return Outcome::GivenUp;
@@ -197,8 +192,7 @@ mod tests {
     fn any_cutting_repeating_and_swapping_gives_the_messages() {
         let mut rng = XorShift64Star::new(7);
         for round in 0..300 {
-            let messages: Vec<Vec<u8>> =
-                (0..20).map(|n| message(n, 16 + rng.below(3000) as usize)).collect();
+            let messages: Vec<Vec<u8>> = (0..20).map(|n| message(n, 16 + rng.below(3000) as usize)).collect();
             let all = messages.concat();
             let start = if round % 2 == 0 { u32::MAX - 5000 } else { rng.below(u32::MAX) };
             let mut segments = Vec::new();
@@ -221,8 +215,8 @@ mod tests {
             streams.take(way(), &segment(start.wrapping_sub(1), SYN, &[]), |_| ());
             for &(from, end) in &segments {
                 let sequence = start.wrapping_add(from as u32);
-                let taken = streams
-                    .take(way(), &segment(sequence, 16, &all[from..end]), |m| found.push(m.to_vec()));
+                let taken =
+                    streams.take(way(), &segment(sequence, 16, &all[from..end]), |m| found.push(m.to_vec()));
                 assert_eq!(taken, Outcome::Taken);
             }
             assert!(found == messages, "round {round}");

@@ -181,7 +181,9 @@ fn collectors_are_told_who_had_which_port_and_when() {
         let text = nfcapd.end();
         match logging {
             "blocks" => {
-                let range = |event: &Event| (event.numbers[&ie::PORT_RANGE_START], event.numbers[&ie::PORT_RANGE_END]);
+                let range = |event: &Event| {
+                    (event.numbers[&ie::PORT_RANGE_START], event.numbers[&ie::PORT_RANGE_END])
+                };
                 let given: BTreeSet<_> = of(16).into_iter().map(range).collect();
                 let back: BTreeSet<_> = of(17).into_iter().map(range).collect();
                 assert_eq!((given.len(), &given), (2, &back));

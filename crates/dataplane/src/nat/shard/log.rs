@@ -37,13 +37,17 @@ impl NatShard {
 
     /// A session was made.
     pub(super) fn tell_created(&mut self, at: usize) {
-        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else { return };
+        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
+            return;
+        };
         log.tell(session_event(&self.sessions[at], true, log.logging, self.filtering));
     }
 
     /// A session is over; it lived until the end of the second before `ended_s`.
     pub(super) fn tell_ended(&mut self, session: &Session, ended_s: u32) {
-        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else { return };
+        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
+            return;
+        };
         log.tell_of_second(ended_s, session_event(session, false, log.logging, self.filtering));
     }
 
@@ -120,7 +124,9 @@ impl NatShard {
 
     /// A session has no place any more, since this time.
     pub(super) fn tell_displaced(&mut self, session: &Session, ended_ns: u64) {
-        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else { return };
+        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
+            return;
+        };
         log.tell_at(ended_ns, session_event(session, false, log.logging, self.filtering));
     }
 
@@ -159,12 +165,7 @@ impl NatShard {
     }
 }
 
-fn session_event(
-    session: &Session,
-    created: bool,
-    logging: NatLogging,
-    filtering: Filtering,
-) -> Happening {
+fn session_event(session: &Session, created: bool, logging: NatLogging, filtering: Filtering) -> Happening {
     let [inside, public] =
         [0, 1].map(|end| SocketAddrV4::new(Ipv4Addr::from(session.addresses[end]), session.ports[end]));
     // A filter lies where the first remote would be.

@@ -101,9 +101,7 @@ fn a_session_is_told_with_whom_it_began_and_when_it_was_over() {
 
     // Without whom it speaks to, because nobody asks or because NAT does not keep it.
     let filtered = NatConfig { filtering: Filtering::AddressDependent, ..config(1) };
-    for (config, logging) in
-        [(config(1), NatLogging::Bindings), (filtered, NatLogging::Sessions)]
-    {
+    for (config, logging) in [(config(1), NatLogging::Bindings), (filtered, NatLogging::Sessions)] {
         let mut router = logged(&config, logging);
         router.open(Udp, host(1, 4000), remote(1, 80)).unwrap();
         router.wait_s(1000);
@@ -119,12 +117,8 @@ fn a_session_is_told_with_whom_it_began_and_when_it_was_over() {
 fn limits_are_told_once_in_a_while() {
     let subscribers =
         SubscriberConfig { block_size: 16, ports_max: 16, sessions_max: 20, ..SubscriberConfig::default() };
-    let config = NatConfig {
-        shards: 1,
-        port_range: 2048..=2079,
-        subscribers: Some(subscribers),
-        ..config(1)
-    };
+    let config =
+        NatConfig { shards: 1, port_range: 2048..=2079, subscribers: Some(subscribers), ..config(1) };
     let mut router = logged(&config, NatLogging::Blocks);
     for port in 0..16 {
         router.open(Udp, host(1, 4000 + port), remote(1, 80)).unwrap();
@@ -188,7 +182,9 @@ fn what_finds_no_room_is_counted() {
     let mut router = logged(&NatConfig { shards: 1, sessions_max: 10, ..config(1) }, NatLogging::Bindings);
     for round in 0..2000 {
         for port in 0..10 {
-            router.open(Udp, host(1, 4000 + port), remote(1, 80)).unwrap_or_else(|why| panic!("{round}: {why:?}"));
+            router
+                .open(Udp, host(1, 4000 + port), remote(1, 80))
+                .unwrap_or_else(|why| panic!("{round}: {why:?}"));
         }
         router.wait_s(400);
     }
