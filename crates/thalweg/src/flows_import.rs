@@ -74,7 +74,7 @@ fn render(s: &ImportSummary) -> String {
     let time = duration((s.elapsed_s.max(0.0) * 1e9) as u64);
     let _ = writeln!(
         text,
-        "{} records of {} packets, {} octets in {} messages of {} exporters; {time}, memory at most {:.1} MB",
+        "{} records of {} packets, {} octets in {} messages; exporters: {}; {time}, memory at most {:.1} MB",
         count(s.records),
         count(s.packets),
         count(s.bytes),
@@ -101,41 +101,38 @@ fn exporters(text: &mut String, s: &ImportSummary) {
     if s.exporters.is_empty() {
         return;
     }
-    let row = |exporter: &ExporterSummary| {
+    let sent = |exporter: &ExporterSummary| {
         let protocols: Vec<&str> = exporter.messages.keys().map(String::as_str).collect();
-        let numbers = [
-            exporter.messages.values().sum(),
-            exporter.records,
-            exporter.packets,
-            exporter.bytes,
-            exporter.events + exporter.without_addresses,
-            exporter.sets_without_template,
-            exporter.sequence_gaps,
-            exporter.units_missing,
-            exporter.refused + exporter.faults,
-        ];
-        let words = [exporter.exporter.clone(), protocols.join(", ")];
-        words.into_iter().chain(numbers.map(count)).collect::<Vec<String>>()
+        let messages = exporter.messages.values().sum();
+        let numbers = [messages, exporter.records, exporter.packets, exporter.bytes].map(count);
+        [exporter.exporter.clone(), protocols.join(", ")].into_iter().chain(numbers).collect::<Vec<String>>()
     };
-    let header = [
-        "exporter",
-        "protocol",
-        "messages",
-        "records",
-        "packets",
-        "octets",
-        "no flows",
-        "no template",
-        "gaps",
-        "missing",
-        "faults",
-    ];
-    *text += &table(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10], s.exporters.iter().take(ROWS_MAX).map(row));
+    let header = ["exporter", "protocol", "messages", "records", "packets", "octets"];
+    *text += &table(&header, &[2, 3, 4, 5], s.exporters.iter().take(ROWS_MAX).map(sent));
     if s.exporters.len() > ROWS_MAX {
         let more = (s.exporters.len() - ROWS_MAX) as u64;
         let _ = writeln!(text, "... and {} more (--format json has all)", count(more));
     }
     text.push('\n');
+    let numbers = |exporter: &ExporterSummary| {
+        [
+            exporter.events + exporter.without_addresses,
+            exporter.sets_without_template,
+            exporter.sequence_gaps,
+            exporter.units_missing,
+            exporter.refused + exporter.faults,
+        ]
+    };
+    let is_odd = |exporter: &&ExporterSummary| numbers(exporter).iter().any(|number| *number > 0);
+    let odd = |exporter: &ExporterSummary| {
+        std::iter::once(exporter.exporter.clone()).chain(numbers(exporter).map(count)).collect::<Vec<_>>()
+    };
+    let rows: Vec<Vec<String>> = s.exporters.iter().filter(is_odd).take(ROWS_MAX).map(odd).collect();
+    if !rows.is_empty() {
+        let header = ["exporter", "no flows", "no template", "gaps", "missing", "faults"];
+        *text += &table(&header, &[1, 2, 3, 4, 5], rows);
+        text.push('\n');
+    }
 }
 
 fn passed_over(text: &mut String, s: &ImportSummary) {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use support::{root, thalweg};
+use support::thalweg;
 
 const OFFICE: &str = "examples/small-office/office.pcapng";
 
@@ -89,6 +89,33 @@ fn what_the_probe_exports_comes_in_as_what_it_stores() {
     }
 }
 
+/// A capture of so many UDP flows of five packets each; the octets of its IP packets.
+fn write_capture(path: &Path, flows: u16) -> u64 {
+    let mut octets: Vec<u8> = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        octets.extend(word.to_le_bytes());
+    }
+    let mut sum = 0;
+    for n in 0..5 * flows {
+        let payload = usize::from(20 + n % 100);
+        let length = (28 + payload) as u16;
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+        frame.extend(length.to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 7]);
+        frame.extend((1024 + n % flows).to_be_bytes());
+        frame.extend([0, 53]);
+        frame.extend((length - 20).to_be_bytes());
+        frame.resize(14 + usize::from(length), 0);
+        for word in [1_700_000_000, u32::from(n), frame.len() as u32, frame.len() as u32] {
+            octets.extend(word.to_le_bytes());
+        }
+        octets.extend(frame);
+        sum += u64::from(length);
+    }
+    std::fs::write(path, octets).unwrap();
+    sum
+}
+
 /// softflowd as exporter: its totals are the capture's.
 #[test]
 fn softflowd_is_understood() {
@@ -97,22 +124,51 @@ fn softflowd_is_understood() {
         thalweg_testdata::skipped("no softflowd");
         return;
     }
-    let probed = json(&["probe", OFFICE, "--format", "json"]);
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("flows.pcap");
+    let octets = write_capture(&capture, 200);
     for version in ["5", "9", "10"] {
-        let folder = tempfile::tempdir().unwrap();
-        let listening = Listening::start("udp", folder.path());
+        let data = folder.path().join(version);
+        let listening = Listening::start("udp", &data);
         let to = format!("127.0.0.1:{}", listening.port);
-        let sent = Command::new("softflowd")
-            .args(["-r", OFFICE, "-n", &to, "-v", version, "-d"])
-            .current_dir(root())
-            .output()
-            .unwrap();
+        let mut softflowd = Command::new("softflowd");
+        let sent = softflowd.arg("-r").arg(&capture).args(["-n", &to, "-v", version, "-d"]).output().unwrap();
         assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
         let summary = listening.end();
         assert_eq!(summary["conserved"], true);
         assert_eq!(summary["input_issues"]["total"], 0, "{summary}");
-        assert_eq!(summary["packets"], probed["packets_exported"], "NetFlow {version}: {summary}");
-        assert_eq!(summary["bytes"], probed["bytes_exported"], "NetFlow {version}");
+        assert_eq!(summary["packets"], 1000, "NetFlow {version}: {summary}");
+        assert_eq!((&summary["bytes"], &summary["records"]), (&octets.into(), &200.into()), "NetFlow {version}");
+    }
+}
+
+/// pmacctd as exporter, likewise.
+#[test]
+fn pmacctd_is_understood() {
+    if Command::new("pmacctd").arg("-V").output().is_err() {
+        thalweg_testdata::skipped("no pmacctd");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("flows.pcap");
+    let octets = write_capture(&capture, 200);
+    for version in ["5", "9", "10"] {
+        let data = folder.path().join(version);
+        let listening = Listening::start("udp", &data);
+        let config = folder.path().join("pmacctd.conf");
+        let text = format!(
+            "pcap_savefile: {}\nplugins: nfprobe\nnfprobe_receiver: 127.0.0.1:{}\nnfprobe_version: {version}\n\
+             aggregate: src_host, dst_host, src_port, dst_port, proto, tos\ndaemonize: false\n",
+            capture.display(),
+            listening.port
+        );
+        std::fs::write(&config, text).unwrap();
+        let sent = Command::new("pmacctd").arg("-f").arg(&config).output().unwrap();
+        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+        let summary = listening.end();
+        assert_eq!((&summary["conserved"], &summary["input_issues"]["total"]), (&true.into(), &0.into()), "{summary}");
+        assert_eq!(summary["packets"], 1000, "NetFlow {version}: {summary}");
+        assert_eq!((&summary["bytes"], &summary["records"]), (&octets.into(), &200.into()), "NetFlow {version}");
     }
 }
 
