@@ -16,6 +16,7 @@
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -25,12 +26,14 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use socket2::{Domain, Protocol, Socket, Type};
 use thalweg_wire::netflow::decode::{Fault, stream_message_octets};
 
+use crate::socket_option;
+
 /// Connections at a time.
 pub const CONNECTIONS_MAX: usize = 256;
 /// Messages that wait for whoever reads them.
 const QUEUE_MESSAGES: usize = 4096;
 /// What the kernel may hold of datagrams, octets: 0.1 s of a hundred thousand.
-const RECEIVE_BUFFER_OCTETS: usize = 16 << 20;
+const RECEIVE_BUFFER_OCTETS: i32 = 16 << 20;
 /// Threads look so often whether they are to end.
 const TURN: Duration = Duration::from_millis(100);
 
@@ -93,8 +96,11 @@ impl Exporters {
     /// Takes datagrams at an address; which it came to be, if its port was 0.
     pub fn listen_udp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        // The kernel gives what it may.
-        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_OCTETS);
+        let room = |option| {
+            socket_option::set_int(socket.as_fd(), libc::SOL_SOCKET, option, RECEIVE_BUFFER_OCTETS)
+        };
+        // More than `net.core.rmem_max` is for root alone; the kernel gives others what they may have.
+        room(libc::SO_RCVBUFFORCE).or_else(|_| room(libc::SO_RCVBUF))?;
         socket.bind(&address.into())?;
         let socket = UdpSocket::from(socket);
         socket.set_read_timeout(Some(TURN))?;

@@ -114,18 +114,9 @@ fn exporters(text: &mut String, s: &ImportSummary) {
         let _ = writeln!(text, "... and {} more (--format json has all)", count(more));
     }
     text.push('\n');
-    let numbers = |exporter: &ExporterSummary| {
-        [
-            exporter.events + exporter.without_addresses,
-            exporter.sets_without_template,
-            exporter.sequence_gaps,
-            exporter.units_missing,
-            exporter.refused + exporter.faults,
-        ]
-    };
-    let is_odd = |exporter: &&ExporterSummary| numbers(exporter).iter().any(|number| *number > 0);
+    let is_odd = |exporter: &&ExporterSummary| oddities(exporter).iter().any(|number| *number > 0);
     let odd = |exporter: &ExporterSummary| {
-        std::iter::once(exporter.exporter.clone()).chain(numbers(exporter).map(count)).collect::<Vec<_>>()
+        std::iter::once(exporter.exporter.clone()).chain(oddities(exporter).map(count)).collect()
     };
     let rows: Vec<Vec<String>> = s.exporters.iter().filter(is_odd).take(ROWS_MAX).map(odd).collect();
     if !rows.is_empty() {
@@ -133,6 +124,17 @@ fn exporters(text: &mut String, s: &ImportSummary) {
         *text += &table(&header, &[1, 2, 3, 4, 5], rows);
         text.push('\n');
     }
+}
+
+/// What of an exporter's is no flow, or not as it should be, in the order of the table.
+fn oddities(exporter: &ExporterSummary) -> [u64; 5] {
+    [
+        exporter.events + exporter.without_addresses,
+        exporter.sets_without_template,
+        exporter.sequence_gaps,
+        exporter.units_missing,
+        exporter.refused + exporter.faults,
+    ]
 }
 
 fn passed_over(text: &mut String, s: &ImportSummary) {
