@@ -76,7 +76,7 @@ pub struct CellResult {
     pub packets_per_cpu_second: Summary,
     /// Largest resident memory; the median. From memory, the packets are part of it.
     pub rss_peak_bytes: u64,
-    /// Memory of the flow cache, where the subject says so.
+    /// Memory of the flow cache at the end, when all flows were reported, where the subject says so.
     pub cache_bytes: Option<u64>,
     /// Records that whoever was given them has; the median.
     pub records: u64,

@@ -105,7 +105,6 @@ fn traffic(outcome: &Outcome) -> Table {
             ("records", Align::Right),
             ("lost", Align::Right),
             ("evicted", Align::Right),
-            ("cache MB", Align::Right),
             ("MB", Align::Right),
         ],
     );
@@ -121,7 +120,6 @@ fn traffic(outcome: &Outcome) -> Table {
             grouped(cell.records),
             grouped(cell.lost),
             grouped(cell.evicted),
-            cell.cache_bytes.map_or_else(|| DASH.to_owned(), mb),
             mb(cell.rss_peak_bytes),
         ]);
     }
@@ -137,7 +135,6 @@ fn flows(outcome: &Outcome) -> Table {
             ("Mpps", Align::Right),
             ("range", Align::Right),
             ("ns a packet", Align::Right),
-            ("cache MB", Align::Right),
         ],
     );
     for cell in of(outcome, Part::Flows) {
@@ -146,7 +143,6 @@ fn flows(outcome: &Outcome) -> Table {
             mpps(cell.packets_per_second.median),
             range(&cell.packets_per_second),
             format!("{:.1}", 1e9 / cell.packets_per_second.median),
-            cell.cache_bytes.map_or_else(|| DASH.to_owned(), mb),
         ]);
     }
     table

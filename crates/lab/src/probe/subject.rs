@@ -84,7 +84,7 @@ pub struct Run {
     pub cpu_s: f64,
     /// Largest resident memory.
     pub rss_peak_bytes: u64,
-    /// Memory of the flow cache, where somebody says so.
+    /// Memory of the flow cache at the end, where somebody says so.
     pub cache_bytes: Option<u64>,
     /// What was counted, by whoever was given the records.
     pub counted: Totals,
@@ -215,7 +215,7 @@ impl Ground<'_> {
         }
         let said = Said { output: self.folder.join("answer"), errors: self.folder.join("answer-errors") };
         let mut command = Command::new(self.program);
-        command.args(["flows", "top", "protocol", "--format", "json", "--data"]).arg(dataset);
+        command.args(["flows", "top", "proto", "--format", "json", "--data"]).arg(dataset);
         ended_well(child::run(command, &said, WAIT_MAX, self.stop), &said)?;
         read_json::<Answer>(&said.output, "thalweg flows").map(|answer| answer.total)
     }
@@ -245,7 +245,7 @@ impl Ground<'_> {
         fs::create_dir(&files).map_err(system("cannot make a folder"))?;
         let mut command = Command::new("nfpcapd");
         command.arg("-r").arg(&capture.path).arg("-w").arg(&files);
-        command.arg("-B").arg(room(capture).to_string()).arg("-P").arg(self.folder.join("pid"));
+        command.arg("-B").arg(room(capture).to_string());
         let said = Said::in_folder(self.folder);
         let used = ended_well(child::run(command, &said, WAIT_MAX, self.stop), &said)?;
         let answer = Said { output: self.folder.join("answer"), errors: self.folder.join("answer-errors") };
