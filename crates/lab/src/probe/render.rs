@@ -49,8 +49,7 @@ fn configurations(outcome: &Outcome) -> Table {
     let usual = of(outcome, Part::Table).next().map_or("", |cell| &cell.traffic);
     let mut table = Table::new(
         format!(
-            "Configurations, {usual}: million packets a second from memory; from a file with IPFIX to a collector, and the memory \
-             of that; median of {} rounds. Last columns: ffProbe as published, on other hardware",
+            "Configurations, {usual}, median of {} rounds. file: with IPFIX to a collector. ffProbe: published, other hardware",
             outcome.runs
         ),
         [
@@ -90,8 +89,7 @@ fn configurations(outcome: &Outcome) -> Table {
 fn traffic(outcome: &Outcome) -> Table {
     let mut table = Table::new(
         format!(
-            "Kinds of traffic: million packets a second, median of {} rounds; normal is the first kind; memory holds the packets \
-             where they come from it",
+            "Kinds of traffic, median of {} rounds. normal: the first kind. MB: from memory, with the packets",
             outcome.runs
         ),
         [
@@ -155,11 +153,7 @@ fn rivals(outcome: &Outcome) -> Table {
         format!("{packets} packets, {octets} octets, {flows} flows")
     });
     let mut table = Table::new(
-        format!(
-            "Probes on one file ({what}): whole processes, million packets a second of the clock and of processor time, median of \
-             {} rounds; ours: this program over it, records to the same kind of place",
-            outcome.runs
-        ),
+        format!("Probes on one file ({what}), median of {} rounds", outcome.runs),
         [
             ("probe", Align::Left),
             ("records to", Align::Left),
@@ -430,7 +424,8 @@ fn notes() -> [String; 5] {
         "Totals are those of whoever was given the records: the collector here, the text file, nfdump, thalweg flows; where records \
          go nowhere, the probe's own."
             .to_owned(),
-        "Rivals were told to have room for all flows and look at every packet. pmacctd's time on the clock is without the two seconds \
+        "Probes on one file: whole processes. Ours is this program's packets per second of processor time over that probe's, and its memory \
+         is given as a multiple of ours, both with records to the same kind of place. Rivals were told to have room for all flows and look at every packet. pmacctd's time on the clock is without the two seconds \
          that it sleeps first. Memory of several processes is summed; pages they share count in each."
             .to_owned(),
         format!("ffProbe's figures: {PUBLISHED_IN}."),
