@@ -424,9 +424,10 @@ fn notes() -> [String; 5] {
         "Totals are those of whoever was given the records: the collector here, the text file, nfdump, thalweg flows; where records \
          go nowhere, the probe's own."
             .to_owned(),
-        "Probes on one file: whole processes. Ours is this program's packets per second of processor time over that probe's, and its memory \
-         is given as a multiple of ours, both with records to the same kind of place. Rivals were told to have room for all flows and look at every packet. pmacctd's time on the clock is without the two seconds \
-         that it sleeps first. Memory of several processes is summed; pages they share count in each."
+        "Probes on one file: whole processes. \"Ours\" is this program's packets per second of processor time over that probe's; its \
+         memory is given as a multiple of ours; both with records to the same kind of place. Rivals were told to have room for all \
+         flows and look at every packet. pmacctd's time on the clock is without the two seconds that it sleeps first. Memory of several \
+         processes is summed; pages they share count in each."
             .to_owned(),
         format!("ffProbe's figures: {PUBLISHED_IN}."),
     ]
