@@ -30,7 +30,8 @@
 mod arena;
 mod index;
 
-use crate::key::{Facts, Key, Matching, TCP};
+use crate::key::{Facts, Key, Matching, Outcome};
+use crate::memory::Refused;
 use crate::meter::options::{MeterError, MeterOptions};
 use crate::meter::totals::{Amount, MeterTotals};
 use crate::record::{EndReason, FlowRecord};
@@ -50,8 +51,14 @@ const ACK: u8 = 16;
 const CHANCES: usize = 32;
 /// Flows that are taken from the wheel at a time, so that what they need from memory comes while others are dealt with.
 const VISITS: usize = 16;
+/// Evictions between asking for a victim's bucket and needing it.
+const SCOUTED: u32 = 8;
+/// Flows are few if the index has so many buckets for each.
+const FEW: usize = 32;
 /// Entries that are shown at a time.
 const SLICE: usize = 1024;
+/// Where the places of IPv6 flows begin in a snapshot.
+const PLACES_V6: usize = usize::MAX / 2 + 1;
 
 /// Takes records.
 pub(crate) type Out<'a> = dyn FnMut(&FlowRecord) + 'a;
@@ -61,6 +68,21 @@ struct Timeouts {
     idle_ns: u64,
     active_ns: u64,
     linger_ns: u64,
+}
+
+/// Who goes ahead of evictions and asks for what they need.
+#[derive(Debug)]
+struct Scout {
+    /// A flow, or the end of a list: then it begins anew.
+    slot: u32,
+    /// Flows between the next victim and it.
+    ahead: u32,
+}
+
+impl Default for Scout {
+    fn default() -> Self {
+        Self { slot: LIST, ahead: 0 }
+    }
 }
 
 /// See the head of this file.
@@ -76,6 +98,7 @@ pub(crate) struct Shard {
     wheel: Wheel,
     arenas: Arenas,
     sampler: Sampler,
+    scout: Scout,
     /// The books, without what is known otherwise.
     totals: MeterTotals,
 }
@@ -87,6 +110,18 @@ struct Standing {
     packets: u64,
     full: bool,
     state: u8,
+}
+
+impl Half {
+    /// Whether a flow of one direction is so far from its end that nothing else has to be asked: not ended, before both its
+    /// moments. What has nothing to report began at the end of time ([`Half::EMPTY`]), so its report is not due.
+    #[inline(always)]
+    fn surely_goes_on(&self, arrival_ns: u64, timeouts: &Timeouts) -> bool {
+        (self.state & state::ENDED == 0)
+            & (self.packets != u32::MAX)
+            & (arrival_ns < self.last_ns.saturating_add(timeouts.idle_ns))
+            & (arrival_ns < self.first_ns.saturating_add(timeouts.active_ns))
+    }
 }
 
 impl Standing {
@@ -136,10 +171,18 @@ impl Standing {
 }
 
 impl Shard {
-    /// A shard; its memory is reserved, and taken as flows come.
-    pub(crate) fn new(options: &MeterOptions, number: u16) -> Result<Self, MeterError> {
-        let flows_max = options.shard_flows_max();
-        Ok(Self {
+    /// All shards; their memory is reserved, and taken as flows come.
+    pub(crate) fn all(options: &MeterOptions) -> Result<Vec<Self>, MeterError> {
+        let refused = |Refused(octets)| MeterError::OutOfMemory { octets };
+        let (shards, flows_max) = (usize::from(options.shards), options.shard_flows_max());
+        let indexes = Index::new(shards, flows_max, options.huge_pages).map_err(refused)?;
+        let arenas = Arenas::new(options).map_err(refused)?;
+        let parts = (0..).zip(indexes).zip(arenas);
+        Ok(parts.map(|((number, index), arenas)| Self::new(options, number, index, arenas)).collect())
+    }
+
+    fn new(options: &MeterOptions, number: u16, index: Index, arenas: Arenas) -> Self {
+        Self {
             matching: Matching::new(options),
             timeouts: Timeouts {
                 idle_ns: options.idle_timeout_ns,
@@ -148,14 +191,15 @@ impl Shard {
             },
             sampling_interval: options.sampling.interval(),
             biflow: options.biflow,
-            flows_max,
+            flows_max: options.shard_flows_max(),
             flows: 0,
-            index: Index::new(flows_max, options.huge_pages),
+            index,
             wheel: Wheel::new(),
-            arenas: Arenas::new(options)?,
+            arenas,
             sampler: Sampler::new(options.sampling, number),
+            scout: Scout::default(),
             totals: MeterTotals::default(),
-        })
+        }
     }
 
     /// The books.
@@ -215,46 +259,84 @@ impl Shard {
         self.totals.not_metered[reason as usize] += Amount::one(octets);
     }
 
-    /// Counts a packet in its flow.
+    /// Counts a packet in its flow, and what became of it where that is kept.
     #[inline(always)]
-    pub(crate) fn count(&mut self, hash: u64, facts: &Facts, out: &mut Out<'_>) {
+    pub(crate) fn count(&mut self, hash: u64, facts: &Facts, outcome: Option<&Outcome>, out: &mut Out<'_>) {
         if facts.ipv6 {
-            self.count_key(hash, &facts.key6(), facts, out);
+            self.count_key(hash, &facts.key6(), facts, outcome, out);
         } else {
-            self.count_key(hash, &facts.key4(), facts, out);
+            self.count_key(hash, &facts.key4(), facts, outcome, out);
         }
     }
 
     #[inline(always)]
-    fn count_key<const WORDS: usize>(&mut self, hash: u64, key: &Key<WORDS>, facts: &Facts, out: &mut Out<'_>)
-    where
+    fn count_key<const WORDS: usize>(
+        &mut self,
+        hash: u64,
+        key: &Key<WORDS>,
+        facts: &Facts,
+        outcome: Option<&Outcome>,
+        out: &mut Out<'_>,
+    ) where
         Key<WORDS>: Family,
     {
         let (arena, matching) = (Key::<WORDS>::arena(&self.arenas), &self.matching);
         let is =
             |slot| Key::<WORDS>::place(slot).is_some_and(|at| arena.entry(at).key.matches(key, matching));
-        let slot = match self.index.find(hash, is) {
+        let found = self.index.find(hash, is);
+        // Nearly all packets: nothing is kept but one direction, and neither the flow nor the packet is an end.
+        if let Some(slot) = found
+            && !self.biflow
+            && outcome.is_none()
+            && facts.tcp_flags & (FIN | RST) == 0
+        {
+            let entry = Key::<WORDS>::arena_mut(&mut self.arenas).entry_mut(place(slot));
+            if entry.half.surely_goes_on(facts.arrival_ns, &self.timeouts) {
+                entry.half.state |= state::TOUCHED;
+                entry.half.count(facts);
+                entry.key.note_application(key);
+                self.totals.cached += Amount::one(facts.octets);
+                return;
+            }
+        }
+        self.count_any(found, (hash, key), facts, outcome, out);
+    }
+
+    /// Counts any packet, in the flow that was found or in a new one.
+    #[inline(never)]
+    fn count_any<const WORDS: usize>(
+        &mut self,
+        found: Option<u32>,
+        (hash, key): (u64, &Key<WORDS>),
+        facts: &Facts,
+        outcome: Option<&Outcome>,
+        out: &mut Out<'_>,
+    ) where
+        Key<WORDS>: Family,
+    {
+        let (slot, touched) = match found {
             Some(slot) => {
                 self.settle(slot, key, facts, out);
-                Key::<WORDS>::arena_mut(&mut self.arenas).entry_mut(place(slot)).half.state |= state::TOUCHED;
-                slot
+                (slot, state::TOUCHED)
             }
-            None => self.insert(hash, key, facts, out),
+            None => (self.insert(hash, key, facts, out), 0),
         };
         let at = place(slot);
         let arena = Key::<WORDS>::arena_mut(&mut self.arenas);
         let entry = arena.entry_mut(at);
         entry.key.note_application(key);
+        entry.half.state |= touched;
         let reversed = facts.backward != (entry.half.state & state::BACKWARD != 0);
         match if reversed { arena.reverse_mut(at) } else { None } {
             Some(reverse) => reverse.count(facts),
             None => arena.entry_mut(at).half.count(facts),
         }
-        if let Some(fate) = arena.fate_mut(at) {
-            fate.count(facts);
+        if let (Some(outcome), Some(fate)) = (outcome, arena.fate_mut(at)) {
+            fate.count(outcome);
         }
         self.totals.cached += Amount::one(facts.octets);
-        if facts.tcp_flags & (FIN | RST) != 0 && key.protocol() == TCP {
+        // Of other protocols than TCP there are none.
+        if facts.tcp_flags & (FIN | RST) != 0 {
             self.note_end::<WORDS>(slot, reversed, facts);
         }
     }
@@ -265,9 +347,7 @@ impl Shard {
     where
         Key<WORDS>: Family,
     {
-        let at = place(slot);
-        let arena = Key::<WORDS>::arena(&self.arenas);
-        let standing = Standing::new(&arena.entry(at).half, arena.reverse(at));
+        let standing = self.standing::<WORDS>(place(slot));
         let begins = standing.is_ended() && facts.tcp_flags & (SYN | ACK | RST) == SYN;
         if facts.arrival_ns >= standing.deadline_ns(&self.timeouts) || begins || standing.full {
             self.settle_now(slot, key, facts, &standing, begins, out);
@@ -500,19 +580,29 @@ impl Shard {
             self.evict(slot, out);
             break;
         }
-        self.prefetch_victim();
+        self.prefetch_victims();
     }
 
-    /// Asks for what the next eviction will need: the bucket of the next victim, which has been asked for before, and the
-    /// entry of the one after it.
-    fn prefetch_victim(&mut self) {
-        if let Some(slot) = self.wheel.earliest() {
-            self.index.prefetch(self.hash_of(slot));
-            let next = self.arenas.links(slot).next;
-            if next & LIST == 0 {
-                self.arenas.prefetch(next);
-            }
+    /// Asks for what evictions to come will need: [`SCOUTED`] victims ahead of the next, their buckets, and the entry
+    /// behind. Where the scout stands is a guess, as flows may be hung elsewhere meanwhile.
+    fn prefetch_victims(&mut self) {
+        if self.scout.slot & LIST != 0 {
+            let Some(slot) = self.wheel.earliest() else { return };
+            self.scout = Scout { slot, ahead: 0 };
         }
+        // One step to keep its distance, one more while it has not reached it.
+        for _ in 0..1 + usize::from(self.scout.ahead < SCOUTED) {
+            let slot = self.scout.slot;
+            if slot & LIST != 0 || !self.arenas.is_live(slot) {
+                self.scout.slot = LIST;
+                return;
+            }
+            self.index.prefetch(self.hash_of(slot));
+            self.scout.slot = self.arenas.links(slot).next;
+            self.scout.ahead += 1;
+            self.arenas.prefetch(self.scout.slot);
+        }
+        self.scout.ahead -= 1;
     }
 
     /// Makes room in the first bucket of this hash.
@@ -539,35 +629,55 @@ impl Shard {
 
     /// Reports everything and forgets it.
     pub(crate) fn flush(&mut self, reason: EndReason, out: &mut Out<'_>) {
+        // Few flows are taken out of the index one by one: to clear it takes all of its memory.
+        let few = self.flows as usize * FEW < self.index.buckets();
         for at in 0..self.arenas.v4.len() {
             if self.arenas.v4.is_live(at) {
                 self.report::<3>(at, reason, out);
+                if few {
+                    let slot = Key::<3>::slot(at);
+                    self.index.remove(self.hash_of(slot), slot);
+                }
             }
         }
         for at in 0..self.arenas.v6.len() {
             if self.arenas.v6.is_live(at) {
                 self.report::<6>(at, reason, out);
+                if few {
+                    let slot = Key::<6>::slot(at);
+                    self.index.remove(self.hash_of(slot), slot);
+                }
             }
         }
+        if !few {
+            self.index.clear();
+        }
         self.arenas.clear();
-        self.index.clear();
         self.wheel.clear();
+        self.scout = Scout::default();
         self.flows = 0;
     }
 
-    /// Shows flows from a place on; where to go on.
+    /// Shows flows from a place on; where to go on. A flow keeps its place, and each family has places of its own, so a flow
+    /// that is there all the time is shown once, whatever comes and goes between two slices.
     pub(crate) fn snapshot(&self, from: usize, out: &mut Out<'_>) -> Option<usize> {
         let (v4, v6) = (self.arenas.v4.len(), self.arenas.v6.len());
-        let end = (from + SLICE).min(v4 + v6);
-        for at in from..end {
-            let record = match at.checked_sub(v4) {
-                None if self.arenas.v4.is_live(at) => self.record::<3>(at, EndReason::ActiveTimeout),
-                Some(at) if self.arenas.v6.is_live(at) => self.record::<6>(at, EndReason::ActiveTimeout),
-                _ => None,
-            };
-            record.iter().for_each(&mut *out);
+        match from.checked_sub(PLACES_V6) {
+            None => {
+                let end = from.saturating_add(SLICE).min(v4);
+                for at in (from..end).filter(|at| self.arenas.v4.is_live(*at)) {
+                    self.record::<3>(at, EndReason::ActiveTimeout).iter().for_each(&mut *out);
+                }
+                if end < v4 { Some(end) } else { (v6 > 0).then_some(PLACES_V6) }
+            }
+            Some(from) => {
+                let end = from.saturating_add(SLICE).min(v6);
+                for at in (from..end).filter(|at| self.arenas.v6.is_live(*at)) {
+                    self.record::<6>(at, EndReason::ActiveTimeout).iter().for_each(&mut *out);
+                }
+                (end < v6).then_some(PLACES_V6 + end)
+            }
         }
-        (end < v4 + v6).then_some(end)
     }
 }
 

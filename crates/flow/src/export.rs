@@ -46,7 +46,7 @@ mod shape;
 mod templated;
 mod v5;
 
-pub use fan::{Fan, Spread};
+pub use fan::{Fan, Spread, flow_hash};
 pub use image::{IMAGE_OCTETS_MAX, ImageError, read_image, write_image};
 pub use nat::{NatEvent, NatSession, Quota};
 pub use options::{
@@ -88,7 +88,7 @@ unsayable! {
     Counter "counter" "More packets or octets than NetFlow 5 can say in 256 records.";
     Duration "duration" "The record's first and last packet are more than 49 days apart: NetFlow 5 cannot say that.";
     Sampling "sampling" "NetFlow 5 says sampling intervals up to 16,383.";
-    NatEvent "nat-event" "NetFlow 5 knows no NAT events.";
+    NatEvent "nat-event" "NetFlow 5 and topics of flows know no NAT events.";
 }
 
 /// What an exporter did so far. `handled + split = exported + withdrawn + unsayable`, in records, packets and octets.
@@ -140,6 +140,15 @@ impl std::ops::AddAssign for Amount {
         self.records = self.records.wrapping_add(other.records);
         self.packets = self.packets.wrapping_add(other.packets);
         self.octets = self.octets.wrapping_add(other.octets);
+    }
+}
+
+impl std::ops::SubAssign for Amount {
+    /// What is taken away must have been added before.
+    fn sub_assign(&mut self, other: Self) {
+        self.records -= other.records;
+        self.packets -= other.packets;
+        self.octets -= other.octets;
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Key<const WORDS: usize>(pub(crate) [u64; WORDS]);
 pub(crate) type Key4 = Key<3>;
 pub(crate) type Key6 = Key<6>;
 
-/// What is counted of a packet.
+/// What is counted of a packet: one cache line, since as many of them are at hand as packets are gone over at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// The key; an IPv4 key is in the first three.
@@ -58,25 +58,37 @@ pub(crate) struct Facts {
     pub(crate) backward: bool,
     pub(crate) tcp_flags: u8,
     pub(crate) ttl: u8,
+}
+
+const _: () = assert!(size_of::<Facts>() == 64);
+
+/// What became of a packet in a router.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) octets: u32,
     pub(crate) drop: Option<DropReason>,
     pub(crate) egress: u16,
     /// What NAT made of it, if anything.
     pub(crate) translated: Option<Origin>,
 }
 
+impl Outcome {
+    /// Of a packet that was read before. `origin` is what it was before NAT.
+    pub(crate) fn of(packet: &Packet, frame: &[u8], origin: Option<&Origin>, octets: u32) -> Self {
+        let l3 = frame.get(usize::from(packet.l3_offset)..).unwrap_or_default();
+        let is_translated = origin.is_some() && packet.flags.has(PacketFlags::TRANSLATED);
+        Self {
+            octets,
+            drop: packet.drop_reason(),
+            egress: packet.port_out,
+            translated: if is_translated { translated(packet, l3) } else { None },
+        }
+    }
+}
+
 impl Facts {
-    pub(crate) const NONE: Self = Self {
-        words: [0; 6],
-        arrival_ns: 0,
-        octets: 0,
-        ipv6: false,
-        backward: false,
-        tcp_flags: 0,
-        ttl: 0,
-        drop: None,
-        egress: NO_PORT,
-        translated: None,
-    };
+    pub(crate) const NONE: Self =
+        Self { words: [0; 6], arrival_ns: 0, octets: 0, ipv6: false, backward: false, tcp_flags: 0, ttl: 0 };
 
     #[inline(always)]
     pub(crate) fn key4(&self) -> Key4 {
@@ -137,15 +149,10 @@ impl KeyRules {
         origin: Option<&Origin>,
         facts: &mut Facts,
     ) -> Result<(), DropReason> {
-        facts.drop = packet.drop_reason();
-        if let Some(reason) = facts.drop.filter(|reason| is_unreadable(*reason)) {
-            return Err(reason);
+        if packet.ip_len == 0 || (!packet.is_alive() && is_unreadable(packet)) {
+            return Err(reason(packet));
         }
-        let unreadable = facts.drop.unwrap_or(DropReason::NotIp);
-        if packet.ip_len == 0 {
-            return Err(unreadable);
-        }
-        let l3 = frame.get(usize::from(packet.l3_offset)..).ok_or(unreadable)?;
+        let Some(l3) = frame.get(usize::from(packet.l3_offset)..) else { return Err(reason(packet)) };
         let origin = origin.filter(|_| packet.flags.has(PacketFlags::TRANSLATED));
         let (src_port, dst_port) = match origin {
             Some(origin) if !is_icmp(packet.protocol) => (origin.src_port, origin.dst_port),
@@ -161,7 +168,7 @@ impl KeyRules {
         facts.backward = false;
         facts.ipv6 = packet.is_ipv6();
         if facts.ipv6 {
-            let header = l3.first_chunk::<40>().ok_or(unreadable)?;
+            let Some(header) = l3.first_chunk::<40>() else { return Err(reason(packet)) };
             facts.ttl = header[7];
             let [src_high, src_low, dst_high, dst_low] = [8, 16, 24, 32].map(|at| be64(header, at));
             facts.words = [src_high, src_low, dst_high, dst_low, word, tags];
@@ -169,7 +176,7 @@ impl KeyRules {
                 facts.backward = self.exchange6(&mut facts.words, packet.protocol);
             }
         } else {
-            let header = l3.first_chunk::<20>().ok_or(unreadable)?;
+            let Some(header) = l3.first_chunk::<20>() else { return Err(reason(packet)) };
             facts.ttl = header[8];
             let addresses = origin.map_or_else(|| be64(header, 12), addresses_of);
             facts.words[..3].copy_from_slice(&[addresses, word, tags]);
@@ -179,8 +186,6 @@ impl KeyRules {
         }
         facts.arrival_ns = packet.arrival_ns;
         facts.octets = self.octets(packet);
-        facts.egress = packet.port_out;
-        facts.translated = origin.and_then(|_| translated(packet, l3));
         facts.tcp_flags = tcp_flags(packet, frame);
         Ok(())
     }
@@ -243,20 +248,29 @@ pub(crate) fn is_icmp(protocol: u8) -> bool {
 
 /// Whether a packet with this reason could not be read: it belongs to no flow. One that was dropped for another reason
 /// belongs to its flow, if validation came as far as its addresses.
-fn is_unreadable(reason: DropReason) -> bool {
+#[cold]
+fn is_unreadable(packet: &Packet) -> bool {
     use DropReason::*;
     matches!(
-        reason,
-        UnsupportedLink
-            | FrameTooShort
-            | NotIp
-            | VlanDepth
-            | IpVersion
-            | IpHeaderLength
-            | IpTotalLength
-            | Ipv6Extension
-            | TransportTruncated
+        packet.drop_reason(),
+        Some(
+            UnsupportedLink
+                | FrameTooShort
+                | NotIp
+                | VlanDepth
+                | IpVersion
+                | IpHeaderLength
+                | IpTotalLength
+                | Ipv6Extension
+                | TransportTruncated
+        )
     )
+}
+
+/// Why a packet that cannot be read is in no flow.
+#[cold]
+fn reason(packet: &Packet) -> DropReason {
+    packet.drop_reason().unwrap_or(DropReason::NotIp)
 }
 
 /// The ports of a packet as keys have them: of ICMP type and code.
@@ -359,10 +373,6 @@ impl<const WORDS: usize> Key<WORDS> {
             let dst = fold(self.0[2] ^ c, self.0[WORDS - 3] ^ d);
             fold(src ^ ports ^ e, dst.rotate_left(29) ^ tags ^ f)
         }
-    }
-
-    pub(crate) fn protocol(&self) -> u8 {
-        (self.0[Self::PORTS] >> PROTOCOL) as u8
     }
 
     pub(crate) fn application(&self) -> u8 {

@@ -3,22 +3,198 @@
 //! two lines and two pages at random.
 #![allow(unsafe_code)]
 
-/// Asks the cache for all lines of `slice[at]`; nothing for an `at` past the end.
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A line of the cache, to which items are aligned.
+const LINE: usize = 64;
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Asks the cache for all lines of an item.
 #[inline(always)]
-pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
+pub(crate) fn prefetch<T>(item: &T) {
     #[cfg(target_arch = "x86_64")]
-    if let Some(item) = slice.get(at) {
-        for line in 0..size_of::<T>().div_ceil(64) {
-            // SAFETY: a prefetch is not an access; the address is inside an element anyway.
-            unsafe {
-                std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                    std::ptr::from_ref(item).cast::<i8>().add(line * 64),
-                );
-            }
+    for line in 0..size_of::<T>().div_ceil(LINE) {
+        // SAFETY: a prefetch is not an access; the address is inside the item anyway.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                std::ptr::from_ref(item).cast::<i8>().add(line * LINE),
+            );
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slice, at);
+    let _ = item;
+}
+
+/// Memory that shares are parts of: zeroed by the system, and taken as it is touched.
+#[derive(Debug)]
+struct Region {
+    start: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: plain memory; who may touch which part of it is a matter of the shares.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and the last share is gone.
+        unsafe { dealloc(self.start, self.layout) }
+    }
+}
+
+/// Memory was refused: so many octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused(pub(crate) usize);
+
+/// How several shares lie in the memory they have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Laid {
+    /// One behind the other.
+    Apart,
+    /// Item by item in turn: shares that are filled evenly from their start fill the memory from its start, and pages may
+    /// be large although shares are small.
+    InTurn,
+}
+
+/// A list that never moves: room for a fixed number of items, in memory that it has in common with others.
+#[derive(Debug)]
+pub(crate) struct Share<T> {
+    first: *mut T,
+    /// From one item to the next.
+    step: usize,
+    /// Items that were put in.
+    len: usize,
+    room: usize,
+    _region: Arc<Region>,
+    items: PhantomData<T>,
+}
+
+// SAFETY: a share is the only way to its items, as a `Vec` is.
+unsafe impl<T: Send> Send for Share<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Share<T> {}
+
+impl<T: Copy> Share<T> {
+    /// So many empty shares with room for `room` items each, in one piece of memory.
+    pub(crate) fn new(
+        shares: usize,
+        room: usize,
+        laid: Laid,
+        huge_pages: bool,
+    ) -> Result<Vec<Self>, Refused> {
+        const { assert!(align_of::<T>() <= LINE && size_of::<T>() > 0) };
+        let items = shares.checked_mul(room).and_then(|items| items.checked_mul(size_of::<T>()));
+        let octets = items.and_then(|items| items.checked_add(HUGE_PAGE)).ok_or(Refused(usize::MAX))?;
+        // Of small alignment, so that the zeros come from the system, not from writing; there is room to align by hand.
+        let layout = Layout::from_size_align(octets, 16).map_err(|_| Refused(octets))?;
+        // SAFETY: the layout has a size.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            return Err(Refused(octets));
+        }
+        let region = Arc::new(Region { start, layout });
+        let skip = start.align_offset(HUGE_PAGE).min(HUGE_PAGE);
+        let first = start.wrapping_add(skip).cast::<T>();
+        if huge_pages {
+            advise_huge_pages(first.cast(), octets - skip);
+        }
+        let (from, step) = match laid {
+            Laid::Apart => (room, 1),
+            Laid::InTurn => (1, shares),
+        };
+        let share = |n: usize| Self {
+            first: first.wrapping_add(n * from),
+            step,
+            len: 0,
+            room,
+            _region: Arc::clone(&region),
+            items: PhantomData,
+        };
+        Ok((0..shares).map(share).collect())
+    }
+
+    /// Items that were put in.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, at: usize) -> Option<&T> {
+        // SAFETY: inside the region, as `new` has cut it, and aligned, since the region's start is to a huge page and items
+        // follow one another; it was put in; only `get_mut` writes, and that wants the share to itself.
+        (at < self.len).then(|| unsafe { &*self.first.add(at * self.step) })
+    }
+
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        // SAFETY: as above, and no other share has this item.
+        (at < self.len).then(|| unsafe { &mut *self.first.add(at * self.step) })
+    }
+
+    /// Puts an item behind the others. Panics if there is no room: who puts things in knows how many there may be.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, item: T) {
+        if self.len >= self.room {
+            past_the_end(self.len, self.room);
+        }
+        // SAFETY: as above, but for what was there, which needs no dropping.
+        unsafe { self.first.add(self.len * self.step).write(item) };
+        self.len += 1;
+    }
+
+    /// Takes out all items.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
+impl<const N: usize> Share<[u32; N]> {
+    /// Shares with all their items in place, of zeros, in memory that is taken as it is touched.
+    pub(crate) fn zeroed(
+        shares: usize,
+        room: usize,
+        laid: Laid,
+        huge_pages: bool,
+    ) -> Result<Vec<Self>, Refused> {
+        let mut all = Self::new(shares, room, laid, huge_pages)?;
+        // Integers, and `new` got its memory zeroed.
+        all.iter_mut().for_each(|share| share.len = share.room);
+        Ok(all)
+    }
+}
+
+impl<T: Copy> std::ops::Index<usize> for Share<T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn index(&self, at: usize) -> &T {
+        match self.get(at) {
+            Some(item) => item,
+            None => past_the_end(at, self.len),
+        }
+    }
+}
+
+impl<T: Copy> std::ops::IndexMut<usize> for Share<T> {
+    #[inline(always)]
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        let len = self.len;
+        match self.get_mut(at) {
+            Some(item) => item,
+            None => past_the_end(at, len),
+        }
+    }
+}
+
+/// As of a slice: an error of this program, not of what it is given.
+#[cold]
+fn past_the_end(at: usize, len: usize) -> ! {
+    panic!("item {at} of {len}")
 }
 
 /// A bit for each of the tags that is this one.
@@ -46,29 +222,58 @@ fn portable_places_of(tag: u32, tags: &[u32; 8]) -> u32 {
     (0..8).fold(0, |places, place| places | u32::from(tags[place] == tag) << place)
 }
 
-/// Asks for huge pages for what a list has reserved; a refusal costs speed only. Pages that were touched before stay as
-/// they are.
-pub(crate) fn advise_huge_pages<T>(list: &Vec<T>) {
+/// Asks for huge pages from an address on that is aligned to one; a refusal costs speed only.
+fn advise_huge_pages(start: *mut u8, octets: usize) {
     #[cfg(target_os = "linux")]
     {
-        const HUGE_PAGE: usize = 2 << 20;
-        let (start, octets) = (list.as_ptr().cast::<u8>(), list.capacity() * size_of::<T>());
-        let skip = start.align_offset(HUGE_PAGE);
-        let whole = octets.saturating_sub(skip) / HUGE_PAGE * HUGE_PAGE;
+        let whole = octets / HUGE_PAGE * HUGE_PAGE;
         if whole > 0 {
-            let start = start.wrapping_add(skip).cast_mut().cast();
-            // SAFETY: whole pages inside the list's own allocation; the advice changes no content.
-            unsafe { libc::madvise(start, whole, libc::MADV_HUGEPAGE) };
+            // SAFETY: whole pages inside the region's own memory; the advice changes no content.
+            unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
         }
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = list;
+    let _ = (start, octets);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use thalweg_base::XorShift64Star;
+
+    #[test]
+    fn shares_have_all_items_once() {
+        for (laid, huge_pages) in [(Laid::Apart, false), (Laid::InTurn, false), (Laid::InTurn, true)] {
+            let mut shares = Share::<[u32; 16]>::zeroed(3, 50, laid, huge_pages).unwrap();
+            for (n, share) in (0..).zip(&mut shares) {
+                for at in 0..50 {
+                    assert_eq!(share[at], [0; 16]);
+                    share[at] = [n * 50 + at as u32 + 1; 16];
+                }
+                assert!(share.get(50).is_none() && share.get_mut(50).is_none());
+                assert_eq!(std::ptr::from_ref(&share[7]) as usize % LINE, 0);
+            }
+            let mut rest = shares.split_off(1);
+            drop(shares);
+            for (n, share) in (1..).zip(&rest) {
+                assert!((0..50).all(|at| share[at] == [n * 50 + at as u32 + 1; 16]));
+            }
+            rest[0].clear();
+            assert!(rest[0].get(0).is_none());
+            rest[0].push([9; 16]);
+            assert_eq!((rest[0].len(), rest[0][0], rest[1][49]), (1, [9; 16], [150; 16]));
+        }
+        let items = isize::MAX as usize / 64;
+        assert!(Share::<[u32; 16]>::new(1, items, Laid::Apart, false).is_err());
+        assert!(Share::<[u32; 16]>::new(usize::MAX, 2, Laid::Apart, false).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "item 2 of 2")]
+    fn a_full_share_takes_nothing() {
+        let mut shares = Share::<u64>::new(2, 2, Laid::InTurn, false).unwrap();
+        (0..3).for_each(|item| shares[0].push(item));
+    }
 
     #[test]
     fn tags_are_found_where_they_are() {

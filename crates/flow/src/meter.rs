@@ -6,10 +6,18 @@
 //! observe          per shard   counts, reports what is over
 //! ```
 //!
-//! `observe` goes over a block of packets several times, so that what a packet needs from memory comes while others are
-//! dealt with: the first time its key is read and its bucket asked for, then the entry that the bucket names (or the other
-//! bucket and its entry), and the last time it is counted. A flow that the block itself makes is found by the packets
-//! behind: the last pass looks again.
+//! `observe` goes over packets in four steps, a block of them at a time, and each step is a block behind the one before:
+//!
+//! ```text
+//! read    block n        the key; its first bucket is asked for
+//! seek    block n - 1    the entry that the bucket names is asked for, or else the second bucket
+//! second  block n - 2    of those, the entry that the second bucket names
+//! count   block n - 3
+//! ```
+//!
+//! So whatever a packet needs from memory has the time of a whole block to come, some hundreds of nanoseconds, and memory is
+//! asked evenly instead of in bursts. What is asked for is a guess: a flow that packets in front make, or drive out, is found
+//! or missed by the last step, which looks again.
 //!
 //! Every packet is in the books once, of the shard it is labelled with; one without a label is the first shard's.
 
@@ -18,7 +26,7 @@ pub(crate) mod options;
 pub(crate) mod totals;
 
 use crate::cache::Shard;
-use crate::key::{Facts, KeyRules, fold, is_icmp, secret};
+use crate::key::{Facts, KeyRules, Outcome, fold, is_icmp, secret};
 use crate::record::{EndReason, FlowRecord};
 use fragments::Fragments;
 use options::{MeterError, MeterOptions};
@@ -27,8 +35,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use thalweg_base::{Batch, Chunk, Origin, Packet};
 use totals::MeterTotals;
 
-/// Packets that are gone over at a time.
-const BLOCK: usize = 32;
+/// Packets of a block.
+const BLOCK: usize = 16;
+/// Blocks at hand: one in each step.
+const BLOCKS: usize = 4;
 /// Packets between asking for a frame and reading it.
 const AHEAD_FRAME: usize = 16;
 
@@ -46,23 +56,24 @@ pub struct Meter {
     rules: KeyRules,
     secret: [u64; 6],
     with_ports: bool,
+    with_fates: bool,
 }
 
 impl Meter {
     /// A meter; memory is reserved in full and taken as flows come.
     pub fn new(options: &MeterOptions) -> Result<Self, MeterError> {
         options.validate()?;
-        let shards: Result<_, _> =
-            (0..options.shards).map(|n| Shard::new(options, n).map(Mutex::new)).collect();
+        let shards = Shard::all(options)?.into_iter().map(Mutex::new).collect();
         // Others than those of the caches: who knows what shard a flow is in learns nothing of its place there.
         let [a, b] = options.hash_key;
         let secret = secret([!b, a]);
         Ok(Self {
-            shards: shards?,
+            shards,
             fragments: Mutex::new(Fragments::new(secret)),
             rules: KeyRules::new(options),
             secret,
             with_ports: options.key.ports,
+            with_fates: options.fates,
         })
     }
 
@@ -121,7 +132,8 @@ impl Meter {
             rules: &self.rules,
             shard_count: self.shards.len(),
             origins: &[],
-            ahead: [Ahead::NONE; BLOCK],
+            with_fates: self.with_fates,
+            ahead: [const { Block::EMPTY }; BLOCKS],
         };
         walk.shards.iter_mut().for_each(|shard| shard.advance(chunk.clock_ns, out));
         let everything = first == 0 && end == self.shards.len();
@@ -215,17 +227,29 @@ fn label(secret: [u64; 6], with_ports: bool, shards: u32, packet: &mut Packet, f
 /// What is known of a packet before it is counted.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// Its shard, by place in the walk's list; [`NOT_OURS`] if it is not to be counted.
-    shard: usize,
-    hash: u64,
     facts: Facts,
+    hash: u64,
+    /// Its shard, by place in the walk's list.
+    shard: u32,
+    /// Its place in the chunk.
+    place: u32,
 }
 
-/// No shard of this walk, or a packet that belongs to no flow.
-const NOT_OURS: usize = usize::MAX;
-
 impl Ahead {
-    const NONE: Self = Self { shard: NOT_OURS, hash: 0, facts: Facts::NONE };
+    const NONE: Self = Self { facts: Facts::NONE, hash: 0, shard: 0, place: 0 };
+}
+
+/// Packets on their way through the steps: those that are to be counted.
+struct Block {
+    packets: [Ahead; BLOCK],
+    count: usize,
+    /// Those that were not found in their first bucket, by place in the block.
+    missed: [u8; BLOCK],
+    misses: usize,
+}
+
+impl Block {
+    const EMPTY: Self = Self { packets: [Ahead::NONE; BLOCK], count: 0, missed: [0; BLOCK], misses: 0 };
 }
 
 /// One walk over packets of some shards.
@@ -236,7 +260,8 @@ struct Walk<'a> {
     shard_count: usize,
     /// What packets were before NAT, by place; empty where there is none.
     origins: &'a [Origin],
-    ahead: [Ahead; BLOCK],
+    with_fates: bool,
+    ahead: [Block; BLOCKS],
 }
 
 impl Walk<'_> {
@@ -249,56 +274,83 @@ impl Walk<'_> {
         place: impl Fn(usize) -> usize,
         out: &mut RecordSink<'_>,
     ) {
-        for from in (0..count).step_by(BLOCK) {
-            let block = BLOCK.min(count - from);
-            for n in 0..block {
-                if from + n + AHEAD_FRAME < count {
-                    batch.prefetch_frame(place(from + n + AHEAD_FRAME));
+        let blocks = count.div_ceil(BLOCK);
+        // Whatever is in the blocks from before has been counted; empty ones cost nothing.
+        self.ahead.iter_mut().for_each(|block| (block.count, block.misses) = (0, 0));
+        for n in 0..blocks + BLOCKS - 1 {
+            let end = ((n + 1) * BLOCK).min(count);
+            let mut read = 0;
+            for at in (n * BLOCK).min(count)..end {
+                if at + AHEAD_FRAME < count {
+                    batch.prefetch_frame(place(at + AHEAD_FRAME));
                 }
-                self.read(batch, place(from + n), n);
+                read += usize::from(self.read(batch, place(at), n % BLOCKS, read));
             }
-            let (mut missed, mut misses) = ([0; BLOCK], 0);
-            for (n, ahead) in self.ahead[..block].iter().enumerate() {
-                if let Some(shard) = self.shards.get(ahead.shard) {
-                    missed[misses] = n;
-                    misses += usize::from(!shard.prefetch_entry(ahead.hash));
-                }
+            (self.ahead[n % BLOCKS].count, self.ahead[n % BLOCKS].misses) = (read, 0);
+            self.seek((n + BLOCKS - 1) % BLOCKS);
+            self.seek_second((n + BLOCKS - 2) % BLOCKS);
+            self.count(batch, (n + BLOCKS - 3) % BLOCKS, out);
+        }
+    }
+
+    /// The first step, for the packet at `i`: what it is, into place `n` of a block; whether it is to be counted.
+    #[inline(always)]
+    fn read(&mut self, batch: &mut Batch<'_>, i: usize, block: usize, n: usize) -> bool {
+        let (packet, frame) = batch.packet_and_frame(i);
+        let shard = usize::from(packet.shard);
+        let shard = if shard < self.shard_count { shard } else { 0 };
+        let at = shard.wrapping_sub(self.first);
+        let Some(owner) = self.shards.get_mut(at) else { return false };
+        let octets = self.rules.octets(packet);
+        if !owner.sees(octets) {
+            return false;
+        }
+        let ahead = &mut self.ahead[block].packets[n];
+        match self.rules.read(packet, frame, self.origins.get(i), &mut ahead.facts) {
+            Ok(()) => {
+                (ahead.shard, ahead.place) = (at as u32, i as u32);
+                ahead.hash = owner.hash(&ahead.facts);
+                owner.prefetch_bucket(ahead.hash);
+                true
             }
-            for &n in &missed[..misses] {
-                let ahead = &self.ahead[n];
-                if let Some(shard) = self.shards.get(ahead.shard) {
-                    shard.prefetch_second(ahead.hash);
-                }
-            }
-            for ahead in &self.ahead[..block] {
-                if let Some(shard) = self.shards.get_mut(ahead.shard) {
-                    shard.count(ahead.hash, &ahead.facts, out);
-                }
+            Err(reason) => {
+                owner.count_unmetered(reason, octets);
+                false
             }
         }
     }
 
-    /// The first pass, for the packet at `i`: what it is, into place `n` of the block.
+    /// The second step.
     #[inline(always)]
-    fn read(&mut self, batch: &mut Batch<'_>, i: usize, n: usize) {
-        let (packet, frame) = batch.packet_and_frame(i);
-        let ahead = &mut self.ahead[n];
-        ahead.shard = NOT_OURS;
-        let shard = usize::from(packet.shard);
-        let shard = if shard < self.shard_count { shard } else { 0 };
-        let at = shard.wrapping_sub(self.first);
-        let Some(owner) = self.shards.get_mut(at) else { return };
-        let octets = self.rules.octets(packet);
-        if !owner.sees(octets) {
-            return;
+    fn seek(&mut self, block: usize) {
+        let Block { packets, count, missed, misses } = &mut self.ahead[block];
+        for (n, ahead) in packets[..*count].iter().enumerate() {
+            missed[*misses] = n as u8;
+            *misses += usize::from(!self.shards[ahead.shard as usize].prefetch_entry(ahead.hash));
         }
-        match self.rules.read(packet, frame, self.origins.get(i), &mut ahead.facts) {
-            Ok(()) => {
-                ahead.shard = at;
-                ahead.hash = owner.hash(&ahead.facts);
-                owner.prefetch_bucket(ahead.hash);
-            }
-            Err(reason) => owner.count_unmetered(reason, octets),
+    }
+
+    /// The third step.
+    #[inline(always)]
+    fn seek_second(&mut self, block: usize) {
+        let Block { packets, missed, misses, .. } = &self.ahead[block];
+        for n in &missed[..*misses] {
+            let ahead = &packets[usize::from(*n)];
+            self.shards[ahead.shard as usize].prefetch_second(ahead.hash);
+        }
+    }
+
+    /// The last step.
+    #[inline(always)]
+    fn count(&mut self, batch: &mut Batch<'_>, block: usize, out: &mut RecordSink<'_>) {
+        let Block { packets, count, .. } = &self.ahead[block];
+        for ahead in &packets[..*count] {
+            let outcome = self.with_fates.then(|| {
+                let i = ahead.place as usize;
+                let (packet, frame) = batch.packet_and_frame(i);
+                Outcome::of(packet, frame, self.origins.get(i), ahead.facts.octets)
+            });
+            self.shards[ahead.shard as usize].count(ahead.hash, &ahead.facts, outcome.as_ref(), out);
         }
     }
 }

@@ -21,6 +21,7 @@ mod markup;
 pub mod models;
 pub mod nat;
 pub mod plot;
+pub mod probe;
 pub mod qos;
 pub mod report;
 pub mod stages;

@@ -4,7 +4,7 @@
 //! - [`destinations`]: addresses to look up, drawn from a prefix list in three ways.
 //! - [`flood`]: the smallest packets to such destinations.
 //! - [`nat`]: sessions behind a translator, opened, then used both ways.
-//! - [`frames`]: what the last two have in common, and how frames become chunks in memory.
+//! - [`frames`]: what these have in common, and how frames become chunks in memory.
 //! - [`capture`]: frames into a capture file of any size, in constant memory.
 //! - [`prefixes`]: a made-up table of routes, where no real one is at hand.
 //! - [`generate`]: input file and configuration of a whole experiment, from its name.
@@ -14,6 +14,7 @@
 pub mod capture;
 pub mod destinations;
 pub mod flood;
+pub mod flows;
 pub mod frames;
 pub mod generate;
 pub mod nat;

@@ -292,10 +292,10 @@ fn same_ports(before: &RouterConfig, after: &RouterConfig) -> Result<(), ReloadE
     }
     let outlets = |config: &RouterConfig| {
         let flows = config.flows.clone()?;
-        Some((flows.collectors, flows.balance, flows.observation_domain, flows.store))
+        Some((flows.collectors, flows.balance, flows.observation_domain, flows.store, flows.nat_events))
     };
     if outlets(before) != outlets(after) {
-        return restart("[flows] (whether there is any, and who gets records)".to_owned());
+        return restart("[flows] (whether there is any, who gets records, and `nat_events`)".to_owned());
     }
     for (old, new) in before.ports.iter().zip(&after.ports) {
         if let Some(key) = key_of_restart(old, new) {

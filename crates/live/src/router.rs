@@ -193,7 +193,9 @@ impl LiveRouter {
                 tracing::error!("a thread panicked");
             }
         }
-        if let Some(flows) = self.plan.load().flows() {
+        let plan = self.plan.load();
+        plan.tell_end_of_nat();
+        if let Some(flows) = plan.flows() {
             flows.flush();
         }
     }

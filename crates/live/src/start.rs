@@ -259,7 +259,7 @@ impl LiveRouter {
         })
     }
 
-    /// Ends flows that have no packets any more.
+    /// Ends flows that have no packets any more, and passes on what NAT tells where no packet comes.
     fn spawn_flows(&mut self) -> Result<(), OpenError> {
         if self.flow_outlet.is_none() {
             return Ok(());
@@ -268,7 +268,9 @@ impl LiveRouter {
         self.spawn("flows", move |stop| {
             while !stop.load(Ordering::Acquire) {
                 thread::sleep(FLOWS_TURN);
-                if let Some(flows) = plan.load().flows() {
+                let plan = plan.load();
+                plan.tell_nat_events();
+                if let Some(flows) = plan.flows() {
                     flows.advance(clock.now_ns());
                 }
             }
@@ -441,6 +443,9 @@ fn plan(config: &RouterConfig, tables: &dyn Tables, options: &LiveOptions) -> Re
     if let (Some(flows), Some(outlet)) = (&config.flows, &options.flow_outlet) {
         let metered = plan.with_flows(&flows.meter, options.seed, outlet.clone());
         plan = metered.map_err(|error| OpenError::Build(BuildError::Flows(error.to_string())))?;
+        if let Some(logging) = flows.nat_events {
+            plan = plan.with_nat_events(logging, outlet.clone());
+        }
     }
     Ok(plan.for_workers(options.model.workers))
 }

@@ -24,6 +24,7 @@ mod egress;
 mod flows;
 mod kernel;
 mod nat;
+mod nat_events;
 mod nat_subscribers;
 mod policy;
 mod policy_rules;
@@ -51,9 +52,9 @@ pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
-    InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatRefusal, NatTimeouts, Neighbour,
-    NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection, QosConfig,
-    RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
+    InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal, NatTimeouts,
+    Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
+    QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
     SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
@@ -106,7 +107,7 @@ impl RouterConfig {
         let control_socket = control::read(&mut reader, &mut root, folder);
         let bgp = bgp::read(&mut reader, &mut root, &ports, folder);
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
-        let flows = flows::read(&mut reader, &mut root, &ports, folder);
+        let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), folder);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();

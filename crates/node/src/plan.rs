@@ -23,6 +23,7 @@
 //! lock per chunk and stage.
 
 mod flows;
+mod nat_events;
 mod successor;
 mod trace;
 
@@ -44,6 +45,9 @@ use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
 use thalweg_flow::FlowRecord;
+use thalweg_flow::export::NatEvent;
+
+use nat_events::NatLog;
 
 pub use flows::{Flows, RecordOutlet};
 pub use successor::{Successor, TakenOver};
@@ -137,6 +141,8 @@ pub struct Scratch {
     members: Vec<(u16, u16)>,
     /// Flows that are over.
     records: Vec<FlowRecord>,
+    /// What NAT tells of.
+    nat_events: Vec<NatEvent>,
     /// Where a chunk's descriptors are sorted into; they change places with what is here.
     spare: Vec<Packet>,
 }
@@ -151,6 +157,7 @@ pub struct RouterPlan {
     arrival: Mutex<Arrival>,
     scheduler: Scheduler,
     nat: Option<Nat>,
+    nat_log: Option<NatLog>,
     router: Router,
     flows: Option<Flows>,
     ports: usize,
@@ -201,6 +208,7 @@ impl RouterPlan {
             arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
             scheduler: parts.scheduler,
             nat: parts.nat,
+            nat_log: None,
             router: parts.router,
             flows: None,
             ports: parts.ports,
@@ -435,6 +443,7 @@ impl Plan for RouterPlan {
             queens_sum: 0,
             members: Vec::new(),
             records: Vec::new(),
+            nat_events: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -483,7 +492,12 @@ impl Plan for RouterPlan {
                 if flows.is_some() && job.origins.is_empty() {
                     job.keep_origins(is_for_nat);
                 }
-                nat.stage.run_groups(job, groups, self.groups);
+                match &self.nat_log {
+                    None => nat.stage.run_groups(job, groups, self.groups),
+                    Some(log) => {
+                        log.run_groups(&nat.stage, job, groups, self.groups, &mut scratch.nat_events);
+                    }
+                }
             }
             (Stage::Flows, _, Some(flows)) => flows.observe(job, groups, self.groups, &mut scratch.records),
             (other, ..) => unreachable!("{other:?} is not a stage with shards"),

@@ -7,8 +7,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_dataplane::acl::RuleCount;
+use thalweg_dataplane::nat::{NatCounters, NatLogging};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
 use thalweg_flow::application::Labelling;
+use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, MeterOptions, MeterTotals};
 use thalweg_node::Routes;
 use thalweg_node::config::RouterConfig;
@@ -285,9 +287,14 @@ struct Run {
     dropped: Vec<u64>,
     classes: Vec<u64>,
     nat: String,
+    nat_counters: Option<NatCounters>,
     acl: Vec<Vec<RuleCount>>,
     /// What the meter reported, where there is one, sorted.
     records: Vec<FlowRecord>,
+    /// What NAT told, where somebody wanted to know, sorted.
+    events: Vec<String>,
+    /// The same without those that are told at the end: sessions begun less sessions ended.
+    sessions_told: i64,
     /// Its books.
     metered: Option<MeterTotals>,
 }
@@ -332,7 +339,8 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
         Shape::Full => {
             // Looking at payloads is part of what has to be the same.
             let options = MeterOptions { labelling: Labelling::Payload, ..MeterOptions::default() };
-            plan.with_flows(&options, 1, records.clone()).expect("a meter")
+            let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
+            metered.with_nat_events(NatLogging::Sessions, records.clone())
         }
         Shape::NatOnly | Shape::RoutesOnly => plan,
     };
@@ -344,8 +352,17 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
     if let Some(flows) = plan.flows() {
         flows.flush();
     }
+    // What is over by now is told now, as it is counted.
+    let nat = format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.colour_counts());
+    let nat_counters = plan.nat_counters();
+    plan.tell_nat_events();
+    let sessions_told = records.sessions_told();
+    plan.tell_end_of_nat();
     Run {
         outs: sink.packets,
+        events: records.sorted_events(),
+        sessions_told,
+        nat_counters,
         packets_in: account.packets_in,
         packets_out: account.packets_out,
         dropped: account.dropped.to_vec(),
@@ -357,23 +374,44 @@ fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run {
             .collect(),
         records: records.sorted(),
         metered: plan.flows().map(|flows| flows.meter.totals()),
-        nat: format!("{:?} {:?} {:?}", plan.nat_counters(), plan.fragment_counts(), plan.colour_counts()),
+        nat,
     }
 }
 
-/// Flow records as they come.
+/// Flow records, and events of NAT, as they come.
 #[derive(Default)]
-struct Records(Mutex<Vec<FlowRecord>>);
+struct Records(Mutex<Vec<FlowRecord>>, Mutex<Vec<NatEvent>>);
 
 impl RecordOutlet for Records {
     fn take(&self, records: &mut Vec<FlowRecord>) {
         self.0.lock().expect("nobody panicked").append(records);
     }
 
+    fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
+        assert_eq!(dropped, 0);
+        self.1.lock().expect("nobody panicked").append(events);
+    }
+
     fn flush(&self) {}
 }
 
 impl Records {
+    fn sorted_events(&self) -> Vec<String> {
+        let events = self.1.lock().expect("nobody panicked");
+        let mut events: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
+        events.sort();
+        events
+    }
+
+    fn sessions_told(&self) -> i64 {
+        let change = |event: &NatEvent| match event {
+            NatEvent::Session { session, .. } if session.created => 1,
+            NatEvent::Session { .. } => -1,
+            _ => 0,
+        };
+        self.1.lock().expect("nobody panicked").iter().map(change).sum()
+    }
+
     fn sorted(&self) -> Vec<FlowRecord> {
         let mut records = self.0.lock().expect("nobody panicked").clone();
         records.sort_by_key(|record| (record.key, record.counters.first_ns, record.counters.packets));
@@ -399,6 +437,8 @@ fn check(shape: Shape, seed: u64, options: &ModelOptions, serial: &Run) {
     assert_eq!(other.nat, serial.nat, "state: {what}");
     assert_eq!(other.acl, serial.acl, "access lists: {what}");
     assert!(other.records == serial.records, "flow records: {what}");
+    assert!(other.events == serial.events, "events of NAT: {what}");
+    assert_eq!(other.sessions_told, serial.sessions_told, "{what}");
     let books = |run: &Run| {
         let mut totals = run.metered?;
         totals.memory_octets = 0;
@@ -434,6 +474,23 @@ fn every_model_and_worker_count_gives_the_serial_answer() {
             }
         }
     }
+}
+
+/// What NAT tells adds up to what it holds.
+#[test]
+fn sessions_told_to_begin_and_not_to_end_are_those_there_are() {
+    let mut expired = 0;
+    for seed in 1..=6 {
+        let run = run(seed, &ModelOptions::new(ModelKind::RunToCompletion, 2));
+        let counters = run.nat_counters.expect("it translates");
+        assert_eq!(run.sessions_told, counters.sessions_active as i64);
+        let begun = run.events.iter().filter(|event| event.contains("created: true")).count() as u64;
+        let ended = run.events.iter().filter(|event| event.contains("created: false")).count() as u64;
+        assert_eq!((begun, ended), (counters.sessions_created, begun), "at the end of all, all are over");
+        assert!(counters.sessions_active > 0, "{counters:?}");
+        expired += counters.sessions_expired;
+    }
+    assert!(expired > 0, "some are over before");
 }
 
 /// The meter's records say what came in, by what it was then, and what became of it.

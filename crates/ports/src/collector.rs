@@ -28,11 +28,14 @@
 //! The books, in packets and octets, at every moment that the worker is not just working on a batch: `accepted =
 //! sent + in flight + spooled + unsayable + lost{reason}`; in records likewise, with what was split added to `accepted`.
 //!
+//! **Kafka** is a topic in place of a collector, behind the same queue and spool: `collector/kafka.rs`.
+//!
 //! Missing: SCTP, DTLS; NAT events are not spooled (they are counted as lost while a stream is down).
 
 mod address;
 mod datagrams;
 mod error;
+mod kafka;
 mod link;
 mod report;
 mod spool;
@@ -41,6 +44,7 @@ mod tls;
 
 pub use address::{Carrier, CollectorAddress};
 pub use error::CollectorError;
+pub use kafka::{Acks, Compression, Encode, KafkaAddress, KafkaOptions, MessageFormat};
 pub use report::{CollectorReport, Connection, Loss};
 pub use tls::TlsOptions;
 
@@ -136,10 +140,27 @@ impl Collector {
         options.export.version = address.version;
         options.export.transport = address.carrier.transport();
         let exporter = Exporter::new(&options.export).map_err(CollectorError::Options)?;
-        let (queue, inputs) = bounded(options.queue_batches.max(1));
+        Self::start(address.to_string(), options.queue_batches, |inputs, shared| {
+            worker(address, &options, exporter, inputs, shared)
+        })
+    }
+
+    /// Begins to send to a topic. Brokers are connected to later, as often as it takes. Errors with
+    /// [`CollectorError::NotBuilt`] where the feature `kafka` was left out.
+    pub fn open_kafka(address: &KafkaAddress, options: KafkaOptions) -> Result<Self, CollectorError> {
+        Self::start(address.to_string(), options.queue_batches, |inputs, shared| {
+            kafka::worker(address, options, inputs, shared)
+        })
+    }
+
+    fn start(
+        name: String,
+        queue_batches: usize,
+        worker: impl FnOnce(Receiver<Input>, &Arc<Shared>) -> Result<Work, CollectorError>,
+    ) -> Result<Self, CollectorError> {
+        let (queue, inputs) = bounded(queue_batches.max(1));
         let shared = Arc::new(Shared::default());
-        let run = worker(address, &options, exporter, inputs, &shared)?;
-        let name = address.to_string();
+        let run = worker(inputs, &shared)?;
         let spawned = std::thread::Builder::new().name("collector".to_owned()).spawn(run);
         let worker = spawned.map_err(|source| CollectorError::Thread { source })?;
         Ok(Self { name, queue, shared, worker: Some(worker) })
@@ -166,6 +187,14 @@ impl Collector {
     /// Hands over NAT events, waiting for room; whether they were taken.
     pub fn send_nat_events(&self, events: Vec<NatEvent>) -> bool {
         self.queue.send(Input::NatEvents(events)).is_ok()
+    }
+
+    /// Hands over NAT events if there is room at once; else gives them back, and the caller counts them.
+    pub fn try_send_nat_events(&self, events: Vec<NatEvent>) -> Result<(), Vec<NatEvent>> {
+        self.queue.try_send(Input::NatEvents(events)).map_err(|error| match error.into_inner() {
+            Input::NatEvents(events) => events,
+            Input::Records(_) | Input::Statistics(_) | Input::End(_) => Vec::new(),
+        })
     }
 
     /// Hands over the newest statistics of the meter, if there is room: the next ones are as good.
@@ -200,13 +229,15 @@ impl Collector {
 }
 
 /// The work of a collector's thread, with everything that can fail done.
+type Work = Box<dyn FnOnce() + Send>;
+
 fn worker(
     address: &CollectorAddress,
     options: &CollectorOptions,
     exporter: Exporter,
     inputs: Receiver<Input>,
     shared: &Arc<Shared>,
-) -> Result<Box<dyn FnOnce() + Send>, CollectorError> {
+) -> Result<Work, CollectorError> {
     let shared = Arc::clone(shared);
     match address.carrier {
         Carrier::Udp => {

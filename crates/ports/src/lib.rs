@@ -6,10 +6,12 @@
 //! of `thalweg-wire`; here are reads, writes, threads, and what to say when a file is damaged.
 //!
 //! The network, on Linux: [`live`] for packets on interfaces, [`tcp`] for BGP's connections, [`kernel`] for the
-//! kernel's routing tables, [`collector`] for those that take flow records.
+//! kernel's routing tables, [`collector`] for those that take flow records, [`exporters`] for those that send them.
 
 #[cfg(target_os = "linux")]
 pub mod collector;
+#[cfg(target_os = "linux")]
+pub mod exporters;
 mod input;
 #[cfg(target_os = "linux")]
 pub mod kernel;

@@ -2,7 +2,8 @@
 //!
 //! One row of [`COLUMNS`] gives a value its name in both. A line of JSON has only what is known; a line of CSV has every
 //! column, empty where nothing is known. Numbers are whole numbers: times are nanoseconds since the epoch, which JSON's
-//! readers must take as 64-bit integers. Names are in docs/probe.md.
+//! readers must take as 64-bit integers. Names are in docs/probe.md. Messages have the same columns: JSON without the end of
+//! the line, or protocol buffers (`protobuf.rs`).
 
 use std::fmt::Display;
 use std::io::Write;
@@ -12,7 +13,7 @@ use thalweg_base::NO_PORT;
 use thalweg_flow::{Counters, FlowRecord, NO_AS};
 
 /// What stands in a column.
-enum Value<'a> {
+pub(crate) enum Value<'a> {
     Number(u64),
     Address(IpAddr),
     Text(&'a str),
@@ -20,16 +21,16 @@ enum Value<'a> {
 }
 
 /// Names of ports, by their numbers.
-type Ports = [String];
+pub(crate) type Ports = [String];
 
 /// A column: its name and how its value is had.
-struct Column {
-    name: &'static str,
-    value: for<'a> fn(&FlowRecord, &'a Ports) -> Value<'a>,
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) value: for<'a> fn(&FlowRecord, &'a Ports) -> Value<'a>,
 }
 
 /// Every column, in the order of CSV.
-const COLUMNS: &[Column] = &[
+pub(crate) const COLUMNS: &[Column] = &[
     column("first_ns", |r, _| Value::Number(r.counters.first_ns)),
     column("last_ns", |r, _| Value::Number(r.counters.last_ns)),
     column("src", |r, _| Value::Address(r.key.src)),

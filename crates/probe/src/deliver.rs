@@ -8,8 +8,10 @@
 //! queue holds its shards meanwhile, and whoever makes that room must not wait for them.
 
 mod collectors;
+mod events;
 mod kept;
 mod lines;
+mod messages;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +19,14 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use thalweg_flow::application::{Labelling, by_ports};
-use thalweg_flow::export::{Amount, Statistics};
+use thalweg_flow::export::{Amount, NatEvent, Statistics};
 use thalweg_flow::{FlowKey, FlowRecord, MeterTotals};
 
 use crate::ProbeError;
 use crate::outbox::{Arrival, Arrivals, amount_of};
 use crate::summary::{OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
+pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
 pub(crate) use kept::Kept;
 pub(crate) use lines::Lines;
 
@@ -42,6 +45,9 @@ pub(crate) trait Outlet: Send {
 
     /// Time passes: called at least every [`TICK`] while few records come.
     fn tick(&mut self) -> Result<(), ProbeError>;
+
+    /// Takes events of NAT, if it has a form for them.
+    fn take_nat_events(&mut self, _events: Vec<NatEvent>) {}
 
     /// The newest books.
     fn hear(&mut self, _statistics: &Statistics) {}
@@ -68,12 +74,11 @@ pub(crate) struct Delivered {
 /// Who is given records, and whose.
 pub(crate) struct Delivery {
     pub(crate) arrivals: Arrivals,
+    /// Where events of NAT come from, if there are any.
+    pub(crate) events: Option<EventArrivals>,
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) books: Arc<Books>,
-    /// Whether ports name applications that are not known otherwise.
-    pub(crate) labelling: Labelling,
-    /// Completes records by what is known elsewhere.
-    pub(crate) complete: Option<Completion>,
+    pub(crate) completing: Completing,
     /// Set when an outlet fails.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -97,14 +102,12 @@ impl Delivery {
                 Arrival::End => break,
                 Arrival::Nothing => self.outlets.iter_mut().try_for_each(|outlet| outlet.tick()),
                 Arrival::Batch(mut batch) => {
-                    if self.labelling != Labelling::None {
-                        batch.iter_mut().for_each(label);
-                    }
-                    if let Some(complete) = &mut self.complete {
-                        batch.iter_mut().for_each(complete);
-                    }
+                    self.completing.complete(&mut batch);
                     delivered.amount += amount_of(&batch);
-                    self.hand_out(batch)
+                    let records = batch.len();
+                    let done = self.hand_out(batch);
+                    self.arrivals.delivered(records);
+                    done
                 }
             };
             if let Err(error) = done {
@@ -112,20 +115,38 @@ impl Delivery {
                 self.outlets.clear();
                 failed.get_or_insert(error);
             }
+            self.hand_out_events();
             if let Some(statistics) = self.books.take() {
+                let statistics = self.with_lost_events(statistics);
                 self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
             }
         }
         if let Some(error) = failed {
             return Err(error);
         }
+        self.hand_out_events();
         // Nobody works on the meters any more.
-        let last = self.books.last(delivered.amount);
+        let last = self.with_lost_events(self.books.last(delivered.amount));
         self.outlets.iter_mut().for_each(|outlet| outlet.hear(&last));
         for outlet in self.outlets {
             delivered.outlets.extend(outlet.finish()?);
         }
         Ok(delivered)
+    }
+
+    /// Gives events to everybody; who keeps the last copy gets the original.
+    fn hand_out_events(&mut self) {
+        let Some((last, others)) = self.outlets.split_last_mut() else { return };
+        for batch in self.events.iter().flat_map(EventArrivals::batches) {
+            others.iter_mut().for_each(|outlet| outlet.take_nat_events(batch.clone()));
+            last.take_nat_events(batch);
+        }
+    }
+
+    /// Events that found no room are records that were not sent.
+    fn with_lost_events(&self, mut statistics: Statistics) -> Statistics {
+        statistics.not_sent.records += self.events.as_ref().map_or(0, EventArrivals::lost);
+        statistics
     }
 
     fn hand_out(&mut self, batch: Vec<FlowRecord>) -> Result<(), ProbeError> {
@@ -141,8 +162,29 @@ impl Delivery {
     }
 }
 
+/// Says of records what is not known where they are made.
+#[derive(Clone)]
+pub(crate) struct Completing {
+    /// Whether ports name applications that are not known otherwise.
+    pub(crate) labelling: Labelling,
+    /// What is known elsewhere.
+    pub(crate) elsewhere: Option<Arc<Mutex<Completion>>>,
+}
+
+impl Completing {
+    pub(crate) fn complete(&self, records: &mut [FlowRecord]) {
+        if self.labelling != Labelling::None {
+            records.iter_mut().for_each(label);
+        }
+        if let Some(elsewhere) = &self.elsewhere {
+            let mut complete = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+            records.iter_mut().for_each(&mut *complete);
+        }
+    }
+}
+
 /// Names a record's application by its ports, where nothing better is known.
-fn label(record: &mut FlowRecord) {
+pub(crate) fn label(record: &mut FlowRecord) {
     if record.application == 0 {
         let FlowKey { protocol, src_port, dst_port, .. } = record.key;
         record.application = by_ports(protocol, src_port, dst_port).unwrap_or(0);
@@ -165,6 +207,11 @@ impl Books {
     pub(crate) fn read(&self) {
         let statistics = statistics(&(self.ask)());
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+    }
+
+    /// How many records the meters have made. Each of their shards is waited for, as by [`Self::read`].
+    pub(crate) fn made(&self) -> u64 {
+        (self.ask)().iter().map(MeterTotals::records_sum).sum()
     }
 
     /// What was read last, if it has not been told.

@@ -18,22 +18,27 @@
 //! **Bounds.** Slabs between reader and workers, batches of records between workers and delivery, flows in the cache.
 
 mod account;
+mod cached;
 mod columns;
 mod deal;
 mod deliver;
+mod import;
 mod inputs;
 mod live;
 mod options;
 mod outbox;
 mod pipelines;
 mod plan;
+mod protobuf;
 mod run;
 mod source;
 mod standing;
 pub mod summary;
 mod usage;
 
+pub use cached::ShowMeters;
 pub use deliver::{AskMeters, Completion};
+pub use import::{ExporterSummary, ImportOptions, ImportSource, ImportSummary, import};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
     Shape, Spool,

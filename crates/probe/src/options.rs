@@ -115,7 +115,7 @@ impl Default for Shape {
 /// Collectors, and how they are spoken to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportTargets {
-    /// Where they are: `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`.
+    /// Where they are: `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`.
     pub addresses: Vec<String>,
     /// Each flow's records go to one of them, by its hash; else all records go to each.
     pub balance: bool,
@@ -230,7 +230,10 @@ impl ProbeError {
     pub fn is_usage(&self) -> bool {
         let of_input = |error: &InputError| matches!(error, InputError::NoSuchPort { .. });
         match self {
-            Self::Options(_) | Self::Collector(CollectorError::Address { .. }) => true,
+            Self::Options(_) => true,
+            Self::Collector(error) => {
+                matches!(error, CollectorError::Address { .. } | CollectorError::NotBuilt { .. })
+            }
             Self::Meter(error) => !matches!(error, MeterError::OutOfMemory { .. }),
             Self::Input(error) => of_input(error),
             _ => false,

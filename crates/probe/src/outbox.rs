@@ -13,6 +13,8 @@
 //! worker waits no longer than the interface's ring holds what comes meanwhile, and then the batch is lost, and counted by
 //! record, packet and octet.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
@@ -35,7 +37,26 @@ pub(crate) fn amount_of(records: &[FlowRecord]) -> Amount {
 pub(crate) fn queue() -> (Way, Arrivals) {
     let (full, arrivals) = bounded(QUEUE_BATCHES);
     let (returned, empty) = bounded(QUEUE_BATCHES);
-    (Way { full, empty }, Arrivals { arrivals, returned })
+    let passage = Arc::new(Passage::default());
+    (Way { full, empty, passage: Arc::clone(&passage) }, Arrivals { arrivals, returned, passage })
+}
+
+/// How many records came through: whoever knows how many there are knows how many are on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Passage {
+    through: AtomicU64,
+}
+
+impl Passage {
+    /// So many records are delivered, or lost.
+    pub(crate) fn add(&self, records: usize) {
+        self.through.fetch_add(records as u64, Ordering::Release);
+    }
+
+    /// Records that are delivered, and those that are lost.
+    pub(crate) fn through(&self) -> u64 {
+        self.through.load(Ordering::Acquire)
+    }
 }
 
 /// The way to the queue, from which every worker gets an outbox of its own.
@@ -43,12 +64,18 @@ pub(crate) fn queue() -> (Way, Arrivals) {
 pub(crate) struct Way {
     full: Sender<Vec<FlowRecord>>,
     empty: Receiver<Vec<FlowRecord>>,
+    passage: Arc<Passage>,
 }
 
 impl Way {
     /// Room for a batch, used before if there is one.
     pub(crate) fn empty_batch(&self) -> Vec<FlowRecord> {
         self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_RECORDS))
+    }
+
+    /// What came through.
+    pub(crate) fn passage(&self) -> &Arc<Passage> {
+        &self.passage
     }
 
     /// Hands a batch over, or gives it back if there is no room or nobody any more.
@@ -101,6 +128,7 @@ impl Outbox {
             },
         };
         if let Some(batch) = refused {
+            self.way.passage.add(batch.len());
             self.lost += amount_of(&batch);
         }
     }
@@ -121,6 +149,7 @@ impl std::fmt::Debug for Outbox {
 pub(crate) struct Arrivals {
     arrivals: Receiver<Vec<FlowRecord>>,
     returned: Sender<Vec<FlowRecord>>,
+    passage: Arc<Passage>,
 }
 
 /// What waiting came to.
@@ -141,6 +170,11 @@ impl Arrivals {
             Err(crossbeam_channel::RecvTimeoutError::Timeout) => Arrival::Nothing,
             Err(crossbeam_channel::RecvTimeoutError::Disconnected) => Arrival::End,
         }
+    }
+
+    /// So many of the records that came are delivered.
+    pub(crate) fn delivered(&self, records: usize) {
+        self.passage.add(records);
     }
 
     /// Gives a batch back to be filled again.

@@ -12,8 +12,9 @@ use thalweg_exec::{ModelKind, Source, THREADS_MAX};
 use thalweg_flow::{EndReason, Meter, MeterOptions};
 
 use crate::account::{Book, Outcome, summary};
+use crate::cached::MeterCaches;
 use crate::columns::LineFormat;
-use crate::deliver::{Books, Collectors, Delivery, Kept, Lines, Outlet};
+use crate::deliver::{Books, Collectors, Completing, Delivery, Kept, Lines, Outlet};
 use crate::inputs::{self, Opened, Read};
 use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
@@ -49,17 +50,24 @@ pub fn probe(
         clock = Clock::start();
     }
     let meters = meters(options)?;
-    let outlets = outlets(options, &names, progress)?;
     let (way, arrivals) = queue();
-    let metered = meters.clone();
+    let (metered, shown) = (meters.clone(), meters.clone());
     let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
     let books = Arc::new(books);
+    let completing = Completing { labelling: options.meter.labelling, elsewhere: None };
+    let cache = MeterCaches {
+        meters: Box::new(move || shown.clone()),
+        books: Arc::clone(&books),
+        passage: Arc::clone(way.passage()),
+        completing: completing.clone(),
+    };
+    let outlets = outlets(options, &names, progress, cache)?;
     let delivery = Delivery {
         arrivals,
+        events: None,
         outlets,
         books: Arc::clone(&books),
-        labelling: options.meter.labelling,
-        complete: None,
+        completing,
         stop: Arc::clone(stop),
     };
     let (outcome, delivered) = thread::scope(|scope| {
@@ -113,6 +121,7 @@ fn outlets(
     options: &ProbeOptions,
     ports: &[String],
     progress: &dyn ProbeProgress,
+    cache: MeterCaches,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
     let files = [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)];
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
@@ -124,10 +133,8 @@ fn outlets(
     // Packets of files can wait until their records are sent or written.
     let waits = matches!(options.input, Input::Files(_));
     if let Some(folder) = &options.store {
-        let (kept, notice) = Kept::open(folder, waits)?;
-        if let Some(notice) = notice {
-            progress.notice(&notice);
-        }
+        let (kept, notices) = Kept::open(folder, waits, Some(Arc::new(cache)))?;
+        notices.iter().for_each(|notice| progress.notice(notice));
         outlets.push(Box::new(kept));
     }
     if !options.export.addresses.is_empty() {

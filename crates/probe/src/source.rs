@@ -1,5 +1,9 @@
 //! The way in for files: captures one after the other, as often as asked, as fast as they can be read or at a given rate.
 //!
+//! **Who reads.** The thread that asks for a chunk reads it. What the kernel has just copied lies in the cache of the core that
+//! looks at it next; a reader on another core would have every frame and every descriptor cross over, which costs more than
+//! reading. What is compressed is unpacked by a thread of its own.
+//!
 //! **Again and again.** With `loops` the inputs are gone through several times. Each time packets arrive later, by the time
 //! that the inputs cover and a packet's distance more: so time goes on, flows go on, and timeouts mean what they mean.
 //!
@@ -14,10 +18,8 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::Chunk;
 use thalweg_exec::Source;
-use thalweg_ports::{ChunkReceiver, FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
+use thalweg_ports::{FileSource, InputError, InputOptions, InputReport, InputSpec, PortNames};
 
-/// Chunks that may wait between the reader and the model.
-const QUEUE_CHUNKS: usize = 4;
 /// How long to sleep at most before looking whether to stop.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -73,8 +75,8 @@ impl Seen {
 enum Current {
     /// All of it was read before.
     Loaded(VecDeque<Chunk>),
-    /// A reader's thread, and how often it was begun anew.
-    Streaming(Option<ChunkReceiver>),
+    /// Read as asked for; none between two runs.
+    Streaming(Option<Box<FileSource>>),
 }
 
 /// See the module.
@@ -94,7 +96,7 @@ pub(crate) struct Captures {
 impl Captures {
     /// Opens the inputs; nothing is read yet. Errors as [`FileSource::open`].
     pub(crate) fn open(reading: Reading, stop: Arc<AtomicBool>, seen: Arc<Seen>) -> Result<Self, InputError> {
-        let first = reading.open()?.spawn(QUEUE_CHUNKS)?;
+        let first = Box::new(reading.open()?);
         Ok(Self::of(Current::Streaming(Some(first)), reading, stop, seen))
     }
 
@@ -122,9 +124,9 @@ impl Captures {
         Self {
             loops_left: reading.loops.saturating_sub(1),
             pace: reading.rate_pps.map(Pace::new),
+            timeline: Timeline { is_repeated: reading.loops > 1, ..Timeline::default() },
             reading,
             current,
-            timeline: Timeline::default(),
             stop,
             seen,
             report: None,
@@ -137,7 +139,7 @@ impl Captures {
         if let Current::Streaming(Some(reader)) =
             std::mem::replace(&mut self.current, Current::Streaming(None))
         {
-            self.close(reader);
+            self.note(reader.report().clone());
         }
         match self.failed {
             Some(error) => Err(error),
@@ -152,30 +154,26 @@ impl Captures {
                 Current::Loaded(chunks) => return chunks.pop_front(),
                 Current::Streaming(reader) => reader,
             };
-            if let Some(mut chunk) = reader.as_ref()?.recv() {
-                self.timeline.place(&mut chunk);
-                self.tell();
-                return Some(chunk);
+            match reader.as_mut()?.next_chunk() {
+                Ok(Some(mut chunk)) => {
+                    self.timeline.place(&mut chunk);
+                    self.tell();
+                    return Some(chunk);
+                }
+                Ok(None) => {}
+                Err(error) => self.failed = Some(error),
             }
             let ended = reader.take()?;
-            self.close(ended);
+            self.note(ended.report().clone());
             if self.failed.is_some() || self.loops_left == 0 {
                 return None;
             }
             self.loops_left -= 1;
             self.timeline.begin_again();
-            match self.reading.open().and_then(|source| source.spawn(QUEUE_CHUNKS)) {
-                Ok(reader) => self.current = Current::Streaming(Some(reader)),
+            match self.reading.open() {
+                Ok(source) => self.current = Current::Streaming(Some(Box::new(source))),
                 Err(error) => self.failed = Some(error),
             }
-        }
-    }
-
-    fn close(&mut self, reader: ChunkReceiver) {
-        let (report, result) = reader.finish();
-        self.note(report);
-        if let Err(error) = result {
-            self.failed.get_or_insert(error);
         }
     }
 
@@ -230,6 +228,8 @@ impl Source<Chunk> for &mut Captures {
 /// The time that packets arrive at, over all runs through the inputs.
 #[derive(Debug, Default)]
 struct Timeline {
+    /// What the first run covers has to be known.
+    is_repeated: bool,
     sequence: u64,
     packets: u64,
     clock_ns: u64,
@@ -246,7 +246,7 @@ impl Timeline {
     /// Gives a chunk its number and its time.
     fn place(&mut self, chunk: &mut Chunk) {
         let packets = chunk.packets().len() as u64;
-        if self.run_ns.is_none() {
+        if self.is_repeated && self.run_ns.is_none() {
             let arrivals = chunk.packets().iter().map(|packet| packet.arrival_ns);
             self.latest_ns = arrivals.max().unwrap_or(0).max(self.latest_ns);
             if self.first_ns.is_none() {
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn time_goes_on_from_run_to_run() {
-        let mut timeline = Timeline::default();
+        let mut timeline = Timeline { is_repeated: true, ..Timeline::default() };
         let mut seen = Vec::new();
         for run in 0..3 {
             if run > 0 {

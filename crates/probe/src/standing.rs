@@ -9,10 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use thalweg_flow::export::Amount;
+use thalweg_flow::export::{Amount, NatEvent};
 use thalweg_flow::{FlowRecord, MeterOptions};
 
-use crate::deliver::{AskMeters, Books, Collectors, Completion, Delivered, Delivery, Kept, Outlet};
+use crate::cached::{MeterCaches, ShowMeters};
+use crate::deliver::{
+    AskMeters, Books, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay, Kept,
+    Outlet, event_queue,
+};
 use crate::outbox::{BATCH_RECORDS, Way, amount_of, queue};
 use crate::pipelines::died;
 use crate::summary::OutletSummary;
@@ -33,6 +37,8 @@ pub struct StandingOptions {
     pub ports: Vec<String>,
     /// Asks the meter for its books.
     pub ask: AskMeters,
+    /// Shows the meter, for answers from the dataset.
+    pub meters: ShowMeters,
     /// Completes a record.
     pub complete: Completion,
 }
@@ -50,6 +56,7 @@ pub struct StandingWay {
     state: Mutex<State>,
     books: Arc<Books>,
     lost: [AtomicU64; 3],
+    events: Arc<EventCounts>,
 }
 
 struct State {
@@ -57,6 +64,8 @@ struct State {
     way: Option<Way>,
     /// Fewer records than make a batch, of all workers.
     gathered: Vec<FlowRecord>,
+    /// None when it is closed.
+    events: Option<EventWay>,
     books_read: Instant,
 }
 
@@ -65,24 +74,32 @@ impl StandingDelivery {
     pub fn start(options: StandingOptions) -> Result<(Self, StandingWay), ProbeError> {
         let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
         let mut notices = Vec::new();
+        let (way, arrivals) = queue();
+        let books = Arc::new(Books::new(options.ask));
+        let elsewhere = Some(Arc::new(Mutex::new(options.complete)));
+        let completing = Completing { labelling: options.meter.labelling, elsewhere };
         if let Some(folder) = &options.store {
-            let (kept, notice) = Kept::open(folder, false)?;
-            notices.extend(notice);
+            let cache = MeterCaches {
+                meters: options.meters,
+                books: Arc::clone(&books),
+                passage: Arc::clone(way.passage()),
+                completing: completing.clone(),
+            };
+            let (kept, said) = Kept::open(folder, false, Some(Arc::new(cache)))?;
+            notices.extend(said);
             outlets.push(Box::new(kept));
         }
         if !options.export.addresses.is_empty() {
             let collectors = Collectors::open(&options.export, &options.meter, &options.ports, false)?;
             outlets.push(Box::new(collectors));
         }
-        let (way, arrivals) = queue();
+        let (event_way, events) = event_queue();
         let failed = Arc::new(AtomicBool::new(false));
-        let books = Arc::new(Books::new(options.ask));
-        let (told, complete) = (Arc::clone(&books), Some(options.complete));
-        let (labelling, stop) = (options.meter.labelling, Arc::clone(&failed));
-        let delivery = Delivery { arrivals, outlets, books: told, labelling, complete, stop };
+        let (told, events, stop) = (Arc::clone(&books), Some(events), Arc::clone(&failed));
+        let delivery = Delivery { arrivals, events, outlets, books: told, completing, stop };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
-        Ok((Self { thread, failed, notices }, StandingWay::new(way, books)))
+        Ok((Self { thread, failed, notices }, StandingWay::new(way, event_way, books)))
     }
 
     /// Whether an outlet failed: records go nowhere since.
@@ -100,9 +117,11 @@ impl StandingDelivery {
 }
 
 impl StandingWay {
-    fn new(way: Way, books: Arc<Books>) -> Self {
-        let state = State { way: Some(way), gathered: Vec::new(), books_read: Instant::now() };
-        Self { state: Mutex::new(state), books, lost: Default::default() }
+    fn new(way: Way, events: EventWay, books: Arc<Books>) -> Self {
+        let counts = Arc::clone(events.counts());
+        let (way, events) = (Some(way), Some(events));
+        let state = State { way, gathered: Vec::new(), events, books_read: Instant::now() };
+        Self { state: Mutex::new(state), books, lost: Default::default(), events: counts }
     }
 
     /// Takes all records out of the list. Waits for nobody but others that do the same.
@@ -114,11 +133,28 @@ impl StandingWay {
         }
     }
 
+    /// Takes all events of NAT out of the list; `dropped` more were lost where they were made.
+    pub fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
+        self.events.lose(dropped);
+        match &mut self.state().events {
+            Some(way) => way.take(events),
+            None => self.events.lose(events.drain(..).len() as u64),
+        }
+    }
+
+    /// Events of NAT that were handed over, and those that were lost on the way or before.
+    pub fn nat_events(&self) -> (u64, u64) {
+        (self.events.handed_over(), self.events.lost())
+    }
+
     /// Holds nothing back any longer, and asks the meter for its books if that was long ago. Not for who works on its shards.
     pub fn flush(&self) {
         let mut state = self.state();
         if !state.gathered.is_empty() {
             self.send(&mut state);
+        }
+        if let Some(events) = &mut state.events {
+            events.send();
         }
         let is_due = state.books_read.elapsed() >= BOOKS_EVERY;
         if is_due {
@@ -133,7 +169,8 @@ impl StandingWay {
     /// No more records come: what does is lost. The delivery ends.
     pub fn close(&self) {
         self.flush();
-        self.state().way = None;
+        let mut state = self.state();
+        (state.way, state.events) = (None, None);
     }
 
     /// What found the queue full, or closed.
@@ -154,6 +191,9 @@ impl StandingWay {
             None => Err(batch),
         };
         if let Err(refused) = sent {
+            if let Some(way) = &state.way {
+                way.passage().add(refused.len());
+            }
             let lost = amount_of(&refused);
             for (sum, lost) in self.lost.iter().zip([lost.records, lost.packets, lost.octets]) {
                 sum.fetch_add(lost, Ordering::Relaxed);

@@ -19,6 +19,10 @@ use thalweg_probe::{
     Input, LiveDriver, LiveInput, ModelKind, ProbeOptions, ProbeProgress, ProbeSummary, Shape, probe,
 };
 
+use thalweg_store::live::Writing;
+use thalweg_store::query::{Metric, Query, top};
+use thalweg_store::{Dataset, Filter, View, Window};
+
 /// Long enough for anything that comes at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Frames sent before the probe has to have seen them: fewer than a capture ring holds.
@@ -203,6 +207,51 @@ fn flows_end_on_a_silent_link() {
             });
             assert_all_metered(&summary, &sums(&records(&lines)), &traffic);
             assert_eq!(summary.records_by_reason.get("forced-end"), None, "{summary:?}");
+        }
+    });
+}
+
+/// Whoever asks the dataset while the probe runs sees every packet once: in the cache, pending, or on disk.
+#[test]
+fn a_dataset_answers_with_what_is_in_the_cache() {
+    in_namespace("a_dataset_answers_with_what_is_in_the_cache", || {
+        lay_cable();
+        let folder = tempfile::tempdir().expect("a folder");
+        let (lines, store) = (folder.path().join("records.json"), folder.path().join("flows"));
+        let traffic = Traffic::mixed(6_000, 300, 4);
+        let shapes = [
+            Shape { model: ModelKind::RunToCompletion, workers: 2, ..Shape::default() },
+            Shape { model: ModelKind::Serial, ..Shape::default() },
+        ];
+        let packets = |view: &View| {
+            let query = Query::new(Window::ALL, Filter::default());
+            top(view, &query, &[], Metric::Packets, 0).expect("an answer").total.packets
+        };
+        let all = traffic.frames.len() as u64 - traffic.not_ip;
+        for (number, shape) in (1..).zip(shapes) {
+            let mut options = ProbeOptions { shape, store: Some(store.clone()), ..options(&lines) };
+            // Most flows are over at once, and go on as others.
+            options.meter.idle_timeout_ns = 20_000_000;
+            let summary = metered(options, LiveDriver::AfPacket, &traffic, || {
+                let dataset = Dataset::open(&store).expect("the probe made it");
+                let mut before = 0;
+                wait_until("packets are not in the answer", || {
+                    let (view, writing) = dataset.live_view(Window::ALL).expect("a view");
+                    let Writing::Answered(facts) = writing else { panic!("no answer: {writing:?}") };
+                    let now = packets(&view);
+                    assert!(facts.has_cache && !facts.cache_left_out, "{facts:?}");
+                    if facts.on_the_way > 0 {
+                        return false;
+                    }
+                    assert!(before <= now && now <= number * all, "{before} <= {now} <= {}", number * all);
+                    before = now;
+                    now == number * all
+                });
+            });
+            assert!(summary.conserved, "{summary:?}");
+            let (view, writing) =
+                Dataset::open(&store).and_then(|it| it.live_view(Window::ALL)).expect("a view");
+            assert_eq!((packets(&view), writing), (number * all, Writing::Nobody));
         }
     });
 }

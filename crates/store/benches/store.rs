@@ -1,7 +1,13 @@
-//! How fast records are written and asked for: `cargo bench -p thalweg-store -- [RECORDS] [FOLDER]`.
+//! How fast records are written and asked for.
 //!
-//! Records are those of a busy edge: 200,000 hosts within and as many without, both by a skewed distribution, an hour long.
-//! Writing is measured by itself and with a query going on all the time; queries on all threads.
+//! ```text
+//! cargo bench -p thalweg-store -- write [RECORDS] [FOLDER]   writing by itself, and with a query going on all the time
+//! cargo bench -p thalweg-store -- make [RECORDS] [FOLDER]    a dataset for queries, unless it is there
+//! cargo bench -p thalweg-store -- ask [RECORDS] [FOLDER] [KEYS]  queries, on all cores: of all keys, or of these
+//! ```
+//!
+//! Records are those of a busy edge: 200,000 hosts within and as many without, both by Zipf's law (the share of a host is as
+//! one over its rank), a day long.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -109,7 +115,32 @@ fn cpu_time() -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-fn ask(folder: &Path) {
+/// Queries are asked so many times each.
+const TIMES: usize = 5;
+const DAY_NS: u64 = 24 * 3_600_000_000_000;
+
+/// Makes the dataset unless it is there.
+fn prepare(folder: &Path, total: u64) {
+    if folder.is_dir() {
+        return;
+    }
+    let mut options = WriterOptions::new(|| 0);
+    options.upkeep_interval_s = 0;
+    let (writer, _) = Writer::open(folder, options).expect("the dataset can be written");
+    let mut chance = XorShift64Star::new(2);
+    let mut batch = Vec::with_capacity(BATCH);
+    for number in 0..total {
+        let through = u128::from(number) * u128::from(DAY_NS) / u128::from(total);
+        batch.push(record(&mut chance, START_NS + through as u64));
+        if batch.len() == BATCH || number + 1 == total {
+            writer.append(&batch).expect("records are taken");
+            batch.clear();
+        }
+    }
+    writer.close().expect("the dataset is closed");
+}
+
+fn ask(folder: &Path, only: Option<&str>) {
     let dataset = Dataset::open(folder).expect("the dataset can be read");
     let summary = dataset.view(Window::ALL).expect("the dataset can be read").summary();
     println!(
@@ -119,23 +150,29 @@ fn ask(folder: &Path) {
         summary.row_groups,
         summary.bytes as f64 / summary.records as f64
     );
-    let quarter = Window { from_ns: START_NS, to_ns: START_NS + 900_000_000_000 };
-    let cases: [(&str, &str, Window); 9] = [
+    let to_ns = START_NS + DAY_NS;
+    let hour = Window { from_ns: to_ns - DAY_NS / 24, to_ns };
+    let cases: [(&str, &str, Window); 14] = [
         ("src", "", Window::ALL),
+        ("dst", "", Window::ALL),
         ("host", "", Window::ALL),
         ("dst-port", "", Window::ALL),
+        ("port", "", Window::ALL),
         ("dst-as", "", Window::ALL),
+        ("app", "", Window::ALL),
         ("src,dst", "", Window::ALL),
-        ("src,dst,src-port,dst-port,proto", "", quarter),
+        ("src,dst-port", "", Window::ALL),
         ("src", "dst port 53 and packets > 10", Window::ALL),
         ("dst", "src 10.0.0.77", Window::ALL),
-        ("src", "", quarter),
+        ("src", "", hour),
+        ("src,dst", "", hour),
+        ("src,dst,src-port,dst-port,proto", "", hour),
     ];
-    for (keys, filter, window) in cases {
+    for (keys, filter, window) in cases.into_iter().filter(|case| only.is_none_or(|only| only == case.0)) {
         let keys_of: Vec<Key> = keys.split(',').map(|key| key.parse().expect("a key")).collect();
         let mut times = Vec::new();
         let mut found = 0;
-        for _ in 0..3 {
+        for _ in 0..TIMES {
             let began = Instant::now();
             let view = dataset.view(window).expect("the dataset can be read");
             let query = Query::new(window, Filter::parse(filter).expect("a filter"));
@@ -144,7 +181,15 @@ fn ask(folder: &Path) {
             found = answer.total.flows;
         }
         times.sort_by(f64::total_cmp);
-        println!("top {keys:32} {filter:30} {found:>9} records: {:.3} s (best {:.3})", times[1], times[0]);
+        println!(
+            "top {keys:32} {filter:30} {found:>9} records: {:.3} s ({:.3} to {:.3})",
+            times[TIMES / 2],
+            times[0],
+            times[TIMES - 1]
+        );
+    }
+    if only.is_some() {
+        return;
     }
     let query = Query::new(Window::ALL, Filter::parse("udp and octets > 10k").expect("a filter"));
     let view = dataset.view(Window::ALL).expect("the dataset can be read");
@@ -159,19 +204,28 @@ fn ask(folder: &Path) {
 
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| !argument.starts_with("--"));
+    let what = arguments.next().unwrap_or_else(|| "write".to_owned());
     let total: u64 = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(5_000_000);
     let parent = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    let mut chance = XorShift64Star::new(1);
-    let distinct = total.min(2_000_000);
-    // The same records over and over; but for the times, which do not matter to the cost of anything but pruning.
-    let records: Vec<FlowRecord> = (0..distinct)
-        .map(|number| record(&mut chance, START_NS + 60_000_000_000 + number * 3_500_000_000_000 / distinct))
-        .collect();
-    for queries in [false, true] {
-        let folder = tempfile::tempdir_in(&parent).expect("a folder");
-        write(folder.path(), &records, total, queries);
-        if queries {
-            ask(folder.path());
+    let dataset = parent.join(format!("thalweg-flows-{total}"));
+    match what.as_str() {
+        "write" => {
+            let mut chance = XorShift64Star::new(1);
+            let distinct = total.min(2_000_000);
+            // The same records over and over; what is measured is not how fast they can be made up.
+            let records: Vec<FlowRecord> = (0..distinct)
+                .map(|number| record(&mut chance, START_NS + number * 3_500_000_000_000 / distinct))
+                .collect();
+            for queries in [false, true] {
+                let folder = tempfile::tempdir_in(&parent).expect("a folder");
+                write(folder.path(), &records, total, queries);
+            }
         }
+        "make" => prepare(&dataset, total),
+        "ask" => {
+            prepare(&dataset, total);
+            ask(&dataset, arguments.next().as_deref());
+        }
+        other => eprintln!("`{other}`: expected `write`, `make` or `ask`"),
     }
 }

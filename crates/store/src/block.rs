@@ -64,15 +64,6 @@ impl AddressNumbers {
         }
         number
     }
-
-    /// The number of an address that has one.
-    pub(crate) fn find(&self, address: Option<IpAddr>) -> Option<u32> {
-        match address {
-            Some(IpAddr::V4(address)) => self.v4.get(&u32::from(address)).copied(),
-            Some(IpAddr::V6(address)) => self.v6.get(&u128::from(address)).copied(),
-            None => self.none,
-        }
-    }
 }
 
 /// Some rows, as far as their columns are loaded.

@@ -89,24 +89,27 @@ impl Skipped {
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub(crate) files: Vec<Arc<FlowFile>>,
-    pub(crate) batches: Vec<Arc<[FlowRecord]>>,
+    pub(crate) batches: Vec<Batch>,
     pub(crate) skipped: Skipped,
 }
 
-/// Records that the caller still has: in a flow cache, or on their way to the store.
-pub trait Live {
-    /// Shows every record once.
-    fn visit(&self, take: &mut dyn FnMut(&FlowRecord));
+/// Records that are in no file.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) records: Arc<[FlowRecord]>,
+    /// They are flows of a cache, which go on.
+    pub(crate) is_cached: bool,
 }
 
 impl View {
-    /// Adds records of the caller's. Take the view first and the live records then: a record that is handed to the store in
-    /// between is missed this once, but never counted twice.
-    pub fn with_live(mut self, live: &dyn Live) -> Self {
-        let mut records = Vec::new();
-        live.visit(&mut |record| records.push(*record));
-        self.batches.extend(records.chunks(BATCH_RECORDS).map(Arc::from));
-        self
+    /// Adds records that wait to be written.
+    pub fn add_batch(&mut self, records: Arc<[FlowRecord]>) {
+        self.batches.push(Batch { records, is_cached: false });
+    }
+
+    /// Adds flows of a cache, as they are now.
+    pub fn add_cached(&mut self, records: Arc<[FlowRecord]>) {
+        self.batches.push(Batch { records, is_cached: true });
     }
 
     /// Files that were left out because they are damaged or not the dataset's.
@@ -114,11 +117,16 @@ impl View {
         &self.skipped
     }
 
-    /// What the files hold.
+    /// What it holds.
     pub fn summary(&self) -> Summary {
+        let live = |is_cached: bool| {
+            let batches = self.batches.iter().filter(move |batch| batch.is_cached == is_cached);
+            batches.map(|batch| batch.records.len() as u64).sum()
+        };
         let mut summary = Summary {
             files: self.files.len() as u64,
-            unpublished_records: self.batches.iter().map(|batch| batch.len() as u64).sum(),
+            pending_records: live(false),
+            cached_records: live(true),
             skipped: self.skipped.clone(),
             ..Summary::default()
         };
@@ -133,13 +141,15 @@ impl View {
                 *span = (span.0.min(from), span.1.max(to));
             }
         }
+        for record in self.batches.iter().flat_map(|batch| batch.records.iter()) {
+            let end = record.counters.last_ns;
+            let span = summary.span_ns.get_or_insert((end, end));
+            *span = (span.0.min(end), span.1.max(end));
+        }
         summary.partitions = partitions.len() as u64;
         summary
     }
 }
-
-/// Records of a batch of a view.
-const BATCH_RECORDS: usize = 65_536;
 
 /// What a dataset is made of.
 #[derive(Clone, Debug, Default)]
@@ -154,8 +164,10 @@ pub struct Summary {
     pub records: u64,
     /// Octets of the files.
     pub bytes: u64,
-    /// Records seen that are in no file yet.
-    pub unpublished_records: u64,
+    /// Records that wait to be written.
+    pub pending_records: u64,
+    /// Flows in a cache.
+    pub cached_records: u64,
     /// First and last end of a flow, nanoseconds since the epoch.
     pub span_ns: Option<(u64, u64)>,
     /// Files that are not read.
@@ -196,6 +208,14 @@ impl Dataset {
             }
         }
         Err(StoreError::Moving(self.root.clone()))
+    }
+
+    /// These files, as far as they may have records of this window. Fails if one is gone.
+    pub(crate) fn view_of(&self, names: &[String], window: Window) -> Result<View, StoreError> {
+        let paths: Vec<PathBuf> = names.iter().map(|name| self.root.join(name)).collect();
+        let mut view = open_all(&paths)?;
+        view.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
+        Ok(view)
     }
 }
 
@@ -263,7 +283,7 @@ pub(crate) fn partitions(root: &Path) -> Result<Vec<Partition>, StoreError> {
 }
 
 /// The published files of all hours that the window touches, sorted.
-fn list(root: &Path, window: Window) -> Result<Vec<PathBuf>, StoreError> {
+pub(crate) fn list(root: &Path, window: Window) -> Result<Vec<PathBuf>, StoreError> {
     let mut files = Vec::new();
     for partition in partitions(root)? {
         let from_ns = partition.hour.saturating_mul(HOUR_NS);

@@ -1,5 +1,6 @@
 //! One flow file: written whole, read by column.
 
+mod checksum;
 mod pages;
 mod read;
 mod write;
@@ -10,9 +11,14 @@ pub(crate) use write::FileWriter;
 /// Key of the footer that says whose file it is; its value is the version of the schema.
 const FORMAT_KEY: &str = "thalweg.flows";
 /// Version of the schema. Files of another version are skipped and counted.
-const FORMAT_VERSION: &str = "1";
+const FORMAT_VERSION: &str = "2";
 /// Key of the footer under which the names of the files are that this one was made of.
 const REPLACES_KEY: &str = "thalweg.replaces";
+
+/// Key of the footer with a checksum of each column of each row group.
+const SUMS_KEY: &str = "thalweg.sums";
+/// Key of the footer with a checksum of what it says.
+const FOOTER_KEY: &str = "thalweg.footer";
 
 /// Rows of a full row group. Large enough that a dictionary pays, small enough that the columns a query needs stay near the
 /// core.

@@ -3,12 +3,13 @@
 //! ```text
 //! records --> Writer --> files, one folder per hour --> View --> top, list, graph
 //!             (pending) --------------------------------^ ^
-//!             caller's cache (Live) ----------------------+
+//!             flow cache ---------------------------------+   (of another process: `live`)
 //! ```
 //!
 //! Map of the crate:
 //! - [`dataset`]: where files lie, what belongs to the dataset at a moment;
 //! - [`writer`]: records to files, on a thread of its own; [`upkeep`]: compaction, retention, recovery;
+//! - [`live`]: what the writer knows beyond the files, for other processes;
 //! - `schema`, `block`, `file`: the columns, records as columns, one file;
 //! - [`filter`]: which records; [`query`]: sums by key, graphs, lists; [`fields`]: a record by the names of its columns;
 //! - [`calendar`][]: dates.
@@ -23,6 +24,7 @@ mod error;
 pub mod fields;
 mod file;
 pub mod filter;
+pub mod live;
 pub mod query;
 mod schema;
 #[cfg(test)]
@@ -30,7 +32,7 @@ mod testing;
 pub mod upkeep;
 pub mod writer;
 
-pub use dataset::{Dataset, Live, Skipped, Summary, View, Window};
+pub use dataset::{Dataset, Skipped, Summary, View, Window};
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
 pub use upkeep::{Recovery, Retention, Upkeep};

@@ -8,15 +8,14 @@ mod aggregate;
 mod graph;
 mod key;
 mod list;
+mod table;
 mod top;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use thalweg_flow::FlowRecord;
-
 use crate::block::Block;
-use crate::dataset::{Skipped, View, Window};
+use crate::dataset::{Batch, Skipped, View, Window};
 use crate::error::StoreError;
 use crate::file::FlowFile;
 use crate::filter::Filter;
@@ -71,8 +70,10 @@ pub struct Scanned {
     pub row_groups_pruned: u64,
     /// Records looked at.
     pub records: u64,
-    /// Records among them that are in no file yet.
-    pub unpublished_records: u64,
+    /// Records among them that wait to be written.
+    pub pending_records: u64,
+    /// Flows among them that are in a cache.
+    pub cached_records: u64,
     /// Files that were left out, in whole or in part.
     pub skipped: Skipped,
     /// Some records are of sampled traffic: counters are not multiplied by the sampling interval.
@@ -84,7 +85,8 @@ impl Scanned {
         self.row_groups_read += other.row_groups_read;
         self.row_groups_pruned += other.row_groups_pruned;
         self.records += other.records;
-        self.unpublished_records += other.unpublished_records;
+        self.pending_records += other.pending_records;
+        self.cached_records += other.cached_records;
         self.skipped.join(other.skipped);
         self.sampled |= other.sampled;
     }
@@ -94,7 +96,7 @@ impl Scanned {
 #[derive(Clone)]
 enum Task {
     Group(Arc<FlowFile>, usize),
-    Batch(Arc<[FlowRecord]>),
+    Batch(Batch),
 }
 
 /// Rows of a row group or a batch; columns are loaded as they are needed.
@@ -109,7 +111,7 @@ impl<'a> Rows<'a> {
     fn new(task: &'a Task) -> Self {
         let rows = match task {
             Task::Group(file, number) => file.row_groups[*number].rows,
-            Task::Batch(records) => records.len(),
+            Task::Batch(batch) => batch.records.len(),
         };
         Self { task, block: Block::new(rows), selected: None }
     }
@@ -126,12 +128,17 @@ impl<'a> Rows<'a> {
     pub(crate) fn need(&mut self, ids: &[ColumnId]) -> Result<(), StoreError> {
         match self.task {
             Task::Group(file, number) => file.load(*number, ids, &mut self.block),
-            Task::Batch(records) => {
+            Task::Batch(batch) => {
                 let missing: Vec<ColumnId> = ids.iter().copied().filter(|id| !self.block.has(*id)).collect();
-                self.block.take(Block::of_columns(&missing, records.iter()));
+                self.block.take(Block::of_columns(&missing, batch.records.iter()));
                 Ok(())
             }
         }
+    }
+
+    /// Whether they are in no file.
+    fn is_live(&self) -> bool {
+        matches!(self.task, Task::Batch(_))
     }
 
     /// Whether a column is known to be NULL throughout, without loading it.
@@ -176,7 +183,7 @@ impl<'a> Rows<'a> {
             Task::Group(file, number) => {
                 file.bounds(*number, ColumnId::SamplingInterval).is_some_and(|(_, most)| most > 1)
             }
-            Task::Batch(records) => records.iter().any(|record| record.sampling_interval > 1),
+            Task::Batch(batch) => batch.records.iter().any(|record| record.sampling_interval > 1),
         }
     }
 }
@@ -215,7 +222,13 @@ fn scan<S: Send>(
             scanned.records += rows.len() as u64;
             match (result, task) {
                 (Ok(()), Task::Group(..)) => scanned.row_groups_read += 1,
-                (Ok(()), Task::Batch(records)) => scanned.unpublished_records += records.len() as u64,
+                (Ok(()), Task::Batch(batch)) => {
+                    let count = match batch.is_cached {
+                        true => &mut scanned.cached_records,
+                        false => &mut scanned.pending_records,
+                    };
+                    *count += batch.records.len() as u64;
+                }
                 (Err(StoreError::Unreadable { path, what }), _) => scanned.skipped.add(path, what),
                 (Err(error), _) => return Err(error),
             }

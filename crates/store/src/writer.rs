@@ -28,7 +28,12 @@ use crate::calendar::HOUR_NS;
 use crate::dataset::{self, Dataset, View, Window};
 use crate::error::StoreError;
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
+use crate::live::{Cache, LiveServer};
 use crate::upkeep::{Changes, Recovery, Retention, Upkeep, recover};
+
+mod taps;
+
+use taps::Tap;
 
 /// Records of a pending batch, at most.
 const BATCH_RECORDS: usize = 16_384;
@@ -94,7 +99,7 @@ pub struct Writer {
     lock_path: PathBuf,
 }
 
-struct Shared {
+pub(crate) struct Shared {
     changes: Changes,
     options: WriterOptions,
     state: Mutex<State>,
@@ -120,6 +125,8 @@ struct State {
     flush_until: u64,
     closing: bool,
     status: WriterStatus,
+    taps: Vec<Tap>,
+    next_tap: u64,
 }
 
 impl Writer {
@@ -211,8 +218,19 @@ impl Writer {
         let dataset = Dataset::open(&self.shared.changes.root)?;
         let _names = self.shared.changes.publish.lock().unwrap_or_else(PoisonError::into_inner);
         let mut view = dataset.view(window)?;
-        view.batches = self.shared.state().pending.iter().cloned().collect();
+        self.shared.state().pending.iter().for_each(|batch| view.add_batch(Arc::clone(batch)));
         Ok(view)
+    }
+
+    /// Answers whoever asks, on a socket in the dataset's folder, what is in no file yet: what is pending here, and what is in
+    /// the flow cache from which records come. For as long as the server is kept.
+    pub fn serve(&self, cache: Option<Arc<dyn Cache>>) -> Result<LiveServer, StoreError> {
+        LiveServer::start(Arc::clone(&self.shared), &self.shared.changes.root, cache)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Joins small files now.
@@ -327,6 +345,7 @@ impl Shared {
         state.pending_records += batch.len();
         state.status.records_taken += batch.len() as u64;
         state.oldest.get_or_insert_with(Instant::now);
+        state.taps.iter_mut().for_each(|tap| tap.hear(&batch));
         state.pending.push_back(batch);
         if state.pending_records >= self.threshold() || state.pending.len() == 1 {
             self.work.notify_all();

@@ -250,6 +250,46 @@ fn torn_and_foreign_files_are_skipped_and_counted() {
     );
 }
 
+/// A disk that forgets a bit: the answer lacks the row group, says which file, and every other question is answered.
+#[test]
+fn a_flipped_bit_in_a_page_is_noticed_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options()).unwrap();
+    for part in 0..3 {
+        writer.append(&records(part * 1000..part * 1000 + 1000)).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+    let all = files(folder.path());
+    let whole = fs::read(&all[1]).unwrap();
+    let mut chance = XorShift64Star::new(9);
+    let dataset = Dataset::open(folder.path()).unwrap();
+    let keys = ["src", "dst-port"].map(|key| key.parse::<Key>().unwrap());
+    let (mut skipped, mut answered) = (0, 0);
+    for _ in 0..300 {
+        let mut bytes = whole.clone();
+        let at = chance.below(bytes.len() as u32) as usize;
+        bytes[at] ^= 1 << chance.below(8);
+        fs::write(&all[1], &bytes).unwrap();
+        let view = dataset.view(Window::ALL).unwrap();
+        let query = Query::new(Window::ALL, Filter::default());
+        let answer = top(&view, &query, &keys, Metric::Octets, 1).unwrap();
+        match answer.scanned.skipped.count {
+            // Another column, or a part of the footer that nothing depends on.
+            0 => {
+                assert_eq!((answer.total.flows, answer.total.octets), sum(3000));
+                answered += 1;
+            }
+            count => {
+                assert_eq!((count, answer.total.flows), (1, 2000), "octet {at}");
+                assert_eq!(answer.scanned.skipped.named[0].0, all[1]);
+                skipped += 1;
+            }
+        }
+    }
+    assert!(skipped > 20 && answered > 20, "{skipped} skipped, {answered} answered");
+}
+
 /// Set for the copy of this test program that is killed while it writes.
 const CHILD: &str = "THALWEG_STORE_TEST_CHILD";
 

@@ -2,7 +2,9 @@
 
 mod capture;
 mod flows;
+mod flows_import;
 mod forwarding;
+mod lab_probe;
 mod lpm;
 mod nat;
 mod probe;
@@ -24,7 +26,9 @@ pub(crate) use capture::CaptureArgs;
 pub(crate) use flows::{
     FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
 };
+pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};
 pub(crate) use probe::ProbeArgs;
@@ -557,6 +561,8 @@ pub(crate) enum Experiment {
     Nat(Box<LabNatArgs>),
     /// Measure calls under overload of a shaped port, against the kernel's disciplines: needs root
     Qos(LabQosArgs),
+    /// Measure the flow probe: ffProbe's table, many flows, floods, and other probes on the same file
+    Probe(Box<LabProbeArgs>),
 }
 
 #[derive(Debug, Args)]

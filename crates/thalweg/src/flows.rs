@@ -1,14 +1,21 @@
 //! `thalweg flows`: what is in a dataset of flow records, as tables, bars, CSV or JSON.
 
+mod live;
+mod plot;
+
 use std::fmt::Write as _;
 use std::io::Write;
 
 use serde_json::{Map, Value, json};
 use thalweg_flow::FlowRecord;
+use thalweg_lab::units::Unit;
 use thalweg_ports::live::LiveClock;
 use thalweg_store::calendar::{SECOND_NS, format_time};
 use thalweg_store::fields::{Field, fields, names};
-use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Sums, Top, graph, list, top};
+use thalweg_store::live::Writing;
+use thalweg_store::query::{
+    Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
+};
 use thalweg_store::{
     Dataset, Filter, Recovery, Retention, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
 };
@@ -18,13 +25,16 @@ use crate::cli::{
     Format,
 };
 use crate::tables::{count, share, table};
-use crate::{Failure, print};
+use crate::{Failure, flows_import, print};
+use live::{follow, live_json, tell_writing, view};
 
 /// Steps of a graph whose length was not given, about.
 const STEPS: u64 = 30;
 /// Lengths of steps that read well, seconds.
 const STEP_LENGTHS_S: [u64; 14] =
     [1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
+/// How far ahead of the clock flows of the time until now may end.
+const AHEAD_NS: u64 = 60 * SECOND_NS;
 /// Characters of the longest bar.
 const BAR: u64 = 50;
 
@@ -33,6 +43,7 @@ pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         FlowsAction::Top(top) => run_top(args, top, format),
         FlowsAction::List(list) => run_list(args, list, format),
         FlowsAction::Graph(graph) => run_graph(args, graph, format),
+        FlowsAction::Import(import) => flows_import::run(args, import, format),
         FlowsAction::Stats => run_stats(args, format),
         FlowsAction::Compact(compact) => run_compact(args, compact, format),
     }
@@ -56,7 +67,8 @@ fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     let window = match which.last {
         Some(span) => {
             let now = now_ns();
-            Window { from_ns: now.saturating_sub(span), to_ns: now.saturating_add(1) }
+            // Flows that go on have packets after this moment, before the answer has come.
+            Window { from_ns: now.saturating_sub(span), to_ns: now.saturating_add(AHEAD_NS) }
         }
         None => Window { from_ns: which.from.unwrap_or(0), to_ns: which.to.unwrap_or(u64::MAX) },
     };
@@ -70,26 +82,47 @@ fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
 
 fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
     let query = query(&top_args.which)?;
-    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(query.window)).map_err(failed)?;
+    let (view, writing) = view(args, query.window)?;
     let keys = &top_args.keys.0;
     let by = top_args.by.into();
     let answer = top(&view, &query, keys, by, top_args.n as usize).map_err(failed)?;
     match (format, top_args.which.csv) {
-        (Format::Json, _) => print(&format!("{:#}\n", top_json(&answer, keys)))?,
+        (Format::Json, _) => print(&format!("{:#}\n", top_json(&answer, keys, &writing)))?,
         (_, true) => print(&top_csv(&answer, keys))?,
-        _ => print(&top_table(&answer, keys, by))?,
+        _ => print(&top_table(&answer, keys, by, numbers(&top_args.which)))?,
     }
+    tell_writing(&writing);
     tell(&answer.scanned);
     Ok(())
 }
 
-fn top_table(answer: &Top, keys: &[Key], by: Metric) -> String {
+/// How counters are written.
+fn numbers(which: &FlowsWhichArgs) -> fn(u64) -> String {
+    if which.human { |number| Unit::Count.format(number as f64) } else { count }
+}
+
+/// Says how much of an answer is in no file yet.
+fn live_line(live: Sums, scanned: &Scanned, number: fn(u64) -> String) -> String {
+    if scanned.pending_records + scanned.cached_records == 0 {
+        return String::new();
+    }
+    format!(
+        "of which live: {} packets, {} octets in {} records (looked at: {} that wait to be written, {} flows in the cache)\n",
+        number(live.packets),
+        number(live.octets),
+        number(live.flows),
+        number(scanned.pending_records),
+        number(scanned.cached_records)
+    )
+}
+
+fn top_table(answer: &Top, keys: &[Key], by: Metric, number: fn(u64) -> String) -> String {
     let mut header: Vec<&str> = keys.iter().map(|key| key.name).collect();
     header.extend(["packets", "octets", "flows", "share"]);
     let numbers: Vec<usize> = (keys.len()..header.len()).collect();
     let rows = answer.rows.iter().map(|row| {
         let mut cells: Vec<String> = row.key.iter().map(KeyValue::to_string).collect();
-        cells.extend([row.sums.packets, row.sums.octets, row.sums.flows].map(count));
+        cells.extend([row.sums.packets, row.sums.octets, row.sums.flows].map(number));
         cells.push(share(row.sums.of(by), answer.total.of(by)));
         cells
     });
@@ -97,11 +130,12 @@ fn top_table(answer: &Top, keys: &[Key], by: Metric) -> String {
     let _ = writeln!(
         text,
         "in all: {} packets, {} octets in {} records; {} different values",
-        count(answer.total.packets),
-        count(answer.total.octets),
-        count(answer.total.flows),
-        count(answer.keys)
+        number(answer.total.packets),
+        number(answer.total.octets),
+        number(answer.total.flows),
+        number(answer.keys)
     );
+    text += &live_line(answer.live, &answer.scanned, number);
     if answer.rest.flows > 0 {
         let _ = writeln!(
             text,
@@ -112,7 +146,7 @@ fn top_table(answer: &Top, keys: &[Key], by: Metric) -> String {
     text
 }
 
-fn top_json(answer: &Top, keys: &[Key]) -> Value {
+fn top_json(answer: &Top, keys: &[Key], writing: &Writing) -> Value {
     let rows = answer.rows.iter().map(|row| {
         let mut object = key_json(keys, &row.key);
         sums_json(&mut object, row.sums);
@@ -121,6 +155,7 @@ fn top_json(answer: &Top, keys: &[Key]) -> Value {
     json!({
         "rows": rows.collect::<Vec<Value>>(),
         "total": total_json(answer.total),
+        "live": live_json(answer.live, writing),
         "keys": answer.keys,
         "rest": total_json(answer.rest),
         "scanned": scanned_json(&answer.scanned),
@@ -171,6 +206,8 @@ fn scanned_json(scanned: &Scanned) -> Value {
         "row_groups_read": scanned.row_groups_read,
         "row_groups_pruned": scanned.row_groups_pruned,
         "records": scanned.records,
+        "pending_records": scanned.pending_records,
+        "cached_records": scanned.cached_records,
         "sampled": scanned.sampled,
         "skipped": skipped_json(&scanned.skipped),
     })
@@ -203,30 +240,54 @@ fn tell_skipped(skipped: &Skipped) {
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
     let query = query(&list_args.which)?;
-    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(query.window)).map_err(failed)?;
-    let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
-    let mut text = String::new();
-    match (format, list_args.which.csv) {
-        (Format::Json, _) => {
-            // One object a line: a list may be long.
-            for record in &records {
-                let object: Map<String, Value> =
-                    fields(record).map(|(name, field)| (name.to_owned(), field_json(field))).collect();
-                let _ = writeln!(text, "{}", Value::Object(object));
-            }
-        }
-        (_, true) => {
-            text = names().collect::<Vec<_>>().join(",") + "\n";
-            for record in &records {
-                let cells: Vec<String> = fields(record).map(|(_, field)| field_text(field)).collect();
-                let _ = writeln!(text, "{}", cells.join(","));
-            }
-        }
-        _ => text = list_table(&records),
+    let lines = ListLines { format, csv: list_args.which.csv, number: numbers(&list_args.which) };
+    if list_args.follow {
+        return follow(args, &query, &lines);
     }
-    print(&text)?;
+    let (view, writing) = view(args, query.window)?;
+    let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
+    print(&(lines.header() + &lines.of(&records)))?;
+    tell_writing(&writing);
     tell(&scanned);
     Ok(())
+}
+
+/// How records are written, a line each.
+struct ListLines {
+    format: Format,
+    csv: bool,
+    number: fn(u64) -> String,
+}
+
+impl ListLines {
+    /// What stands before them.
+    fn header(&self) -> String {
+        match (self.format, self.csv) {
+            (Format::Json, _) => String::new(),
+            (_, true) => names().collect::<Vec<_>>().join(",") + "\n",
+            _ => list_header(),
+        }
+    }
+
+    fn of(&self, records: &[FlowRecord]) -> String {
+        let mut text = String::new();
+        for record in records {
+            match (self.format, self.csv) {
+                (Format::Json, _) => {
+                    // One object a line: a list may be long.
+                    let object: Map<String, Value> =
+                        fields(record).map(|(name, field)| (name.to_owned(), field_json(field))).collect();
+                    let _ = writeln!(text, "{}", Value::Object(object));
+                }
+                (_, true) => {
+                    let cells: Vec<String> = fields(record).map(|(_, field)| field_text(field)).collect();
+                    let _ = writeln!(text, "{}", cells.join(","));
+                }
+                _ => list_line(record, self.number, &mut text),
+            }
+        }
+        text
+    }
 }
 
 fn field_json(field: Option<Field>) -> Value {
@@ -249,31 +310,30 @@ fn field_text(field: Option<Field>) -> String {
     }
 }
 
-fn list_table(records: &[FlowRecord]) -> String {
-    // Lines, not a table: a list may be long, and is often searched.
-    let mut text = format!(
+/// Lines, not a table: a list may be long, and is often searched.
+fn list_header() -> String {
+    format!(
         "{:<24} {:>9} {:>5} {:>44}    {:<44} {:>10} {:>14} {:<8} {}\n",
         "end", "seconds", "proto", "source", "destination", "packets", "octets", "flags", "application"
+    )
+}
+
+fn list_line(record: &FlowRecord, number: fn(u64) -> String, text: &mut String) {
+    let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
+    let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
+    let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();
+    let destination = std::net::SocketAddr::new(key.dst, key.dst_port).to_string();
+    let protocol = thalweg_wire::application::by_ip_protocol(key.protocol);
+    let protocol = protocol.map_or_else(|| key.protocol.to_string(), |known| known.name.to_owned());
+    let application = thalweg_wire::application::by_code(record.application).map_or("-", |known| known.name);
+    let _ = writeln!(
+        text,
+        "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",
+        duration as f64 / SECOND_NS as f64,
+        number(record.packets()),
+        number(record.octets()),
+        flags(record.counters.tcp_flags),
     );
-    for record in records {
-        let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
-        let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
-        let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();
-        let destination = std::net::SocketAddr::new(key.dst, key.dst_port).to_string();
-        let protocol = thalweg_wire::application::by_ip_protocol(key.protocol);
-        let protocol = protocol.map_or_else(|| key.protocol.to_string(), |known| known.name.to_owned());
-        let application =
-            thalweg_wire::application::by_code(record.application).map_or("-", |known| known.name);
-        let _ = writeln!(
-            text,
-            "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",
-            duration as f64 / SECOND_NS as f64,
-            count(record.packets()),
-            count(record.octets()),
-            flags(record.counters.tcp_flags),
-        );
-    }
-    text
 }
 
 /// `FSRPAUEC`, as far as they were seen.
@@ -284,7 +344,7 @@ fn flags(seen: u8) -> String {
 
 fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> Result<(), Failure> {
     let query = query(&graph_args.which)?;
-    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(query.window)).map_err(failed)?;
+    let (view, writing) = view(args, query.window)?;
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
     let by = graph_args.by.into();
     let step_ns = graph_args.step.unwrap_or_else(|| {
@@ -295,16 +355,22 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
         fitting.unwrap_or(wanted) * SECOND_NS
     });
     let answer = graph(&view, &query, keys, by, graph_args.n as usize, step_ns).map_err(failed)?;
-    match (format, graph_args.which.csv) {
-        (Format::Json, _) => print(&format!("{:#}\n", graph_json(&answer, keys)))?,
-        (_, true) => print(&graph_csv(&answer, keys))?,
-        _ => print(&graph_bars(&answer, by))?,
+    if let Some(path) = &graph_args.svg {
+        std::fs::write(path, plot::svg(&answer, by))
+            .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))?;
     }
+    match (format, graph_args.which.csv) {
+        (Format::Json, _) => print(&format!("{:#}\n", graph_json(&answer, keys, &writing)))?,
+        (_, true) => print(&graph_csv(&answer, keys))?,
+        _ if graph_args.svg.is_some() => {}
+        _ => print(&graph_bars(&answer, by, numbers(&graph_args.which)))?,
+    }
+    tell_writing(&writing);
     tell(&answer.scanned);
     Ok(())
 }
 
-fn graph_json(answer: &Graph, keys: &[Key]) -> Value {
+fn graph_json(answer: &Graph, keys: &[Key], writing: &Writing) -> Value {
     let series = answer.series.iter().map(|series| {
         json!({
             "key": series.key.as_ref().map(|values| key_json(keys, values)),
@@ -317,6 +383,7 @@ fn graph_json(answer: &Graph, keys: &[Key]) -> Value {
         "step_s": answer.step_ns as f64 / SECOND_NS as f64,
         "series": series.collect::<Vec<Value>>(),
         "total": total_json(answer.total),
+        "live": live_json(answer.live, writing),
         "scanned": scanned_json(&answer.scanned),
     })
 }
@@ -350,41 +417,51 @@ fn times(answer: &Graph) -> impl Iterator<Item = u64> + '_ {
     (0..).map(|step: u64| answer.from_ns.saturating_add(step.saturating_mul(answer.step_ns)))
 }
 
-fn graph_bars(answer: &Graph, by: Metric) -> String {
-    let (name, unit) = match by {
+/// The unit of a rate, and what a metric is multiplied by for it.
+fn rate_of(by: Metric) -> (&'static str, f64) {
+    match by {
         Metric::Octets => ("bit/s", 8.0),
         Metric::Packets => ("packets/s", 1.0),
         Metric::Flows => ("records/s", 1.0),
-    };
+    }
+}
+
+/// What a series is called.
+fn title(series: &Series) -> String {
+    match &series.key {
+        Some(values) if values.is_empty() => "all".to_owned(),
+        Some(values) => values.iter().map(KeyValue::to_string).collect::<Vec<_>>().join(", "),
+        None => "others".to_owned(),
+    }
+}
+
+fn graph_bars(answer: &Graph, by: Metric, number: fn(u64) -> String) -> String {
+    let (name, unit) = rate_of(by);
     let seconds = answer.step_ns as f64 / SECOND_NS as f64;
     let steps = answer.series.iter().flat_map(|series| series.steps.iter());
     let most = steps.map(|sums| sums.of(by)).max().unwrap_or(0).max(1);
     let mut text = String::new();
     for series in &answer.series {
-        let title = match &series.key {
-            Some(values) if values.is_empty() => "all".to_owned(),
-            Some(values) => values.iter().map(KeyValue::to_string).collect::<Vec<_>>().join(", "),
-            None => "others".to_owned(),
-        };
-        let _ = writeln!(text, "{title}: {name}, steps of {seconds} s");
+        let _ = writeln!(text, "{}: {name}, steps of {seconds} s", title(series));
         for (time, sums) in times(answer).zip(&series.steps) {
             let value = sums.of(by);
             // Halves of characters: what is there at all is seen.
             let halves = (u128::from(value) * u128::from(BAR) * 2).div_ceil(u128::from(most)) as usize;
             let bar = "█".repeat(halves / 2) + if halves % 2 == 1 { "▌" } else { "" };
             let rate = (value as f64 * unit / seconds).round() as u64;
-            let line = format!("  {:<20} {:>16} {bar}", format_time(time), count(rate));
+            let line = format!("  {:<20} {:>16} {bar}", format_time(time), number(rate));
             let _ = writeln!(text, "{}", line.trim_end());
         }
     }
     if answer.series.is_empty() {
         text.push_str("no records\n");
     }
+    text += &live_line(answer.live, &answer.scanned, number);
     text
 }
 
 fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
-    let view = Dataset::open(&args.data).and_then(|dataset| dataset.view(Window::ALL)).map_err(failed)?;
+    let (view, writing) = view(args, Window::ALL)?;
     let summary = view.summary();
     let span = summary.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
     if format == Format::Json {
@@ -394,10 +471,13 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
             "row_groups": summary.row_groups,
             "records": summary.records,
             "bytes": summary.bytes,
+            "pending_records": summary.pending_records,
+            "cached_records": summary.cached_records,
             "from": span.as_ref().map(|span| &span[0]),
             "to": span.as_ref().map(|span| &span[1]),
             "skipped": skipped_json(&summary.skipped),
         });
+        tell_writing(&writing);
         return print(&format!("{value:#}\n"));
     }
     let per_record = match summary.records {
@@ -411,12 +491,15 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         ("records", count(summary.records)),
         ("octets", count(summary.bytes)),
         ("octets per record", per_record),
+        ("records waiting to be written", count(summary.pending_records)),
+        ("flows in the writer's cache", count(summary.cached_records)),
         ("from", span.as_ref().map_or("-".to_owned(), |span| span[0].clone())),
         ("to", span.as_ref().map_or("-".to_owned(), |span| span[1].clone())),
         ("files skipped", count(summary.skipped.count)),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
     print(&table(&["dataset", &args.data.display().to_string()], &[1], rows))?;
+    tell_writing(&writing);
     tell_skipped(&summary.skipped);
     Ok(())
 }

@@ -5,6 +5,7 @@ mod forwarding;
 mod lpm;
 mod models;
 mod nat;
+mod probe;
 mod qos;
 mod stages;
 
@@ -16,6 +17,7 @@ use thalweg_lab::forwarding::ForwardingError;
 use thalweg_lab::lpm::bench::BenchError;
 use thalweg_lab::models::ModelsError;
 use thalweg_lab::nat::NatError;
+use thalweg_lab::probe::ProbeLabError;
 use thalweg_lab::report::{Report, ReportError};
 use thalweg_lab::stages::StageError;
 use thalweg_lab::table::Table;
@@ -42,6 +44,8 @@ pub(crate) enum LabError {
     Lpm(BenchError),
     /// The experiment on translation failed.
     Nat(NatError),
+    /// The experiment on the flow probe failed.
+    Probe(ProbeLabError),
     /// The experiment on stages failed.
     Stages(StageError),
     /// The report cannot be written.
@@ -75,6 +79,7 @@ impl fmt::Display for LabError {
             LabError::Forwarding(error) => write!(f, "{error}"),
             LabError::Lpm(error) => write!(f, "{error}"),
             LabError::Nat(error) => write!(f, "{error}"),
+            LabError::Probe(error) => write!(f, "{error}"),
             LabError::Stages(error) => write!(f, "{error}"),
             LabError::Report(error) => write!(f, "{error}"),
         }
@@ -90,6 +95,7 @@ pub(crate) fn run(args: &LabArgs, format: Format) -> Result<(), Failure> {
         Experiment::Stages(args) => stages::run(args, format),
         Experiment::Nat(args) => nat::run(args, format),
         Experiment::Qos(args) => qos::run(args, format),
+        Experiment::Probe(args) => probe::run(args, format),
     }
 }
 

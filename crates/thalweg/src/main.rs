@@ -7,6 +7,7 @@ mod capture;
 mod check;
 mod cli;
 mod flows;
+mod flows_import;
 #[cfg(target_os = "linux")]
 mod kernel_installer;
 mod lab;

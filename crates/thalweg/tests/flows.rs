@@ -129,3 +129,105 @@ fn small_files_are_joined_and_old_hours_removed() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("another process writes this dataset"));
     writer.close().unwrap();
 }
+
+/// What a running writer has not yet written is in every answer, and that is said.
+#[test]
+fn what_is_not_on_disk_is_in_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(|| START_NS) };
+    let (writer, _) = Writer::open(folder.path(), options).unwrap();
+    let server = writer.serve(None).unwrap();
+    let key = FlowKey {
+        src: "10.0.0.77".parse().unwrap(),
+        dst: "192.0.2.53".parse().unwrap(),
+        src_port: 5,
+        dst_port: 53,
+        protocol: 17,
+        traffic_class: 0,
+        ingress: 1,
+        vlan: 0,
+        mpls_label: None,
+    };
+    let counters = Counters {
+        packets: 1_000_000,
+        octets: 1_250_000_000,
+        first_ns: START_NS,
+        last_ns: START_NS + 1,
+        ..Counters::default()
+    };
+    writer.append(&[FlowRecord::new(key, counters, EndReason::IdleTimeout)]).unwrap();
+    let ask = |arguments: &[&str]| flows(folder.path(), arguments);
+    let answer = json(&ask(&["top", "src", "-n", "1", "--format", "json"]));
+    assert_eq!((&answer["rows"][0]["src"], &answer["total"]["flows"]), (&"10.0.0.77".into(), &101.into()));
+    assert_eq!((&answer["live"]["writer"], &answer["live"]["flows"]), (&"answered".into(), &1.into()));
+    let table = text(&ask(&["top", "src", "--human"]));
+    assert!(table.contains("1.25 G") && table.contains("1.00 M"), "{table}");
+    assert!(table.contains("of which live: 1.00 M packets, 1.25 G octets in 1"), "{table}");
+    let without = json(&ask(&["--no-live", "top", "src", "--format", "json"]));
+    assert_eq!((&without["total"]["flows"], &without["live"]["writer"]), (&100.into(), &"nobody".into()));
+    let list = text(&ask(&["list", "src 10.0.0.77"]));
+    assert!(list.contains("10.0.0.77:5 -> 192.0.2.53:53"), "{list}");
+    let stats = json(&ask(&["stats", "--format", "json"]));
+    assert_eq!((&stats["records"], &stats["pending_records"]), (&100.into(), &1.into()));
+    let svg = folder.path().join("graph.svg");
+    let graph = text(&ask(&["graph", "--key", "src", "--step", "10m", "--svg", svg.to_str().unwrap()]));
+    assert!(graph.is_empty(), "{graph}");
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    assert!(drawn.starts_with("<svg xmlns") && drawn.contains("10.0.0.77") && drawn.contains("bit/s"));
+    // A socket that a killed writer left says so, and the answer is that of the files.
+    drop(server);
+    drop(std::os::unix::net::UnixListener::bind(folder.path().join("live.sock")).unwrap());
+    let output = ask(&["top", "src", "--format", "json"]);
+    assert_eq!(json(&output)["total"]["flows"], 100);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the writer of this dataset does not answer") && said.contains("killed"), "{said}");
+}
+
+#[test]
+fn records_are_followed_as_they_come_in() {
+    use std::io::{BufRead, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = {
+        write(folder.path());
+        flows(folder.path(), &["list", "--follow"])
+    };
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("there is nothing to follow"));
+    let (writer, _) = Writer::open(folder.path(), WriterOptions::new(|| START_NS)).unwrap();
+    let server = writer.serve(None).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["flows", "--data", folder.path().to_str().unwrap(), "list", "--follow", "dst port 53"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // The header comes when the writer has begun to give out records.
+    let header = lines.next().unwrap().unwrap();
+    assert!(header.starts_with("end "), "{header}");
+    let record = |dst_port: u16| {
+        let key = FlowKey {
+            src: "10.0.0.1".parse().unwrap(),
+            dst: "192.0.2.53".parse().unwrap(),
+            src_port: 9,
+            dst_port,
+            protocol: 17,
+            traffic_class: 0,
+            ingress: 1,
+            vlan: 0,
+            mpls_label: None,
+        };
+        FlowRecord::new(
+            key,
+            Counters { packets: 1, octets: 60, ..Counters::default() },
+            EndReason::IdleTimeout,
+        )
+    };
+    writer.append(&[record(80), record(53)]).unwrap();
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.contains("10.0.0.1:9 -> 192.0.2.53:53"), "{line}");
+    drop(server);
+    writer.close().unwrap();
+    assert!(lines.next().is_none());
+    assert!(child.wait().unwrap().success(), "it ends with the writer");
+}

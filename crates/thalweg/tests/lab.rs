@@ -129,7 +129,10 @@ fn what_cannot_be_measured_is_said() {
     std::fs::write(&empty, "# nothing\n").expect("writing");
     let empty = empty.to_str().expect("a path");
     let config = "examples/article/router.toml";
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 11] = [
+        (&["lab", "probe", "--configurations", "3R"], 2, "expected a shape such as serial"),
+        (&["lab", "probe", "--traffic", "zipf"], 2, "expected zipf:FLOWS"),
+        (&["lab", "probe", "--only", "table", "--subjects", "softflowd"], 1, "nothing to measure"),
         (&["lab", "models", empty, "-c", config], 1, "no packets"),
         (&["lab", "models", "no/such.pcap", "-c", config], 1, "no/such.pcap"),
         (&["lab", "models", empty], 2, "--config"),
@@ -223,6 +226,94 @@ fn translation_in_memory() {
     let fill = &json["results"]["fill"];
     assert!(fill["held"].as_u64() <= fill["room"].as_u64() && fill["held"].as_u64() > Some(0), "{fill}");
     assert_eq!(json["results"]["live"].as_array().map(Vec::len), Some(0));
+}
+
+/// Every part with few packets: what is counted has to be what the files hold, whoever counts.
+#[test]
+fn probes_on_the_same_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = ["--packets", "30000", "--traffic", "zipf:3000,uniform:5000,unique", "--flows", "200,4000"];
+    let shapes =
+        ["--configurations", "serial,2R+2W,2x(1R+1W),tokens:2,2xserial@pinned,run-to-completion:2@huge"];
+    let arguments = [&["lab", "probe", "--quick", "--runs", "2"][..], &few, &shapes].concat();
+    let output = experiment(&arguments, folder.path());
+    let json = results(&output, folder.path());
+    let left_out = json["results"]["left_out"].as_array().expect("a list");
+    left_out.iter().for_each(|why| thalweg_testdata::skipped(&format!("lab probe: {why}")));
+    assert!(
+        left_out.iter().all(|why| why.as_str().is_some_and(|why| why.starts_with("skipped: "))),
+        "{json}"
+    );
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    let of = |part: &'static str| cells.iter().filter(move |cell| cell["part"] == part);
+    assert_eq!(
+        (of("table").count(), of("traffic").count(), of("flows").count()),
+        (2 * 6, (2 + 4 + 2) * 6, 2)
+    );
+    for cell in cells {
+        let ours = cell["subject"] == "thalweg";
+        assert_eq!(cell["packets"], 30_000, "{cell}");
+        assert_eq!(cell["octets"], 30_000 * 46, "{cell}");
+        assert!(cell["packets_per_second"]["median"].as_f64().is_some_and(|pps| pps > 0.0), "{cell}");
+        assert!(cell["packets_per_cpu_second"]["median"].as_f64().is_some_and(|pps| pps > 0.0), "{cell}");
+        assert!(cell["rss_peak_bytes"].as_u64() > Some(1 << 20), "{cell}");
+        // Datagrams can get lost where others use the machine, but not without being counted.
+        let lost = cell["lost"].as_u64().expect("a number");
+        let is_datagrams = cell["to"].as_str().is_some_and(|to| to.ends_with("+udp"));
+        assert!(lost == 0 || is_datagrams, "{cell}");
+        assert!(!ours || cell["conserved"] == true, "{cell}");
+        let differs = |what: &str| cell["difference"][what] != 0 && lost == 0;
+        assert!(!differs("packets") && !differs("octets"), "{cell}");
+        // nfpcapd reports some flows in two records.
+        assert!(!differs("flows") || cell["subject"] == "nfpcapd", "{cell}");
+        if ours && lost == 0 {
+            assert_eq!(
+                (&cell["records"], &cell["equal"]),
+                (&cell["flows"], &serde_json::json!(true)),
+                "{cell}"
+            );
+            assert!(cell["to"] != "ipfix+tcp" || cell["fingerprint"].is_string(), "{cell}");
+        }
+    }
+    for same in json["results"]["same_records"].as_array().expect("a list") {
+        assert_eq!(same["different"], 1, "records do not depend on the configuration: {same}");
+        assert!(same["cells"].as_u64() >= Some(6), "{same}");
+    }
+    let rivals: Vec<_> = of("rivals").filter(|cell| cell["subject"] != "thalweg").collect();
+    assert_eq!((rivals.len() + left_out.len(), of("rivals").count() - rivals.len()), (3, 4), "{json}");
+    assert!(
+        rivals.iter().all(|cell| cell["ours_ratio"].as_f64().is_some_and(|ratio| ratio > 0.0)),
+        "{rivals:?}"
+    );
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        table.contains("2x(1R+1W)") && !table.contains("DIFFER") && !table.contains("NOT EQUAL"),
+        "{table}"
+    );
+    for line in table.lines().filter(|line| !line.starts_with("wrote")) {
+        assert!(line.chars().count() <= 120, "{line}");
+    }
+}
+
+#[test]
+fn a_flood_has_fewer_places_than_flows() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // More flows than the cache's usual size has room for.
+    let few =
+        ["--only", "traffic", "--traffic", "unique", "--packets", "1200000", "--configurations", "serial"];
+    let arguments = [&["lab", "probe", "--quick", "--format", "json"][..], &few].concat();
+    let output = experiment(&arguments, folder.path());
+    let json = results(&output, folder.path());
+    let printed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON on the terminal");
+    assert_eq!(printed, json, "the same numbers in file and terminal");
+    let cells = json["results"]["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 2, "{json}");
+    for cell in cells {
+        assert!(cell["evicted"].as_u64() >= Some(1_200_000 - (1 << 20)), "{cell}");
+        assert_eq!((&cell["flows"], &cell["records"]), (&cell["packets"], &cell["packets"]), "{cell}");
+        assert_eq!((&cell["conserved"], &cell["equal"]), (&true.into(), &true.into()), "{cell}");
+        assert!(cell["cache_bytes"].as_u64() < Some(128 << 20), "{cell}");
+    }
 }
 
 /// One test, as both need the machine's namespaces and this test's processor.

@@ -43,7 +43,7 @@ fn records_on_standard_output_stand_alone() {
 
 #[test]
 fn mistakes_exit_with_2_and_say_what_was_expected() {
-    let wrong: [(&[&str], &str); 11] = [
+    let wrong: [(&[&str], &str); 12] = [
         (&[], "INPUT"),
         (&[OFFICE, "--sample", "2:10"], "1:N"),
         (&[OFFICE, "--idle-timeout", "0"], "seconds above 0"),
@@ -52,6 +52,7 @@ fn mistakes_exit_with_2_and_say_what_was_expected() {
         (&[OFFICE, "--export", "v7://x"], "v7://x"),
         (&[OFFICE, "--export", "v9://x?options=in-domain"], "column 7"),
         (&[OFFICE, "--applications", "guess"], "payload"),
+        (&[OFFICE, "--export", "kafka://x:9092/t?acks=2"], "column 23: expected all, 1 or 0"),
         (&[OFFICE, "--interface", "eth0"], "--interface"),
         (&[OFFICE, "--flows-max", "1"], "flows"),
         (&["-", "--loop", "2"], "only once"),
@@ -65,4 +66,16 @@ fn mistakes_exit_with_2_and_say_what_was_expected() {
     let output = thalweg(&["probe", "no/such.pcap"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no/such.pcap"), "{}", text(&output.stderr));
+}
+
+#[cfg(not(feature = "kafka"))]
+#[test]
+fn kafka_that_is_not_built_in_says_how_to_build_it_in() {
+    let output = thalweg(&["probe", OFFICE, "--export", "kafka://192.0.2.1:9092/flows"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("cargo build --release --features kafka"),
+        "{}",
+        text(&output.stderr)
+    );
 }

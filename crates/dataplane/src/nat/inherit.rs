@@ -32,9 +32,12 @@ impl NatStage {
         // A shard's time is that of its last packet. All go on from the latest, or sessions would live too short or long.
         let now_s = old.shards().iter().map(|shard| lock(shard).now_s()).max().unwrap_or(0);
         shards.iter_mut().for_each(|shard| shard.advance_to(now_s));
+        let now_ns = old.shards().iter().map(|shard| lock(shard).end_ns()).max().unwrap_or(0);
         for (number, before) in old.shards().iter().enumerate() {
             let mut before = lock(before);
             before.advance_to(now_s);
+            // Blocks are given out anew; sessions end where they have no place.
+            before.tell_end_of_blocks(now_ns);
             shards[number % count].succeed(&before);
         }
         for before in old.shards() {
@@ -42,7 +45,7 @@ impl NatStage {
             let is_filtered = before.is_filtered();
             for session in before.sessions() {
                 let number = usize::from(shards[0].shard_of_session(session));
-                let taken = shards[number].adopt(session, is_filtered);
+                let taken = shards[number].adopt(session, is_filtered, now_ns);
                 inherited.kept += u64::from(taken);
                 inherited.displaced += u64::from(!taken);
             }

@@ -140,6 +140,11 @@ impl Layout {
         (spread * self.addresses.len()) >> 32
     }
 
+    /// How many shards there are.
+    pub(crate) fn shards(&self) -> u32 {
+        1 << self.shard_bits
+    }
+
     /// Ports in a lane: those of one protocol, address and parity that one shard owns.
     pub(crate) fn lane_ports(&self) -> usize {
         PORTS_PER_PARITY >> self.shard_bits

@@ -18,11 +18,11 @@
 //! - whatever runs out is a counted drop; sessions that exist go on;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! Missing: application-level gateways, other protocols (SCTP, GRE, IPsec), NAT64, a log of port blocks
-//! (RFC 6888 REQ-13), contiguous port pairs, sessions made from outside.
+//! Missing: application-level gateways, other protocols (SCTP, GRE, IPsec), NAT64, contiguous port pairs, sessions made from outside.
 
 mod blocks;
 mod config;
+mod events;
 mod inherit;
 mod label;
 mod layout;
@@ -41,6 +41,7 @@ pub use config::{
     BlockAllocation, Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
     PortSelection, SubscriberConfig,
 };
+pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use inherit::Inherited;
 pub use label::Labeller;
 pub(crate) use layout::End;

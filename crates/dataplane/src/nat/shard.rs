@@ -29,14 +29,16 @@
 //! When the clock jumps, everything due is removed in one call: 50 to 150 ns a session.
 
 mod inherit;
+mod log;
 
 use super::config::{Filtering, NatConfig, NatProtocol};
+use super::events::EventLog;
 use super::layout::{End, Layout, endpoint_key};
 use super::ports::PortPool;
 use super::prefetch;
 use super::rewrite::{self, Quote};
 use super::session::{Session, SessionState, TcpFlags};
-use super::subscribers::{BlockInfo, Subscribers};
+use super::subscribers::{BlockInfo, Refusal, Subscribers};
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -91,6 +93,8 @@ counters! {
     odd_parity: "Sessions given a port of other parity, because all of theirs were used up.";
     subscribers_active: "Inside addresses that have sessions, where each has its limits.";
     blocks_active: "Blocks of ports that subscribers have.";
+    events: "Events told to whoever keeps a log.";
+    events_dropped: "Events that found no room.";
 }
 
 /// A session as shown to people.
@@ -160,6 +164,8 @@ pub struct NatShard {
     /// First session plus one by second.
     wheel: Box<[u32]>,
     counters: NatCounters,
+    /// What somebody wants to know of.
+    log: Option<Box<EventLog>>,
     /// Packets translated, by end.
     translated: [u64; 2],
 }
@@ -189,6 +195,7 @@ impl NatShard {
             subscribers: Subscribers::new(&layout, shard, config.subscribers.as_ref()),
             wheel: touched(WHEEL_S as usize),
             counters: NatCounters::default(),
+            log: None,
             translated: [0; 2],
             layout,
         };
@@ -211,7 +218,16 @@ impl NatShard {
         let [translated_out, translated_in] = self.translated;
         let (subscribers_active, blocks_active) =
             self.subscribers.as_ref().map_or((0, 0), |subscribers| subscribers.in_use());
-        NatCounters { translated_out, translated_in, subscribers_active, blocks_active, ..self.counters }
+        let (events, events_dropped) = self.event_counts();
+        NatCounters {
+            translated_out,
+            translated_in,
+            subscribers_active,
+            blocks_active,
+            events,
+            events_dropped,
+            ..self.counters
+        }
     }
 
     /// Removes what has expired by `now_ns`; time never goes back.
@@ -349,7 +365,7 @@ impl NatShard {
             }
             None => match self.find_none(end, packet, source, sought.hash, flags) {
                 Ok(at) => {
-                    self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
+                    self.begin(at, destination, packet.dst_port);
                     at
                 }
                 Err(reason) => return packet.drop_for(reason),
@@ -397,7 +413,15 @@ impl NatShard {
             return Err(DropReason::NatNoMapping);
         }
         let protocol = NatProtocol::from_ip(packet.protocol).ok_or(DropReason::NatProtocol)?;
+        self.note_time(packet, SessionState::initial(protocol, flags));
         self.create(protocol, source, packet.src_port, hash, flags)
+    }
+
+    /// A session that was made gets to know whom its first packet goes to.
+    #[cold]
+    fn begin(&mut self, at: usize, destination: u32, port: u16) {
+        self.sessions[at].set_remote(self.filtering, destination, port);
+        self.tell_created(at);
     }
 
     /// Address-dependent filtering: remembers whom a packet goes to, or asks whether it may come from
@@ -527,6 +551,7 @@ impl NatShard {
         );
         if self.counters.sessions_active >= u64::from(self.sessions_max) {
             self.counters.table_full += 1;
+            self.tell_table_full();
             return Err(DropReason::NatTableFull);
         }
         let (address, public_port) = self.choose_port(protocol, inside_address, inside_port, hash)?;
@@ -563,10 +588,13 @@ impl NatShard {
             };
             let inside = (inside_address, inside_port);
             let taken = subscribers.take(&self.layout, &mut self.ports, protocol, inside, start, self.now_s);
-            let taken = taken.inspect_err(|reason| match reason {
-                DropReason::NatPortLimit => self.counters.port_limit += 1,
-                _ => self.counters.ports_exhausted += 1,
-            })?;
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(refusal) => return Err(self.refuse(refusal, protocol, inside_address)),
+            };
+            if let Some(ports) = taken.given_out {
+                self.tell_allocated(inside_address, taken.address, ports);
+            }
             self.counters.unpaired += u64::from(taken.is_unpaired);
             self.counters.odd_parity += u64::from((taken.port ^ inside_port) & 1);
             return Ok((taken.address, taken.port));
@@ -590,7 +618,19 @@ impl NatShard {
             }
         }
         self.counters.ports_exhausted += 1;
+        self.tell_ports_exhausted(protocol, inside_address);
         Err(DropReason::NatPortsExhausted)
+    }
+
+    /// Counts a session that a subscriber did not get.
+    fn refuse(&mut self, refusal: Refusal, protocol: NatProtocol, inside_address: u32) -> DropReason {
+        let reason = refusal.reason();
+        match reason {
+            DropReason::NatPortLimit => self.counters.port_limit += 1,
+            _ => self.counters.ports_exhausted += 1,
+        }
+        self.tell_refused(refusal, protocol, inside_address);
+        reason
     }
 
     /// Puts a session into a free record and both indexes. There is one: the caller has counted.
@@ -651,10 +691,15 @@ impl NatShard {
         let port = session.ports[1];
         let lane = self.layout.lane(session.protocol, usize::from(session.public_index), port & 1);
         self.ports.release(lane, self.layout.lane_place(port));
+        let ended_s = session.expires_s.saturating_add(1);
+        self.tell_ended(&session, ended_s);
         if let Some(subscribers) = &mut self.subscribers {
-            let public = (usize::from(session.public_index), port);
-            let ended_s = session.expires_s.saturating_add(1);
-            subscribers.release(&self.layout, session.protocol, session.addresses[0], public, ended_s);
+            let (inside, public) = (session.addresses[0], usize::from(session.public_index));
+            let given_back =
+                subscribers.release(&self.layout, session.protocol, inside, (public, port), ended_s);
+            if let Some(ports) = given_back {
+                self.tell_given_back(inside, public, ports, ended_s);
+            }
         }
         self.sessions[at] = Session { next: self.free, ..Session::EMPTY };
         self.free = at as u32 + 1;

@@ -6,6 +6,7 @@
 //! then the session that line names, and only then is it translated.
 
 use super::config::{NatConfig, NatConfigError};
+use super::events::{NatEvent, NatLogging};
 use super::layout::{End, Layout, group_shards};
 use super::shard::{NatCounters, NatShard, SessionInfo, Sought, seconds};
 use super::subscribers::BlockInfo;
@@ -55,6 +56,22 @@ impl NatStage {
     /// Follows the chunk's shard index if that was built for `group_count` groups and not all of them
     /// are asked for, else walks the chunk and skips the packets of others.
     pub fn run_groups(&self, chunk: &mut Chunk, groups: Range<usize>, group_count: usize) {
+        self.walk(chunk, groups, group_count);
+    }
+
+    /// The same, and hands out what happened to these shards; how many events found no room.
+    pub fn run_groups_and_tell(
+        &self,
+        chunk: &mut Chunk,
+        groups: Range<usize>,
+        group_count: usize,
+        take: &mut dyn FnMut(NatEvent),
+    ) -> u64 {
+        let mut shards = self.walk(chunk, groups, group_count).shards;
+        shards.iter_mut().map(|shard| shard.hand_out_events(take)).sum()
+    }
+
+    fn walk(&self, chunk: &mut Chunk, groups: Range<usize>, group_count: usize) -> Walk<'_> {
         let first = group_shards(groups.start, group_count, self.shards.len()).start;
         let end = group_shards(groups.end, group_count, self.shards.len()).start.max(first);
         let now_s = seconds(chunk.clock_ns);
@@ -63,12 +80,14 @@ impl NatStage {
         let (mut batch, index) = chunk.whole();
         if everything || index.groups() != group_count {
             let count = batch.len();
-            return walk.run(&mut batch, count, |n| n);
+            walk.run(&mut batch, count, |n| n);
+            return walk;
         }
         for group in groups {
             let list = index.group(group);
             walk.run(&mut batch, list.len(), |n| usize::from(list[n]));
         }
+        walk
     }
 
     /// The second half of hairpins, once all groups have run: the destination, in the crossing shard.
@@ -99,6 +118,25 @@ impl NatStage {
     pub fn advance(&self, now_ns: u64) {
         for shard in &self.shards {
             lock(shard).advance(now_ns);
+        }
+    }
+
+    /// From now on these events are wanted. What waits stays if they are the same as before.
+    pub fn set_logging(&self, logging: Option<NatLogging>) {
+        for shard in &self.shards {
+            lock(shard).set_logging(logging);
+        }
+    }
+
+    /// Hands out what happened to all shards; how many events found no room.
+    pub fn hand_out_events(&self, take: &mut dyn FnMut(NatEvent)) -> u64 {
+        self.shards.iter().map(|shard| lock(shard).hand_out_events(take)).sum()
+    }
+
+    /// Tells of everything there is as if it ended now: nobody will ask for it any more.
+    pub fn tell_end_of_all(&self) {
+        for shard in &self.shards {
+            lock(shard).tell_end_of_all();
         }
     }
 

@@ -19,6 +19,7 @@
 
 use super::blocks::BlockPlan;
 use super::config::{NatProtocol, SubscriberConfig};
+use super::events::TOLD_AGAIN_S;
 use super::layout::Layout;
 use super::ports::PortPool;
 use std::collections::HashMap;
@@ -46,6 +47,8 @@ struct Subscriber {
     blocks: u32,
     /// First block plus one.
     first: u32,
+    /// That it is at its limit is not told again before this second.
+    quiet_until_s: u32,
 }
 
 /// Free blocks of one public address, by the time until which they are held.
@@ -63,6 +66,31 @@ pub(crate) struct Taken {
     pub(crate) port: u16,
     /// It is on another address than the subscriber's other sessions.
     pub(crate) is_unpaired: bool,
+    /// First and last port of the block it is in, if that was given out for it.
+    pub(crate) given_out: Option<(u16, u16)>,
+}
+
+/// Why a subscriber got no port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It has all it may have: so many ports of the protocol, or sessions.
+    Limit(u32),
+    /// It has no block, and is to have none.
+    NoSubscriber,
+    /// No block is free.
+    NoBlock,
+    /// Port forwards have all ports of its block.
+    BlockIsFull,
+}
+
+impl Refusal {
+    /// What the packet is dropped for.
+    pub(crate) fn reason(self) -> DropReason {
+        match self {
+            Self::Limit(_) | Self::NoSubscriber => DropReason::NatPortLimit,
+            Self::NoBlock | Self::BlockIsFull => DropReason::NatPortsExhausted,
+        }
+    }
 }
 
 /// A block as shown to people.
@@ -141,20 +169,21 @@ impl Subscribers {
         inside: (u32, u16),
         start: usize,
         now_s: u32,
-    ) -> Result<Taken, DropReason> {
+    ) -> Result<Taken, Refusal> {
         let (address, inside_port) = inside;
         let known = self.subscribers.get(&address).copied().unwrap_or_default();
-        if known.used[protocol as usize] >= self.ports_max
-            || known.used.iter().sum::<u32>() >= self.sessions_max
-        {
-            return Err(DropReason::NatPortLimit);
+        if known.used[protocol as usize] >= self.ports_max {
+            return Err(Refusal::Limit(self.ports_max));
+        }
+        if known.used.iter().sum::<u32>() >= self.sessions_max {
+            return Err(Refusal::Limit(self.sessions_max));
         }
         let wanted = (protocol, inside_port & 1, start);
         let (at, port, blocks) = match self.take_from_own(layout, ports, wanted, known.first) {
             Some((at, port)) => (at, port, known.blocks),
             None => {
                 if known.blocks >= self.blocks_max {
-                    return Err(DropReason::NatPortLimit);
+                    return Err(Refusal::Limit(self.ports_max));
                 }
                 let (at, port) = self.take_from_another(layout, ports, wanted, (address, known), now_s)?;
                 (at, port, known.blocks + 1)
@@ -175,7 +204,27 @@ impl Subscribers {
         let public = at / self.lane_blocks;
         let is_unpaired =
             is_another && known.first != 0 && public != (known.first as usize - 1) / self.lane_blocks;
-        Ok(Taken { address: public, port, is_unpaired })
+        let given_out = is_another.then(|| self.given_out(layout, at)).flatten();
+        Ok(Taken { address: public, port, is_unpaired, given_out })
+    }
+
+    /// First and last port of a block; none where blocks follow from addresses, and are not given out.
+    fn given_out(&self, layout: &Layout, at: usize) -> Option<(u16, u16)> {
+        if self.plan.is_deterministic() {
+            return None;
+        }
+        let ports = self.plan.ports(layout.block_number(self.shard, at % self.lane_blocks));
+        Some((*ports.start(), *ports.end()))
+    }
+
+    /// Whether it is to be told of now that a subscriber is at its limit; then it is quiet for a while.
+    pub(crate) fn is_news(&mut self, address: u32, now_s: u32) -> bool {
+        let Some(subscriber) = self.subscribers.get_mut(&address) else { return false };
+        let is_news = now_s >= subscriber.quiet_until_s;
+        if is_news {
+            subscriber.quiet_until_s = now_s.saturating_add(TOLD_AGAIN_S);
+        }
+        is_news
     }
 
     /// A port of the blocks in a list, by parity first.
@@ -211,9 +260,9 @@ impl Subscribers {
         wanted: (NatProtocol, u16, usize),
         (address, known): (u32, Subscriber),
         now_s: u32,
-    ) -> Result<(usize, u16), DropReason> {
+    ) -> Result<(usize, u16), Refusal> {
         let at = if self.plan.is_deterministic() {
-            let (public, block) = self.plan.block_of(address).ok_or(DropReason::NatPortLimit)?;
+            let (public, block) = self.plan.block_of(address).ok_or(Refusal::NoSubscriber)?;
             public * self.lane_blocks + layout.lane_block(*self.plan.ports(block).start())
         } else {
             let home = match known.first {
@@ -222,7 +271,7 @@ impl Subscribers {
             };
             let addresses = self.free.len();
             let mut order = (0..addresses).map(|n| (home + n) % addresses);
-            order.find_map(|public| self.oldest_free(public, now_s)).ok_or(DropReason::NatPortsExhausted)?
+            order.find_map(|public| self.oldest_free(public, now_s)).ok_or(Refusal::NoBlock)?
         };
         self.blocks[at].next = 0;
         self.take_from_own(layout, ports, wanted, at as u32 + 1).ok_or_else(|| {
@@ -230,7 +279,7 @@ impl Subscribers {
             if !self.plan.is_deterministic() {
                 self.put_back(at, now_s);
             }
-            DropReason::NatPortsExhausted
+            Refusal::BlockIsFull
         })
     }
 
@@ -271,7 +320,8 @@ impl Subscribers {
         (block.next, block.previous, block.held_until_s) = (next, previous, held_until_s);
     }
 
-    /// A session of a subscriber ended in second `ended_s`; its port is free.
+    /// A session of a subscriber ended in second `ended_s`; its port is free. Tells first and last port of its block if that
+    /// was given back with it.
     pub(crate) fn release(
         &mut self,
         layout: &Layout,
@@ -279,17 +329,17 @@ impl Subscribers {
         inside: u32,
         (public, port): (usize, u16),
         ended_s: u32,
-    ) {
+    ) -> Option<(u16, u16)> {
         let at = public * self.lane_blocks + layout.lane_block(port);
         let Some(subscriber) = self.subscribers.get_mut(&inside) else {
             debug_assert!(false, "a session without a subscriber");
-            return;
+            return None;
         };
         subscriber.used[protocol as usize] -= 1;
         debug_assert_eq!(self.blocks[at].owner, inside, "somebody else's block");
         self.blocks[at].used[protocol as usize] -= 1;
         if self.blocks[at].used != [0; 3] {
-            return;
+            return None;
         }
         // Out of the owner's list; it is short.
         let next = self.blocks[at].next;
@@ -313,6 +363,14 @@ impl Subscribers {
         self.blocks_used -= 1;
         if !self.plan.is_deterministic() {
             self.put_back(at, ended_s.saturating_add(self.hold_s));
+        }
+        self.given_out(layout, at)
+    }
+
+    /// Shows all blocks that were given out and have sessions.
+    pub(crate) fn visit_given_out(&self, layout: &Layout, show: impl FnMut(BlockInfo)) {
+        if !self.plan.is_deterministic() {
+            self.visit(layout, 0, self.blocks.len(), show);
         }
     }
 

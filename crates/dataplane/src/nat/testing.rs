@@ -2,6 +2,7 @@
 //! stand-in for the stages that describe packets to NAT, and a judge of checksums that recomputes them.
 
 use super::config::{BlockAllocation, NatConfig, NatProtocol, PortForward, PortSelection, SubscriberConfig};
+use super::events::{Happening, NatLogging};
 use super::label::Labeller;
 use super::rewrite::{addresses, get_u16};
 use super::stage::NatStage;
@@ -223,7 +224,7 @@ pub fn checksums(l3: &[u8]) -> Result<(), String> {
 
 /// Plays fuzzer input against a small NAT: packets made by recipe, answers and ICMP errors made from
 /// what came out, damaged copies, raw bytes. Panics if an invariant breaks: a packet whose checksums
-/// were right leaves with wrong ones, or the counters do not add up.
+/// were right leaves with wrong ones, or the counters or what it tells of sessions do not add up.
 pub fn fuzz_one(data: &[u8]) {
     let Some((&choices, mut data)) = data.split_first() else { return };
     let mut config = config(2);
@@ -259,6 +260,10 @@ pub fn fuzz_one(data: &[u8]) {
     let (Ok(labeller), Ok(nat)) = (Labeller::new(&config), NatStage::new(&config)) else {
         panic!("the configuration is valid: {:?}", config.validate());
     };
+    if choices & 128 != 0 {
+        nat.set_logging(Some(NatLogging::Bindings));
+    }
+    let mut told = 0;
     let mut last = Vec::new();
     let mut now_ns = 0;
     while let Some((step, rest)) = data.split_first_chunk::<6>() {
@@ -290,6 +295,12 @@ pub fn fuzz_one(data: &[u8]) {
         }
         let counters = nat.counters();
         assert_eq!(counters.sessions_active, counters.sessions_created - counters.sessions_expired);
+        nat.hand_out_events(&mut |event| match event.what {
+            Happening::Session { created: true, .. } => told += 1,
+            Happening::Session { created: false, .. } => told -= 1,
+            _ => {}
+        });
+        assert!(choices & 128 == 0 || told == counters.sessions_active as i64);
     }
 }
 

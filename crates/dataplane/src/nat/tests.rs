@@ -1,5 +1,6 @@
 //! Tests of the parts together: a router with one inside and one outside port.
 
+mod events;
 mod icmp;
 mod inherit;
 mod rfc;

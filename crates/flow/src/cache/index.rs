@@ -6,9 +6,9 @@
 //! places are taken and one flow in seven lies in its second bucket; of 2.8 million flows none found both its buckets
 //! full (`a_full_index_has_room_for_everybody`). At a load of six in ten that were 2 in 100,000, and one in four.
 //!
-//! The memory comes zeroed from the system and is taken as it is touched.
+//! The memory comes zeroed from the system and is taken as it is touched. All shards' indexes lie in one piece of it.
 
-use crate::memory;
+use crate::memory::{self, Laid, Refused, Share};
 
 /// Flows of a bucket.
 const PLACES: usize = 8;
@@ -30,39 +30,27 @@ pub(crate) struct Place {
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Index {
-    words: Vec<u32>,
-    /// Words before the first bucket, for its alignment.
-    skip: usize,
+    buckets: Share<Bucket>,
     count: u32,
 }
 
 impl Index {
-    /// An index of so many flows.
-    pub(crate) fn new(flows_max: u32, huge_pages: bool) -> Self {
+    /// So many indexes of so many flows each.
+    pub(crate) fn new(indexes: usize, flows_max: u32, huge_pages: bool) -> Result<Vec<Self>, Refused> {
         let places = u64::from(flows_max) * PLACES_PER_FLOW;
-        let count = places.div_ceil(PLACES as u64).max(2) as usize;
-        // Zeros from the system, not written ones; one bucket more than needed, for the alignment.
-        let words = vec![0u32; (count + 1) * 2 * PLACES];
-        if huge_pages {
-            memory::advise_huge_pages(&words);
-        }
-        let skip = words.as_ptr().align_offset(64).min(2 * PLACES);
-        Self { words, skip, count: count as u32 }
+        let count = places.div_ceil(PLACES as u64).max(2) as u32;
+        let shares = Share::zeroed(indexes, count as usize, Laid::Apart, huge_pages)?;
+        Ok(shares.into_iter().map(|buckets| Self { buckets, count }).collect())
     }
 
     /// Octets of memory, as if all were touched.
     pub(crate) fn memory_octets(&self) -> usize {
-        size_of_val(&*self.words)
+        self.buckets.len() * size_of::<Bucket>()
     }
 
-    #[inline(always)]
-    fn buckets(&self) -> &[Bucket] {
-        &self.words[self.skip..].as_chunks().0[..self.count as usize]
-    }
-
-    #[inline(always)]
-    fn bucket_mut(&mut self, bucket: u32) -> &mut Bucket {
-        &mut self.words[self.skip..].as_chunks_mut().0[bucket as usize]
+    /// How many buckets there are.
+    pub(crate) fn buckets(&self) -> usize {
+        self.count as usize
     }
 
     /// The two buckets of a hash.
@@ -87,7 +75,7 @@ impl Index {
     /// Asks the cache for the bucket that is looked at first.
     #[inline(always)]
     pub(crate) fn prefetch(&self, hash: u64) {
-        memory::prefetch(self.buckets(), self.pair(hash)[0] as usize);
+        memory::prefetch(&self.buckets[self.pair(hash)[0] as usize]);
     }
 
     /// A slot that may well be the flow's, from the first bucket; asks for the second if there is none.
@@ -96,7 +84,7 @@ impl Index {
         let [first, second] = self.pair(hash);
         let guess = self.guess_in(first, hash);
         if guess.is_none() {
-            memory::prefetch(self.buckets(), second as usize);
+            memory::prefetch(&self.buckets[second as usize]);
         }
         guess
     }
@@ -109,7 +97,7 @@ impl Index {
 
     #[inline(always)]
     fn guess_in(&self, bucket: u32, hash: u64) -> Option<u32> {
-        let bucket = &self.buckets()[bucket as usize];
+        let bucket = &self.buckets[bucket as usize];
         let places = Self::tagged(bucket, Self::tag(hash));
         (places != 0).then(|| bucket[PLACES + places.trailing_zeros() as usize])
     }
@@ -122,18 +110,24 @@ impl Index {
 
     #[inline(always)]
     fn place_of(&self, hash: u64, is: &mut impl FnMut(u32) -> bool) -> Option<(Place, u32)> {
-        let tag = Self::tag(hash);
-        for bucket in self.pair(hash) {
-            let words = &self.buckets()[bucket as usize];
-            let mut places = Self::tagged(words, tag);
-            while places != 0 {
-                let place = places.trailing_zeros();
-                let slot = words[PLACES + place as usize];
-                if is(slot) {
-                    return Some((Place { bucket, place }, slot));
-                }
-                places &= places - 1;
+        let (tag, [first, second]) = (Self::tag(hash), self.pair(hash));
+        match self.place_in(first, tag, is) {
+            None => self.place_in(second, tag, is),
+            found => found,
+        }
+    }
+
+    #[inline(always)]
+    fn place_in(&self, bucket: u32, tag: u32, is: &mut impl FnMut(u32) -> bool) -> Option<(Place, u32)> {
+        let words = &self.buckets[bucket as usize];
+        let mut places = Self::tagged(words, tag);
+        while places != 0 {
+            let place = places.trailing_zeros();
+            let slot = words[PLACES + place as usize];
+            if is(slot) {
+                return Some((Place { bucket, place }, slot));
             }
+            places &= places - 1;
         }
         None
     }
@@ -142,7 +136,7 @@ impl Index {
     #[inline(always)]
     pub(crate) fn vacancy(&self, hash: u64) -> Option<Place> {
         let [first, second] = self.pair(hash);
-        let free = |bucket: u32| Self::tagged(&self.buckets()[bucket as usize], 0);
+        let free = |bucket: u32| Self::tagged(&self.buckets[bucket as usize], 0);
         let of_first = free(first);
         let used = PLACES as u32 - of_first.count_ones();
         let (bucket, places) = if used < PREFERRED {
@@ -160,14 +154,14 @@ impl Index {
 
     /// The slots in the first bucket of this hash, one of which has to go if there is no vacancy.
     pub(crate) fn rivals(&self, hash: u64) -> [u32; PLACES] {
-        let bucket = &self.buckets()[self.pair(hash)[0] as usize];
+        let bucket = &self.buckets[self.pair(hash)[0] as usize];
         std::array::from_fn(|place| bucket[PLACES + place])
     }
 
     /// Puts a slot in a free place.
     #[inline(always)]
     pub(crate) fn put(&mut self, place: Place, hash: u64, slot: u32) {
-        let bucket = self.bucket_mut(place.bucket);
+        let bucket = &mut self.buckets[place.bucket as usize];
         debug_assert_eq!(bucket[place.place as usize], 0);
         bucket[place.place as usize] = Self::tag(hash);
         bucket[PLACES + place.place as usize] = slot;
@@ -179,13 +173,13 @@ impl Index {
         let place = self.place_of(hash, &mut |other| other == slot);
         debug_assert!(place.is_some(), "a flow in the cache is in the index");
         if let Some((place, _)) = place {
-            self.bucket_mut(place.bucket)[place.place as usize] = 0;
+            self.buckets[place.bucket as usize][place.place as usize] = 0;
         }
     }
 
     /// Takes everything out.
     pub(crate) fn clear(&mut self) {
-        self.words.fill(0);
+        (0..self.count as usize).for_each(|bucket| self.buckets[bucket] = [0; 2 * PLACES]);
     }
 }
 
@@ -199,7 +193,7 @@ mod tests {
         let mut rng = XorShift64Star::new(9);
         let (mut refused, mut in_second, mut sought) = (0u64, 0u64, 0u64);
         for flows_max in [16u32, 1000, 65_536, 500_000] {
-            let mut index = Index::new(flows_max, false);
+            let mut index = Index::new(1, flows_max, false).unwrap().remove(0);
             let mut hashes = std::collections::VecDeque::new();
             for slot in 0..flows_max * 5 {
                 if hashes.len() == flows_max as usize {
@@ -228,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_flow_in_either_bucket_is_found_and_what_was_taken_out_is_not() {
-        let mut index = Index::new(100, true);
+        let mut index = Index::new(2, 100, true).unwrap().remove(1);
         let hash = 0x1234_5678_9abc_def0;
         let mut slots = Vec::new();
         while let Some(place) = index.vacancy(hash) {
@@ -244,6 +238,5 @@ mod tests {
         assert!(index.vacancy(hash).is_some());
         index.clear();
         assert_eq!(index.find(hash, |_| true), None);
-        assert_eq!(index.words.as_ptr().wrapping_add(index.skip) as usize % 64, 0);
     }
 }

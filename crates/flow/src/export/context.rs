@@ -75,7 +75,8 @@ impl Context {
 
     /// The scope fields and the others, in IPFIX; names of variable length or of a fixed one.
     fn ipfix_fields(self, variable: bool) -> (Vec<Field>, Vec<Field>) {
-        let text = |element, octets| field(element, if variable { VARIABLE } else { octets as u16 });
+        let text =
+            |element: u16, octets: usize| field(element, if variable { VARIABLE } else { octets as u16 });
         match self {
             Self::Samplers => (
                 vec![field(SELECTOR_ID, 1)],

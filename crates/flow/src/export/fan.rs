@@ -54,8 +54,8 @@ impl Fan {
     }
 }
 
-/// The same for both directions of a flow.
-fn flow_hash(record: &FlowRecord) -> u32 {
+/// A number of a record's flow by addresses, ports and protocol: the same for both directions, in every process.
+pub fn flow_hash(record: &FlowRecord) -> u32 {
     let key = &record.key;
     let endpoint = |address: IpAddr, port: u16| match address {
         IpAddr::V4(v4) => u64::from(v4.to_bits()) << 16 | u64::from(port),

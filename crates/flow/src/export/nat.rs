@@ -64,6 +64,19 @@ pub enum NatEvent {
         /// Which.
         session: NatSession,
     },
+    /// A binding (RFC 8158: BIB entry) began or ended: an endpoint and the one that stands for it, whoever it speaks to.
+    Binding {
+        /// When.
+        time_ns: u64,
+        /// Whether it began or ended.
+        created: bool,
+        /// Transport protocol.
+        protocol: u8,
+        /// The subscriber's address and port.
+        src: (IpAddr, u16),
+        /// Those behind the translation.
+        post_src: (Ipv4Addr, u16),
+    },
     /// A subscriber got a block of ports, or gave it back.
     PortBlock {
         /// When.
@@ -104,6 +117,21 @@ pub enum NatEvent {
     },
 }
 
+impl NatEvent {
+    /// Whom it is about, if it is about one.
+    pub fn subscriber(&self) -> Option<IpAddr> {
+        match self {
+            Self::Session { session, .. } => Some(session.src),
+            Self::Binding { src, .. } => Some(src.0),
+            Self::PortBlock { subscriber, .. } => Some(*subscriber),
+            Self::QuotaExceeded { quota: Quota::Subscriber(subscriber), .. } => Some(*subscriber),
+            Self::PortsExhausted { .. } | Self::AddressesExhausted { .. } | Self::QuotaExceeded { .. } => {
+                None
+            }
+        }
+    }
+}
+
 /// Layouts of records, a template each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
@@ -119,10 +147,12 @@ pub(super) enum Layout {
     QuotaSubscriber6,
     QuotaSubscribers,
     QuotaFragments,
+    Binding44,
+    Binding64,
 }
 
 impl Layout {
-    pub(super) const ALL: [Self; 12] = [
+    pub(super) const ALL: [Self; 14] = [
         Self::Session44,
         Self::Session64,
         Self::PortBlock4,
@@ -135,6 +165,8 @@ impl Layout {
         Self::QuotaSubscriber6,
         Self::QuotaSubscribers,
         Self::QuotaFragments,
+        Self::Binding44,
+        Self::Binding64,
     ];
 
     pub(super) fn template_id(self) -> u16 {
@@ -146,7 +178,9 @@ impl Layout {
         let mut fields = vec![field(OBSERVATION_TIME_MILLISECONDS, 8), field(NAT_EVENT, 1)];
         let quota = |limit| [field(NAT_QUOTA_EXCEEDED_EVENT, 4), field(limit, 4)];
         let source = match self {
-            Self::Session64 | Self::PortBlock6 | Self::QuotaSubscriber6 => field(SOURCE_IPV6_ADDRESS, 16),
+            Self::Session64 | Self::Binding64 | Self::PortBlock6 | Self::QuotaSubscriber6 => {
+                field(SOURCE_IPV6_ADDRESS, 16)
+            }
             _ => field(SOURCE_IPV4_ADDRESS, 4),
         };
         match self {
@@ -163,6 +197,13 @@ impl Layout {
                 field(DESTINATION_TRANSPORT_PORT, 2),
                 field(POST_NAT_DESTINATION_IPV4_ADDRESS, 4),
                 field(POST_NAPT_DESTINATION_TRANSPORT_PORT, 2),
+            ]),
+            Self::Binding44 | Self::Binding64 => fields.extend([
+                field(PROTOCOL_IDENTIFIER, 1),
+                source,
+                field(SOURCE_TRANSPORT_PORT, 2),
+                field(POST_NAT_SOURCE_IPV4_ADDRESS, 4),
+                field(POST_NAPT_SOURCE_TRANSPORT_PORT, 2),
             ]),
             Self::PortBlock4 | Self::PortBlock6 => fields.extend([
                 source,
@@ -191,6 +232,16 @@ impl Layout {
 pub(super) fn write(event: &NatEvent, out: &mut Vec<u8>) -> Layout {
     match event {
         NatEvent::Session { time_ns, session } => write_session(*time_ns, session, out),
+        NatEvent::Binding { time_ns, created, protocol, src, post_src } => {
+            // RFC 8158, table 2: 8 and 9 for NAT44, 10 and 11 for NAT64.
+            head(*time_ns, if src.0.is_ipv6() { 10 } else { 8 } + u8::from(!created), out);
+            out.push(*protocol);
+            put_address(src.0, out);
+            out.extend_from_slice(&src.1.to_be_bytes());
+            out.extend_from_slice(&post_src.0.octets());
+            out.extend_from_slice(&post_src.1.to_be_bytes());
+            if src.0.is_ipv6() { Layout::Binding64 } else { Layout::Binding44 }
+        }
         NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports } => {
             head(*time_ns, if *allocated { 16 } else { 17 }, out);
             put_address(*subscriber, out);
@@ -295,6 +346,13 @@ mod tests {
             public,
             ports: (1024, 2047),
         };
+        let binding = |address| NatEvent::Binding {
+            time_ns: 0,
+            created: true,
+            protocol: 17,
+            src: (address, 1),
+            post_src: (public, 2),
+        };
         let events = [
             NatEvent::Session { time_ns: 0, session: session(four, four) },
             NatEvent::Session { time_ns: 0, session: session(six, six) },
@@ -308,6 +366,8 @@ mod tests {
             quota(Quota::Subscriber(six)),
             quota(Quota::Subscribers),
             quota(Quota::Fragments),
+            binding(four),
+            binding(six),
         ];
         for (event, layout) in events.iter().zip(Layout::ALL) {
             let mut record = Vec::new();

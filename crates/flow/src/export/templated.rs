@@ -132,8 +132,8 @@ impl Templated {
         self.domain = domain;
     }
 
-    /// What comes next is of flows. nfdump takes the first flow it reads for the begin of the numbers it checks, and does not
-    /// count options data: what both are in would look as if something was missing behind it.
+    /// What comes next is of flows: in IPFIX a message has either flows or options data. nfdump checks numbers from the first
+    /// flow on and does not count options data: behind a message that begins with one and has both, something would be missing.
     fn speak_of_flows(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
         self.speak_for(Domain::Own, out, totals, now_ns);
         if self.has_options && self.is_ipfix() {
@@ -301,6 +301,7 @@ impl Templated {
     fn repeat(&mut self, out: &mut Outbox, totals: &mut ExportTotals, now_ns: u64) {
         let repeats = &mut self.repeats;
         repeats.under_way = true;
+        repeats.messages = 0;
         match self.options.transport {
             Transport::Datagram => {
                 repeats.due_ns = now_ns + repeats.interval_ns;
@@ -333,8 +334,6 @@ impl Templated {
                 self.announce_context(context, out, totals, now_ns);
             }
         }
-        // Those that this took do not count towards the next time.
-        self.repeats.messages = 0;
         self.repeats.under_way = false;
     }
 
@@ -366,6 +365,9 @@ impl Templated {
             return;
         }
         self.speak_for(domain, out, totals, now_ns);
+        if self.is_ipfix() && self.message_data > 0 && !self.has_options {
+            self.close_message(out, totals, now_ns);
+        }
         self.announce_context(context, out, totals, now_ns);
         for record in &records {
             self.put_data(context.template_id(), record, out, totals, now_ns);

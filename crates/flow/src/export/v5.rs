@@ -4,7 +4,7 @@
 //! beyond 16 bits become AS_TRANS (RFC 6793). Counters beyond 32 bits go in several records that add up. A record whose
 //! times the message cannot tell (an old capture exported today) gets a message whose own time is the record's.
 
-use super::options::{ExportOptions, SECOND_NS, SamplingMethod};
+use super::options::{ExportOptions, SamplingMethod};
 use super::outbox::Outbox;
 use super::shape::{interface, ipv4_or_none};
 use super::templated::both_ways;
@@ -178,7 +178,7 @@ impl V5 {
         header[2..4].copy_from_slice(&open.records.to_be_bytes());
         header[4..8].copy_from_slice(&(open.time_ms.wrapping_sub(open.start_ms) as u32).to_be_bytes());
         header[8..12].copy_from_slice(&((open.time_ms / 1000) as u32).to_be_bytes());
-        let residual_ns = open.time_ms * MILLISECOND_NS % SECOND_NS;
+        let residual_ns = open.time_ms % 1000 * MILLISECOND_NS;
         header[12..16].copy_from_slice(&(residual_ns as u32).to_be_bytes());
         header[16..20].copy_from_slice(&self.sequence.to_be_bytes());
         header[21] = self.engine_id;

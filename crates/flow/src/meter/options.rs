@@ -62,7 +62,7 @@ pub struct MeterOptions {
     /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 44 octets a flow.
     pub fates: bool,
     /// Whether the cache asks for huge pages: a third faster when it has hundreds of thousands of flows, but memory is then
-    /// taken in steps of 2 MiB by each shard and family.
+    /// taken in steps of 2 MiB, by each family and the index.
     pub huge_pages: bool,
     /// How flows come by the name of their application. Whoever parses packets looks at payloads, whoever delivers records at
     /// ports; the meter keeps what it is told.

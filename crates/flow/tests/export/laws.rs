@@ -129,7 +129,7 @@ proptest! {
         let mut reader = Reader::default();
         exporter.flush(now_ns);
         let messages = poll_all(&mut exporter);
-        reader.skip_to(&messages[0].0);
+        reader.lose_messages();
         messages.iter().for_each(|(message, _)| reader.read(message));
         exporter.handle_records(&records, now_ns);
         exporter.flush(now_ns);
@@ -182,8 +182,6 @@ fn datagrams_repeat_templates_by_time_and_by_count() {
         exporter.handle_time(NOW_NS + second * SECOND_NS);
         exporter.flush(NOW_NS + second * SECOND_NS);
         for (message, _) in poll_all(&mut exporter) {
-            let mut reader = Reader::default();
-            reader.skip_to(&message);
             if second > 0 && message[16..18] == [0, 2] {
                 told_s.push(second);
             }

@@ -19,7 +19,7 @@ pub(crate) struct Reader {
     /// Template records seen, by number.
     pub(crate) announced: BTreeMap<u16, u32>,
     expected_sequences: BTreeMap<u32, u32>,
-    /// It began in mid-session: the first number of a domain is whatever comes.
+    /// Messages were lost: the next number of a domain is whatever comes.
     is_late: bool,
     /// Export times, seconds since the epoch.
     pub(crate) times_s: Vec<u32>,
@@ -93,15 +93,9 @@ impl Reader {
         self.expected_sequences.insert(domain, sequence.wrapping_add(step));
     }
 
-    /// Goes on from this sequence number: what came before was lost.
-    pub(crate) fn skip_to(&mut self, message: &[u8]) {
-        let (at, domain_at) = match u16_at(message, 0) {
-            5 => (16, None),
-            9 => (12, Some(16)),
-            _ => (8, Some(12)),
-        };
-        let domain = domain_at.map_or(u32::from(message[21]), |at| u32_at(message, at));
-        self.expected_sequences.insert(domain, u32_at(message, at));
+    /// Messages were lost: goes on from whatever sequence numbers come next.
+    pub(crate) fn lose_messages(&mut self) {
+        self.expected_sequences.clear();
         self.is_late = true;
     }
 

@@ -102,3 +102,20 @@ fn nanoseconds_are_ntp_times() {
     let last = number(&reader.flows[0][&(0, FLOW_END_NANOSECONDS)]);
     assert_eq!(last as u32, 3 << 30);
 }
+
+/// Received records may say any time.
+#[test]
+fn the_end_of_time_is_told_or_refused() {
+    for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {
+        for times in [Times::Uptime, Times::Milliseconds, Times::Nanoseconds] {
+            let options = ExportOptions { times, ..ExportOptions::new(version, Transport::Datagram) };
+            let Ok(mut exporter) = Exporter::new(&options) else { continue };
+            exporter.handle_connected(NOW_NS);
+            exporter.handle_records(&[at(u64::MAX, u64::MAX), at(0, u64::MAX), simple(1)], NOW_NS);
+            exporter.flush(NOW_NS);
+            let messages: Vec<_> = poll_all(&mut exporter).into_iter().map(|(message, _)| message).collect();
+            let told = Reader::of(&messages).flows.len();
+            assert!((1..=3).contains(&told), "{version:?} {times:?}: {told}");
+        }
+    }
+}

@@ -1,13 +1,15 @@
 //! The smallest Ethernet frames, and chunks of them laid out in memory as a reader would.
 //!
 //! A frame is 60 bytes here and 64 on the wire, where the check sequence follows: Ethernet, IPv4, UDP and 18
-//! bytes of payload. Checksums are valid, so that nothing is dropped for the wrong reason.
+//! bytes of payload, or TCP and 6. Checksums are valid, so that nothing is dropped for the wrong reason.
 
 use thalweg_base::{Chunk, ChunkBuilder, LinkType};
 use thalweg_wire::checksum;
 
 /// Bytes of a frame, without the check sequence.
 pub const FRAME_BYTES: usize = 60;
+/// Bytes of the IP packet in it.
+pub const IP_BYTES: usize = FRAME_BYTES - ETHERNET;
 /// A frame.
 pub type Frame = [u8; FRAME_BYTES];
 
@@ -16,7 +18,11 @@ pub const FIRST_ARRIVAL_NS: u64 = 1_767_225_600_000_000_000;
 
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
+/// Octets of a TCP header without options, and its flag ACK.
+const TCP_HEADER: usize = 20;
+const TCP_ACK: u8 = 0x10;
 
 /// Where frames come from. There is always another one; who takes them decides how many.
 pub trait FrameSource {
@@ -24,40 +30,20 @@ pub trait FrameSource {
     fn next_frame(&mut self, frame: &mut Frame) -> u16;
 }
 
-/// One end of a UDP flow.
+/// One end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// IPv4 address.
     pub address: u32,
-    /// UDP port.
+    /// UDP or TCP port.
     pub port: u16,
 }
 
 /// Writes a UDP packet from one endpoint to the other. `number` fills the payload, so that no two packets need
 /// be equal.
 pub fn udp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
-    frame.fill(0);
-    // Locally administered addresses; the router's own side ends in 01.
-    frame[0..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
-
-    let total_len = (FRAME_BYTES - ETHERNET) as u16;
-    let udp_len = total_len - IPV4 as u16;
-    let ip = &mut frame[ETHERNET..];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&total_len.to_be_bytes());
-    ip[6] = 0x40; // do not fragment
-    ip[8] = 64; // time to live
-    ip[9] = UDP;
-    ip[12..16].copy_from_slice(&from.address.to_be_bytes());
-    ip[16..20].copy_from_slice(&to.address.to_be_bytes());
-    let header_checksum = checksum::finish(checksum::sum(&ip[..IPV4], 0));
-    ip[10..12].copy_from_slice(&header_checksum.to_be_bytes());
-
-    let udp = &mut ip[IPV4..];
-    udp[0..2].copy_from_slice(&from.port.to_be_bytes());
-    udp[2..4].copy_from_slice(&to.port.to_be_bytes());
+    let udp = headers(frame, UDP, from, to);
+    let udp_len = udp.len() as u16;
     udp[4..6].copy_from_slice(&udp_len.to_be_bytes());
     udp[8..16].copy_from_slice(&number.to_be_bytes());
     let pseudo = checksum::pseudo_ipv4(from.address, to.address, UDP, udp_len);
@@ -66,6 +52,43 @@ pub fn udp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
         sum => sum,
     };
     udp[6..8].copy_from_slice(&udp_checksum.to_be_bytes());
+}
+
+/// Writes a TCP packet in the middle of a connection: an ACK with a few bytes of payload. `number` is its place.
+pub fn tcp(frame: &mut Frame, from: Endpoint, to: Endpoint, number: u64) {
+    let tcp = headers(frame, TCP, from, to);
+    tcp[4..8].copy_from_slice(&(number as u32).to_be_bytes());
+    tcp[12] = (TCP_HEADER as u8 / 4) << 4;
+    tcp[13] = TCP_ACK;
+    tcp[14..16].copy_from_slice(&u16::MAX.to_be_bytes()); // window
+    let pseudo = checksum::pseudo_ipv4(from.address, to.address, TCP, tcp.len() as u16);
+    let tcp_checksum = checksum::finish(checksum::sum(tcp, pseudo));
+    tcp[16..18].copy_from_slice(&tcp_checksum.to_be_bytes());
+}
+
+/// Writes Ethernet and IPv4 headers and both ports, zeros behind; gives what follows the IPv4 header.
+fn headers(frame: &mut Frame, protocol: u8, from: Endpoint, to: Endpoint) -> &mut [u8] {
+    frame.fill(0);
+    // Locally administered addresses; the router's own side ends in 01.
+    frame[0..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+
+    let total_len = (FRAME_BYTES - ETHERNET) as u16;
+    let (ip, transport) = frame[ETHERNET..].split_at_mut(IPV4);
+    ip[0] = 0x45;
+    ip[2..4].copy_from_slice(&total_len.to_be_bytes());
+    ip[6] = 0x40; // do not fragment
+    ip[8] = 64; // time to live
+    ip[9] = protocol;
+    ip[12..16].copy_from_slice(&from.address.to_be_bytes());
+    ip[16..20].copy_from_slice(&to.address.to_be_bytes());
+    let header_checksum = checksum::finish(checksum::sum(ip, 0));
+    ip[10..12].copy_from_slice(&header_checksum.to_be_bytes());
+
+    transport[0..2].copy_from_slice(&from.port.to_be_bytes());
+    transport[2..4].copy_from_slice(&to.port.to_be_bytes());
+    transport
 }
 
 /// Chunks of the next `packets` frames of a source, one at a time.

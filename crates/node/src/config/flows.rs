@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [flows]
-//! collectors = ["ipfix://192.0.2.9:4739"]   # also v9://, v5://, ipfix+tcp://, ipfix+tls://
+//! collectors = ["ipfix://192.0.2.9:4739"]   # also v9://, v5://, ipfix+tcp://, ipfix+tls://, kafka://
 //! balance = false                           # each record to one of them, by its flow; else all get all
 //! store = "flows"                           # a folder for Parquet files; relative paths begin at the configuration
 //! idle_timeout_s = 15
@@ -14,6 +14,7 @@
 //! biflow = false                            # both directions in one record
 //! applications = "ports"                    # what names them: also "payload", "none"
 //! observation_domain = 1
+//! nat_events = "off"                        # or "sessions", "bindings", "blocks": what collectors are told of NAT
 //! ```
 
 use std::path::Path;
@@ -23,9 +24,10 @@ use thalweg_flow::{KeyFields, MeterOptions, Sampling};
 
 use super::bgp::path;
 use super::diagnostic::ErrorKind;
+use super::nat_events;
 use super::ports::Ports;
 use super::reader::{Reader, Section};
-use super::types::{FlowsConfig, PortConfig};
+use super::types::{FlowsConfig, NatConfig, PortConfig};
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// As IPFIX has it in `flowIdleTimeout`.
@@ -38,12 +40,15 @@ const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Who hears which protocol how.
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
+/// A topic in place of a collector.
+const KAFKA: &str = "kafka";
 
 /// Reads the section.
 pub(super) fn read(
     reader: &mut Reader,
     root: &mut Section<'_>,
     ports: &Ports,
+    nat: Option<&NatConfig>,
     folder: &Path,
 ) -> Option<FlowsConfig> {
     let item = root.take("flows")?;
@@ -64,6 +69,7 @@ pub(super) fn read(
     flows.store = section.take("store").and_then(|item| path(reader, &item, folder));
     read_numbers(reader, &mut section, &mut flows);
     read_key(reader, &mut section, &mut flows.meter);
+    flows.nat_events = nat_events::read(reader, &mut section, nat, !flows.collectors.is_empty());
     let warns = flows.collectors.is_empty() && flows.store.is_none();
     section.finish(reader);
     if warns {
@@ -131,10 +137,16 @@ fn read_key(reader: &mut Reader, section: &mut Section<'_>, meter: &mut MeterOpt
     meter.key = fields;
 }
 
-/// `ipfix://host:port`; what the host is called is found out when it is needed.
+/// `ipfix://host:port` or `kafka://host:port/topic`; what the host is called is found out when it is needed, and so is
+/// what else is said of a topic.
 fn collector(text: &str) -> Result<String, &'static str> {
-    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port";
+    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\"";
     let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
+    if scheme == KAFKA {
+        let (brokers, topic) = rest.split_once('/').ok_or(EXPECTED)?;
+        let has_all = !brokers.is_empty() && !topic.is_empty() && !text.chars().any(char::is_whitespace);
+        return if has_all { Ok(text.to_owned()) } else { Err(EXPECTED) };
+    }
     let (place, query) = rest.split_once('?').map_or((rest, None), |(place, query)| (place, Some(query)));
     let is_choice = |word: &str| ["options=in-domain", "names=variable"].contains(&word);
     if query.is_some_and(|query| !scheme.starts_with("ipfix") || !query.split('&').all(is_choice)) {

@@ -13,7 +13,9 @@ use serde::Serialize;
 use thalweg_flow::MeterOptions;
 
 use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
-pub use thalweg_dataplane::nat::{BlockAllocation, Filtering, NatTimeouts, PortSelection, SubscriberConfig};
+pub use thalweg_dataplane::nat::{
+    BlockAllocation, Filtering, NatLogging, NatTimeouts, PortSelection, SubscriberConfig,
+};
 pub use thalweg_dataplane::reverse_path::ReversePathMode;
 
 /// Place of a port in [`RouterConfig::ports`].
@@ -71,6 +73,8 @@ pub struct FlowsConfig {
     pub observation_domain: u32,
     /// The folder of the dataset where records are kept.
     pub store: Option<PathBuf>,
+    /// Which events of NAT collectors are told, if any.
+    pub nat_events: Option<NatLogging>,
 }
 
 impl Default for FlowsConfig {
@@ -81,6 +85,7 @@ impl Default for FlowsConfig {
             balance: false,
             observation_domain: 1,
             store: None,
+            nat_events: None,
         }
     }
 }

@@ -48,6 +48,10 @@ pub struct FlowCacheView {
     pub records_lost: u64,
     /// Packets in those.
     pub packets_lost: u64,
+    /// Events of NAT handed over to whoever speaks to collectors.
+    pub nat_events: u64,
+    /// Events of NAT that found no room before that.
+    pub nat_events_lost: u64,
 }
 
 impl FlowCacheView {
@@ -74,6 +78,8 @@ impl FlowCacheView {
                 .collect(),
             records_lost: 0,
             packets_lost: 0,
+            nat_events: 0,
+            nat_events_lost: 0,
         }
     }
 }

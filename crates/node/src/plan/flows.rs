@@ -11,6 +11,7 @@ use thalweg_base::{Batch, Chunk, PacketFlags};
 use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
 use thalweg_flow::application::{Labelling, by_ports, look};
+use thalweg_flow::export::NatEvent;
 use thalweg_flow::{EndReason, FlowRecord, Meter, MeterError, MeterOptions, MeterTotals, Sampling};
 
 use super::{RouterPlan, Stage, is_for_nat};
@@ -19,6 +20,9 @@ use super::{RouterPlan, Stage, is_for_nat};
 pub trait RecordOutlet: Send + Sync {
     /// Takes all records out of the list.
     fn take(&self, records: &mut Vec<FlowRecord>);
+
+    /// Takes all events of NAT out of the list; `dropped` more had no room where they happened.
+    fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64);
 
     /// Holds nothing back any longer. Called some times a second, and at the end.
     fn flush(&self);

@@ -58,8 +58,12 @@ impl RouterPlan {
         };
         let mut plan = RouterPlan::with_nat(config, router, None, nat, self.hash_seed)?.for_workers(workers);
         if let (Some(flows), Some(outlet)) = (&config.flows, outlet) {
+            let log_outlet = Arc::clone(&outlet);
             let metered = plan.with_flows(&flows.meter, self.hash_seed, outlet);
             plan = metered.map_err(|error| BuildError::Flows(error.to_string()))?;
+            if let Some(logging) = flows.nat_events {
+                plan = plan.with_nat_events(logging, log_outlet);
+            }
         }
         let place = |name: &str| before.qos.classes.iter().position(|class| class.name == name);
         let places = config.qos.classes.iter().map(|class| place(&class.name)).collect();
@@ -81,6 +85,7 @@ impl Successor {
         match (&plan.nat, &before.nat, behaviour) {
             (Some(nat), _, Some(settings)) => nat.stage.set_behaviour(&settings),
             (Some(nat), Some(old), None) => taken.sessions = Some(nat.stage.inherit(&old.stage)),
+            (None, Some(_), _) => before.tell_end_of_nat(),
             _ => {}
         }
         plan.inherit_flows(before);

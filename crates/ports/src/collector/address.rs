@@ -113,29 +113,36 @@ impl FromStr for CollectorAddress {
                 }
             }
         }
-        let (text, rest) = (&text[..end], &text[host_at.min(end)..end]);
-        let (host, port_at) = match rest.strip_prefix('[') {
-            Some(inside) => {
-                let end =
-                    inside.find(']').ok_or_else(|| error(host_at, "a closing bracket behind the address"))?;
-                (&inside[..end], host_at + end + 2)
-            }
-            None => {
-                let end = rest.find(':').unwrap_or(rest.len());
-                (&rest[..end], host_at + end)
-            }
-        };
-        if host.is_empty() || host.contains(['/', ' ']) {
-            return Err(error(host_at, "a host's name or address; IPv6 in brackets"));
-        }
-        let port = match text[port_at..].strip_prefix(':') {
-            Some(port) => port.parse().ok().filter(|&port| port != 0),
-            None if port_at == text.len() => Some(default_port),
-            None => None,
-        };
-        let port = port.ok_or_else(|| error(port_at, "nothing, or a colon and a port from 1 to 65535"))?;
-        Ok(Self { version, carrier, host: host.to_owned(), port, options_in_domain, variable_names })
+        let rest = &text[host_at.min(end)..end];
+        let (host, port) =
+            host_and_port(rest, default_port).map_err(|(at, expected)| error(host_at + at, expected))?;
+        Ok(Self { version, carrier, host, port, options_in_domain, variable_names })
     }
+}
+
+/// Reads `HOST`, `HOST:PORT`, `[IPV6]` or `[IPV6]:PORT`. An error says at which octet it goes wrong, and what was
+/// expected there.
+pub(super) fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), (usize, &'static str)> {
+    let (host, port_at) = match text.strip_prefix('[') {
+        Some(inside) => {
+            let end = inside.find(']').ok_or((0, "a closing bracket behind the address"))?;
+            (&inside[..end], end + 2)
+        }
+        None => {
+            let end = text.find(':').unwrap_or(text.len());
+            (&text[..end], end)
+        }
+    };
+    if host.is_empty() || host.contains(['/', ' ']) {
+        return Err((0, "a host's name or address; IPv6 in brackets"));
+    }
+    let port = match text[port_at..].strip_prefix(':') {
+        Some(port) => port.parse().ok().filter(|&port| port != 0),
+        None if port_at == text.len() => Some(default_port),
+        None => None,
+    };
+    let port = port.ok_or((port_at, "nothing, or a colon and a port from 1 to 65535"))?;
+    Ok((host.to_owned(), port))
 }
 
 #[cfg(test)]

@@ -57,6 +57,20 @@ pub enum CollectorError {
         /// The folder.
         path: PathBuf,
     },
+    /// The address needs a part of the program that was not built in.
+    NotBuilt {
+        /// The collector.
+        collector: String,
+        /// The cargo feature that builds it in.
+        feature: &'static str,
+    },
+    /// The client of Kafka cannot be had.
+    Kafka {
+        /// The address.
+        collector: String,
+        /// What the client says.
+        reason: String,
+    },
     /// No thread.
     Thread {
         /// Why.
@@ -84,6 +98,12 @@ impl fmt::Display for CollectorError {
                     path.display()
                 )
             }
+            Self::NotBuilt { collector, feature } => write!(
+                f,
+                "collector `{collector}`: this program was built without it; `cargo build --release --features {feature}` \
+                 builds it in"
+            ),
+            Self::Kafka { collector, reason } => write!(f, "{collector}: {reason}"),
             Self::Thread { source } => write!(f, "no thread for a collector: {source}"),
         }
     }

@@ -34,6 +34,7 @@ losses! {
     CollectorDown "collector-down" "No connection for too long, and no spool to wait in.";
     SpoolFull "spool-full" "No connection, and the spool is at its bound.";
     SpoolFailed "spool-failed" "The spool could not be written or read back.";
+    MessageRefused "message-refused" "A broker does not take such a message: it is too long, or breaks its rules.";
     Ended "ended" "The session was ended before the collector took them.";
 }
 

@@ -18,14 +18,14 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, read_image, write_image};
+use thalweg_flow::export::{Amount, IMAGE_OCTETS_MAX, read_image, write_image};
 
 const MARK: &[u8; 8] = b"thwlspl1";
 /// Octets of a file, but for the batch that goes beyond.
 const FILE_OCTETS_MAX: u64 = 4 << 20;
 /// The first file's number: there is room before it for what comes back.
 const FIRST_NUMBER: u64 = 1 << 32;
-/// Records given out at a time.
+/// Records given out at a time; no batch that comes in is expected to be larger.
 const BATCH_RECORDS: usize = 1024;
 
 /// See the head of this file.
@@ -136,6 +136,11 @@ impl Spool {
     /// Files of a former process that ended inside a record.
     pub(super) fn torn_files(&self) -> u64 {
         self.torn_files
+    }
+
+    /// Whether a batch of a usual size can be appended, however long its images are.
+    pub(super) fn has_room(&self) -> bool {
+        self.octets + (MARK.len() + IMAGE_OCTETS_MAX * BATCH_RECORDS) as u64 <= self.octets_max
     }
 
     /// Appends a batch; `false` if there is no room for it.

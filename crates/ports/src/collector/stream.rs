@@ -298,7 +298,9 @@ impl Stream {
         // A line that is busy takes nothing; the queue then fills, and with a spool its overflow goes there.
         let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
         let given_up = !is_up && self.down_since.elapsed() >= PATIENCE;
-        let wants = if is_up { is_idle || (spools && crowded) } else { spools || given_up };
+        // Nothing is lost because a line that is up is slow: then the queue has to wait.
+        let has_room = self.spool.as_ref().is_some_and(Spool::has_room);
+        let wants = if is_up { is_idle || (has_room && crowded) } else { spools || given_up };
         if self.end.is_some() && inputs.is_empty() {
             std::thread::sleep(if is_up { Duration::from_millis(1) } else { Duration::from_millis(10) });
             return true;

@@ -20,8 +20,27 @@ fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
     exporter.handle_connected(NOW_NS);
     exporter.handle_records(&all_kinds(900), NOW_NS);
     exporter.handle_nat_events(&nfdump::nat_sessions(), NOW_NS);
+    let (inside, public) = ([10, 0, 0, 7].into(), [198, 51, 100, 1].into());
     exporter.handle_nat_events(
-        &[NatEvent::QuotaExceeded { time_ns: NOW_NS, quota: Quota::Sessions, limit: 1000 }],
+        &[
+            NatEvent::QuotaExceeded { time_ns: NOW_NS, quota: Quota::Sessions, limit: 1000 },
+            NatEvent::Binding {
+                time_ns: NOW_NS,
+                created: true,
+                protocol: 17,
+                src: (inside, 5000),
+                post_src: (public, 1024),
+            },
+            NatEvent::PortBlock {
+                time_ns: NOW_NS,
+                allocated: false,
+                subscriber: inside,
+                public,
+                ports: (1024, 2047),
+            },
+            NatEvent::PortsExhausted { time_ns: NOW_NS, public, protocol: 6 },
+            NatEvent::AddressesExhausted { time_ns: NOW_NS, pool: 0 },
+        ],
         NOW_NS,
     );
     let amount = |packets| Amount { records: 0, packets, octets: 100 * packets };

@@ -1,23 +1,25 @@
-//! Records to collectors: each of them, or shared out among them by flow.
+//! Records to collectors and topics of Kafka: each of them, or shared out among them by flow.
 //!
 //! A collector has a thread and a queue of its own. When that is full, records of files wait: nothing is lost because a
 //! file can be read faster than it can be sent. Records of interfaces do not wait, since everything behind them would
 //! have to: they are lost to this collector and counted.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use thalweg_base::mix64;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{
-    Amount, ExportOptions, Fan, Interface, SamplingMethod, Spread, Statistics, Unsayable,
+    Amount, ExportOptions, Fan, Interface, NatEvent, SamplingMethod, Spread, Statistics, Unsayable,
 };
 use thalweg_flow::{MeterOptions, Sampling};
 use thalweg_ports::collector::{
-    Collector, CollectorAddress, CollectorError, CollectorOptions, CollectorReport, Loss, NotTaken,
-    SpoolOptions,
+    Collector, CollectorAddress, CollectorError, CollectorOptions, CollectorReport, KafkaAddress,
+    KafkaOptions, Loss, NotTaken, SpoolOptions,
 };
 
-use super::Outlet;
+use super::{Outlet, messages};
 use crate::outbox::amount_of;
 use crate::summary::OutletSummary;
 use crate::{ExportTargets, ProbeError};
@@ -45,6 +47,9 @@ impl Collectors {
         waits: bool,
     ) -> Result<Self, ProbeError> {
         let open = |(number, text): (u32, &String)| {
+            if KafkaAddress::is_meant_by(text) {
+                return Ok((open_topic(targets, &text.parse()?, number, ports)?, Amount::default()));
+            }
             let address: CollectorAddress = text.parse()?;
             let options = options(targets, &address, number, meter, ports);
             Ok((Collector::open(&address, options)?, Amount::default()))
@@ -54,6 +59,26 @@ impl Collectors {
         let spread = if targets.balance { Spread::Balance } else { Spread::Duplicate };
         Ok(Self { fan: Fan::new(collectors.len(), spread), spread, collectors, waits })
     }
+}
+
+/// A topic: its messages have the columns of lines.
+fn open_topic(
+    targets: &ExportTargets,
+    address: &KafkaAddress,
+    number: u32,
+    ports: &[String],
+) -> Result<Collector, CollectorError> {
+    let encode = messages::encode(address.format, ports.to_vec());
+    let options = KafkaOptions { spool: spool(targets, number), ..KafkaOptions::new(encode) };
+    Collector::open_kafka(address, options)
+}
+
+/// A part of the spool for each.
+fn spool(targets: &ExportTargets, number: u32) -> Option<SpoolOptions> {
+    targets.spool.as_ref().map(|spool| SpoolOptions {
+        folder: spool.folder.join(number.to_string()),
+        octets_max: spool.octets_max / targets.addresses.len().max(1) as u64,
+    })
 }
 
 /// What is told to one of them: the targets' options, and an observation domain of its own.
@@ -67,10 +92,7 @@ fn options(
     let mut options = CollectorOptions::new(address);
     options.tls = targets.tls.clone();
     options.datagrams_per_s_max = targets.datagrams_per_s_max;
-    options.spool = targets.spool.as_ref().map(|spool| SpoolOptions {
-        folder: spool.folder.join(number.to_string()),
-        octets_max: spool.octets_max / targets.addresses.len().max(1) as u64,
-    });
+    options.spool = spool(targets, number);
     options.export = ExportOptions {
         observation_domain: targets.observation_domain.wrapping_add(number),
         sampling: match meter.sampling {
@@ -118,6 +140,26 @@ impl Outlet for Collectors {
         }
     }
 
+    /// With a balance, all events of a subscriber go to one of them.
+    fn take_nat_events(&mut self, events: Vec<NatEvent>) {
+        let count = self.collectors.len();
+        let mut shares = vec![Vec::new(); count];
+        match self.spread {
+            Spread::Duplicate => shares.fill(events),
+            _ => events.into_iter().for_each(|event| {
+                let number = event.subscriber().map_or(0, |subscriber| by_subscriber(subscriber, count));
+                shares[number].push(event);
+            }),
+        }
+        for ((collector, refused), share) in self.collectors.iter_mut().zip(shares) {
+            if !share.is_empty()
+                && let Err(events) = collector.try_send_nat_events(share)
+            {
+                refused.records += events.len() as u64;
+            }
+        }
+    }
+
     fn tick(&mut self) -> Result<(), ProbeError> {
         // They have threads of their own that know what time it is.
         Ok(())
@@ -139,6 +181,15 @@ impl Outlet for Collectors {
         };
         Ok(self.collectors.into_iter().map(summary).collect())
     }
+}
+
+/// Which of so many collectors a subscriber's events go to.
+fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
+    let number = match subscriber {
+        IpAddr::V4(v4) => u64::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits() as u64 ^ (v6.to_bits() >> 64) as u64,
+    };
+    (mix64(number) % collectors.max(1) as u64) as usize
 }
 
 fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSummary {

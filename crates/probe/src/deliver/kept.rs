@@ -1,10 +1,12 @@
 //! Records to a dataset on disk.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 use thalweg_ports::live::LiveClock;
+use thalweg_store::live::{Cache, LiveServer};
 use thalweg_store::{Recovery, Writer, WriterOptions};
 
 use super::Outlet;
@@ -18,6 +20,8 @@ const STORE_QUEUE: &str = "store-queue";
 /// See the module.
 pub(crate) struct Kept {
     writer: Writer,
+    /// Tells others what is not on disk yet.
+    live: Option<LiveServer>,
     name: String,
     taken: Amount,
     refused: Amount,
@@ -26,15 +30,24 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Begins to write the dataset in this folder; says too what an interrupted writer left, if one did. Errors as
-    /// [`Writer::open`].
-    pub(crate) fn open(folder: &Path, waits: bool) -> Result<(Self, Option<String>), ProbeError> {
+    /// Begins to write the dataset in this folder, and to answer what is in no file yet: records that wait, and flows of
+    /// this cache, if there is one. Says what should be known of how it began. Errors as [`Writer::open`].
+    pub(crate) fn open(
+        folder: &Path,
+        waits: bool,
+        cache: Option<Arc<dyn Cache>>,
+    ) -> Result<(Self, Vec<String>), ProbeError> {
         let (writer, recovery) =
             Writer::open(folder, WriterOptions::new(now_ns)).map_err(ProbeError::Store)?;
         let (taken, refused) = Default::default();
         let name = folder.display().to_string();
-        let notice = notice(&recovery).map(|what| format!("{name}: {what}"));
-        Ok((Self { writer, name, taken, refused, waits }, notice))
+        let mut notices: Vec<String> =
+            notice(&recovery).map(|what| format!("{name}: {what}")).into_iter().collect();
+        let live = writer.serve(cache);
+        if let Err(error) = &live {
+            notices.push(format!("answers from {name} will lack what is not on disk: {error}"));
+        }
+        Ok((Self { writer, live: live.ok(), name, taken, refused, waits }, notices))
     }
 }
 
@@ -55,7 +68,9 @@ impl Outlet for Kept {
     }
 
     fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
+        // Answers end when all is on disk: they lack nothing meanwhile.
         self.writer.close().map_err(ProbeError::Store)?;
+        drop(self.live);
         let Amount { records, packets, octets: bytes } = self.taken;
         let lost = (self.refused.records > 0).then(|| (STORE_QUEUE.to_owned(), self.refused.records));
         Ok(vec![OutletSummary { to: self.name, records, packets, bytes, lost: lost.into_iter().collect() }])

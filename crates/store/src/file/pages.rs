@@ -17,6 +17,22 @@ struct Packed<'a> {
 }
 
 impl Packed<'_> {
+    /// How many of the first `count` values [`Self::get_swiftly`] can read.
+    fn swift(&self, count: usize) -> usize {
+        match (self.width, self.bytes.len().checked_sub(8)) {
+            (1..=56, Some(last)) => ((last * 8 + 7) / self.width as usize + 1).min(count),
+            _ => 0,
+        }
+    }
+
+    /// The value with this number, which must be one of those that [`Self::swift`] counts.
+    #[inline(always)]
+    fn get_swiftly(&self, number: usize) -> u64 {
+        let bit = number * self.width as usize;
+        let word = self.bytes.get(bit / 8..).and_then(|bytes| bytes.first_chunk());
+        (word.map_or(0, |word| u64::from_le_bytes(*word)) >> (bit % 8)) & ((1 << self.width) - 1)
+    }
+
     /// The value with this number. There must be bytes for it; bytes beyond the end count as zero.
     #[inline]
     fn get(&self, number: usize) -> u64 {
@@ -86,14 +102,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Runs and bit-packed groups (the RLE hybrid): appends `count` values of `width` bits, each passed through `map`.
-pub(super) fn runs<T: Copy>(
-    bytes: &[u8],
-    width: u32,
-    count: usize,
-    out: &mut Vec<T>,
-    map: impl Fn(u32) -> Result<T, Fault>,
-) -> Result<(), Fault> {
+/// Runs and bit-packed groups (the RLE hybrid): appends `count` values of `width` bits.
+pub(super) fn runs(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Result<(), Fault> {
     if width > 32 {
         return Err("a dictionary index of more than 32 bits");
     }
@@ -110,10 +120,10 @@ pub(super) fn runs<T: Copy>(
             if packed.bytes.len() * 8 < values * width as usize {
                 return Err(SHORT);
             }
-            out.reserve(values);
-            for number in 0..values {
-                out.push(map(packed.get(number) as u32)?);
-            }
+            // An exact number of values, so that none of them asks whether there is room.
+            let swift = packed.swift(values);
+            out.extend((0..swift).map(|number| packed.get_swiftly(number) as u32));
+            out.extend((swift..values).map(|number| packed.get(number) as u32));
             left -= values;
         } else {
             let values = usize::try_from(header >> 1).map_err(|_| SHORT)?.min(left);
@@ -123,7 +133,7 @@ pub(super) fn runs<T: Copy>(
             let mut value = [0u8; 4];
             let length = width.div_ceil(8) as usize;
             value[..length].copy_from_slice(cursor.take(length)?);
-            out.resize(out.len() + values, map(u32::from_le_bytes(value))?);
+            out.resize(out.len() + values, u32::from_le_bytes(value));
             left -= values;
         }
     }
@@ -166,10 +176,15 @@ pub(super) fn deltas(bytes: &[u8], count: usize, out: &mut Vec<u64>) -> Result<(
             }
             let values = left.min(per_miniblock);
             let packed = Packed { bytes: cursor.take(per_miniblock / 8 * width as usize)?, width };
-            for number in 0..values {
+            let swift = packed.swift(values);
+            out.extend((0..swift).map(|number| {
+                value = value.wrapping_add(least).wrapping_add(packed.get_swiftly(number));
+                value
+            }));
+            out.extend((swift..values).map(|number| {
                 value = value.wrapping_add(least).wrapping_add(packed.get(number));
-                out.push(value);
-            }
+                value
+            }));
             left -= values;
         }
     }
@@ -213,19 +228,16 @@ mod tests {
         // Encodings.md: 0 to 7 in three bits each.
         let bytes = [0b0000_0011, 0b1000_1000, 0b1100_0110, 0b1111_1010];
         let mut out = Vec::new();
-        runs(&bytes, 3, 8, &mut out, Ok).unwrap();
+        runs(&bytes, 3, 8, &mut out).unwrap();
         assert_eq!(out, (0..8).collect::<Vec<u32>>());
         // A run of nine sevens and a packed group.
         let mut bytes = vec![18, 7];
         bytes.extend([0b0000_0011, 0b1000_1000, 0b1100_0110, 0b1111_1010]);
         let mut out = Vec::new();
-        runs(&bytes, 3, 12, &mut out, Ok).unwrap();
+        runs(&bytes, 3, 12, &mut out).unwrap();
         assert_eq!(out, [7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 1, 2]);
-        assert!(runs(&bytes[..3], 3, 12, &mut Vec::new(), Ok).is_err());
-        assert!(
-            runs(&[0, 0], 3, 1, &mut Vec::<u32>::new(), Ok).is_err(),
-            "empty runs must not go on for ever"
-        );
+        assert!(runs(&bytes[..3], 3, 12, &mut Vec::new()).is_err());
+        assert!(runs(&[0, 0], 3, 1, &mut Vec::new()).is_err(), "empty runs must not go on for ever");
     }
 
     #[test]
@@ -245,6 +257,12 @@ mod tests {
             let packed = Packed { bytes: &bytes, width };
             let read: Vec<u64> = (0..32).map(|number| packed.get(number)).collect();
             assert_eq!(read, values, "{width} bits");
+            let swift = packed.swift(32);
+            assert!(width > 56 && swift == 0 || width <= 56 && swift * width as usize <= bytes.len() * 8);
+            let read: Vec<u64> = (0..swift).map(|number| packed.get_swiftly(number)).collect();
+            assert_eq!(read, values[..swift], "{width} bits");
+            // What is short of eight octets behind the value is not read swiftly.
+            assert!(width > 56 || swift == 32 || swift * width as usize / 8 + 8 > bytes.len());
         }
     }
 
@@ -255,7 +273,7 @@ mod tests {
             let length = (chance.next_u64() % 40) as usize;
             let bytes: Vec<u8> = (0..length).map(|_| chance.next_u64() as u8).collect();
             let count = (chance.next_u64() % 200) as usize;
-            let _ = runs(&bytes, (chance.next_u64() % 40) as u32, count, &mut Vec::new(), Ok);
+            let _ = runs(&bytes, (chance.next_u64() % 40) as u32, count, &mut Vec::new());
             let _ = deltas(&bytes, count, &mut Vec::new());
             let _ = plain_wide(&bytes, count, &mut Vec::new());
             let _ = plain_texts(&bytes, count, |_| Ok(()));

@@ -20,7 +20,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::pages::{self, Cursor, Fault};
-use super::{FORMAT_KEY, FORMAT_VERSION, REPLACES_KEY, ROW_GROUP_ROWS_MAX};
+use super::{FOOTER_KEY, FORMAT_KEY, FORMAT_VERSION, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::{ColumnId, Definition, Kind, SCHEMA};
@@ -35,6 +35,8 @@ pub(crate) struct FlowFile {
     /// Names of the files of the same folder that it was made of.
     pub(crate) replaces: Vec<String>,
     pub(crate) row_groups: Vec<RowGroup>,
+    /// Checksums of the columns of row groups.
+    sums: Vec<Vec<u64>>,
 }
 
 /// What the footer says of a row group.
@@ -59,9 +61,10 @@ impl FlowFile {
         let row_groups = metadata.row_groups().iter().map(|group| row_group(group, size)).collect();
         let row_groups: Vec<RowGroup> =
             Result::map_err(row_groups, |what: Fault| unreadable(what.to_owned()))?;
+        let sums = sums(&metadata).map_err(|what| unreadable(what.to_owned()))?;
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok(Self { path: path.to_path_buf(), file, size, metadata, replaces, row_groups })
+        Ok(Self { path: path.to_path_buf(), file, size, metadata, replaces, row_groups, sums })
     }
 
     /// All rows.
@@ -97,6 +100,12 @@ impl FlowFile {
         statistics.and_then(Statistics::null_count_opt) == Some(group.num_rows() as u64)
     }
 
+    /// Where a column of a row group is in the file: first octet, and how many.
+    #[cfg(test)]
+    pub(crate) fn place(&self, row_group: usize, id: ColumnId) -> (u64, u64) {
+        self.metadata.row_groups()[row_group].column(id.index()).byte_range()
+    }
+
     /// Loads columns of a row group into its block, unless they are there.
     pub(crate) fn load(
         &self,
@@ -123,6 +132,10 @@ impl FlowFile {
         let (start, length) = chunk.byte_range();
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
+        let expected = self.sums.get(row_group).and_then(|sums| sums.get(id.index()));
+        if expected != Some(&checksum::sum(&bytes)) {
+            return Err(unreadable(format!("column {}: its checksum is wrong", definition.name)));
+        }
         let chunk_bytes = Arc::new(Chunk { start, bytes: bytes.into() });
         let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None)
             .map(|pages| Decoder::new(definition, rows).run(pages));
@@ -158,6 +171,18 @@ fn check_origin(metadata: &ParquetMetaData) -> Result<(), Fault> {
                 && theirs.max_rep_level() == 0
         });
     if same { Ok(()) } else { Err("columns other than those of flow records") }
+}
+
+/// Checks the footer's checksum; returns those of columns.
+fn sums(metadata: &ParquetMetaData) -> Result<Vec<Vec<u64>>, Fault> {
+    let text = key_value(metadata, SUMS_KEY).unwrap_or("");
+    let replaces = key_value(metadata, REPLACES_KEY).unwrap_or("");
+    let groups = metadata.row_groups();
+    let footer = checksum::sum_of_footer(groups, &[replaces, text]);
+    if key_value(metadata, FOOTER_KEY) != Some(format!("{footer:016x}").as_str()) {
+        return Err("the checksum of its footer is wrong");
+    }
+    checksum::read_sums(text, groups.len(), ColumnId::ALL.len())
 }
 
 fn row_group(group: &RowGroupMetaData, file_size: u64) -> Result<RowGroup, Fault> {
@@ -251,6 +276,8 @@ struct Decoder {
     wide_dictionary: Vec<u64>,
     /// Of the page at hand: whether each row has a value. Empty if all have.
     present: Vec<bool>,
+    /// Of the page at hand: places in the dictionary.
+    codes: Vec<u32>,
     /// Code of NULL among addresses.
     null_code: Option<u32>,
 }
@@ -266,11 +293,17 @@ impl Decoder {
             number_dictionary: Vec::new(),
             wide_dictionary: Vec::new(),
             present: Vec::new(),
+            codes: Vec::new(),
             null_code: None,
         }
     }
 
     fn run(mut self, mut reader: impl PageReader) -> Result<Column, PageFault> {
+        match self.definition.kind {
+            Kind::Time | Kind::Wide => self.wide.reserve(self.rows),
+            Kind::Number(_) | Kind::Word(_) => self.numbers.reserve(self.rows),
+            Kind::Address => self.addresses.codes.reserve(self.rows),
+        }
         while let Some(page) = reader.get_next_page().map_err(PageFault::Theirs)? {
             match page {
                 Page::DictionaryPage { buf, num_values, .. } => self.dictionary(&buf, num_values as usize)?,
@@ -328,8 +361,10 @@ impl Decoder {
         if rows > self.rows {
             return Err("more values than rows");
         }
+        self.codes.clear();
+        pages::runs(bytes, 1, rows, &mut self.codes)?;
         self.present.clear();
-        pages::runs(bytes, 1, rows, &mut self.present, |level| Ok(level == 1))?;
+        self.present.extend(self.codes.iter().map(|level| *level == 1));
         Ok(self.present.iter().filter(|present| **present).count())
     }
 
@@ -369,7 +404,7 @@ impl Decoder {
                     _ if values == 0 => {}
                     Encoding::PLAIN => pages::plain_wide(bytes, values, out)?,
                     Encoding::DELTA_BINARY_PACKED => pages::deltas(bytes, values, out)?,
-                    _ => indexed(bytes, encoding, values, &self.wide_dictionary, out)?,
+                    _ => indexed(bytes, encoding, values, (&self.wide_dictionary, &mut self.codes), out)?,
                 }
                 if !all {
                     spread(out, start, &self.present, self.definition.absent.unwrap_or(0))?;
@@ -380,7 +415,7 @@ impl Decoder {
                 match (encoding, self.definition.kind) {
                     _ if values == 0 => {}
                     (Encoding::PLAIN, Kind::Number(_)) => pages::plain_numbers(bytes, values, out)?,
-                    _ => indexed(bytes, encoding, values, &self.number_dictionary, out)?,
+                    _ => indexed(bytes, encoding, values, (&self.number_dictionary, &mut self.codes), out)?,
                 }
                 if !all {
                     spread(out, start, &self.present, self.definition.absent.unwrap_or(0) as u32)?;
@@ -388,11 +423,9 @@ impl Decoder {
             }
             Kind::Address => {
                 if values > 0 {
-                    let distinct = self.addresses.distinct.len() as u32;
                     let width = index_width(bytes, encoding)?;
-                    pages::runs(&bytes[1..], width, values, &mut self.addresses.codes, |code| {
-                        if code < distinct { Ok(code) } else { Err(BEYOND) }
-                    })?;
+                    pages::runs(&bytes[1..], width, values, &mut self.addresses.codes)?;
+                    within(&self.addresses.codes[start..], self.addresses.distinct.len())?;
                 }
                 if !all {
                     let distinct = &mut self.addresses.distinct;
@@ -425,11 +458,23 @@ fn indexed<T: Copy>(
     bytes: &[u8],
     encoding: Encoding,
     count: usize,
-    dictionary: &[T],
+    (dictionary, codes): (&[T], &mut Vec<u32>),
     out: &mut Vec<T>,
 ) -> Result<(), Fault> {
     let width = index_width(bytes, encoding)?;
-    pages::runs(&bytes[1..], width, count, out, |code| dictionary.get(code as usize).copied().ok_or(BEYOND))
+    codes.clear();
+    pages::runs(&bytes[1..], width, count, codes)?;
+    within(codes, dictionary.len())?;
+    out.extend(codes.iter().map(|code| dictionary[*code as usize]));
+    Ok(())
+}
+
+/// Whether all codes have a place in a dictionary: looked at all at once, which is cheaper than one by one.
+fn within(codes: &[u32], places: usize) -> Result<(), Fault> {
+    match codes.iter().max() {
+        Some(largest) if *largest as usize >= places => Err(BEYOND),
+        _ => Ok(()),
+    }
 }
 
 /// Moves values that were appended at `start` to the rows that have one, and fills the others.

@@ -2,8 +2,9 @@
 //! name.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::net::IpAddr;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 
-use super::{FORMAT_KEY, FORMAT_VERSION, REPLACES_KEY};
+use super::{FOOTER_KEY, FORMAT_KEY, FORMAT_VERSION, REPLACES_KEY, SUMS_KEY, checksum};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::{ColumnId, Kind, SCHEMA, Vocabulary, writer_properties};
@@ -22,15 +23,22 @@ use crate::schema::{ColumnId, Kind, SCHEMA, Vocabulary, writer_properties};
 pub(crate) struct FileWriter {
     path: PathBuf,
     writer: SerializedFileWriter<File>,
+    /// Names of the files it will replace, with commas.
+    replaces: String,
+    /// Checksums of the columns of row groups.
+    sums: Vec<Vec<u64>>,
 }
 
 impl FileWriter {
     /// Begins a file that will replace those named, which lie in the same folder.
     pub(crate) fn create(path: &Path, replaces: &[String]) -> Result<Self, StoreError> {
-        let file = File::create(path).map_err(StoreError::io("create", path))?;
+        // What was written is read again, for the checksums.
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
+        let file = file.map_err(StoreError::io("create", path))?;
+        let replaces = replaces.join(",");
         let mut pairs = vec![KeyValue::new(FORMAT_KEY.to_owned(), FORMAT_VERSION.to_owned())];
         if !replaces.is_empty() {
-            pairs.push(KeyValue::new(REPLACES_KEY.to_owned(), replaces.join(",")));
+            pairs.push(KeyValue::new(REPLACES_KEY.to_owned(), replaces.clone()));
         }
         let properties = writer_properties().set_key_value_metadata(Some(pairs)).build();
         let Some((root, _)) = &*SCHEMA else {
@@ -38,7 +46,7 @@ impl FileWriter {
         };
         let writer = SerializedFileWriter::new(file, root.clone(), Arc::new(properties))
             .map_err(|error| failed(path, error))?;
-        Ok(Self { path: path.to_path_buf(), writer })
+        Ok(Self { path: path.to_path_buf(), writer, replaces, sums: Vec::new() })
     }
 
     /// Appends a row group.
@@ -46,7 +54,24 @@ impl FileWriter {
         self.append_columns(block).map_err(|error| match error {
             WriteError::Parquet(error) => failed(&self.path, error),
             WriteError::Store(error) => error,
-        })
+        })?;
+        self.sum_last_group().map_err(StoreError::io("write", &self.path))
+    }
+
+    /// Sums up the columns of the row group that was written last, as they are in the file.
+    fn sum_last_group(&mut self) -> std::io::Result<()> {
+        self.writer.flush()?;
+        let Some(group) = self.writer.flushed_row_groups().last() else { return Ok(()) };
+        let mut sums = Vec::with_capacity(group.num_columns());
+        let mut octets = Vec::new();
+        for column in group.columns() {
+            let (start, length) = column.byte_range();
+            octets.resize(length as usize, 0);
+            self.writer.inner().read_exact_at(&mut octets, start)?;
+            sums.push(checksum::sum(&octets));
+        }
+        self.sums.push(sums);
+        Ok(())
     }
 
     fn append_columns(&mut self, block: &Block) -> Result<(), WriteError> {
@@ -63,7 +88,13 @@ impl FileWriter {
     }
 
     /// Writes the footer and waits until all is on disk.
-    pub(crate) fn finish(self) -> Result<(), StoreError> {
+    pub(crate) fn finish(mut self) -> Result<(), StoreError> {
+        let sums = checksum::write_sums(&self.sums);
+        let groups = self.writer.flushed_row_groups();
+        let footer = checksum::sum_of_footer(groups, &[&self.replaces, &sums]);
+        for (key, value) in [(SUMS_KEY, sums), (FOOTER_KEY, format!("{footer:016x}"))] {
+            self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+        }
         let path = self.path;
         let file = self.writer.into_inner().map_err(|error| failed(&path, error))?;
         file.sync_all().map_err(StoreError::io("sync", &path))

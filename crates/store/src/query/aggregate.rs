@@ -1,14 +1,19 @@
 //! Sums of packets, octets and records by key.
 //!
-//! A key is packed into 128 bits; addresses are numbered first, each distinct one of a row group once. With a single key
-//! whose values have codes (an address, a port, a protocol) the way from a row to its sums is two array look-ups, and the
-//! hash table is asked once for each code of a row group. With several keys it is asked for every row.
+//! Addresses are numbered, each distinct one of a row group once; what a row has is its code in the row group's dictionary.
+//!
+//! - A single address: sums by code, for each row group; these are added up by number when it is done. So the hash table of
+//!   addresses is asked once for each distinct one of a row group, and a row costs an access to a small array.
+//! - A single key of few bits: sums by value.
+//! - Anything else is packed into a key of 64 or 128 bits, and a hash table ([`super::table`]) is asked for every row.
+//!
+//! Each thread has sums of its own. Those of hash tables are joined by all threads, each of which takes a part of the keys.
 
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use std::borrow::Cow;
 
+use super::table::{Entry, Packed, Seed, Table};
 use super::{Key, KeyValue, Metric, Query, Rows, Scanned, scan, tasks};
-use crate::block::{AddressNumbers, Column};
+use crate::block::{AddressNumbers, Addresses, Column};
 use crate::dataset::View;
 use crate::error::StoreError;
 use crate::filter::sum;
@@ -54,80 +59,70 @@ pub(super) struct Grouping<'a> {
 /// Codes of a single key that are remembered in an array.
 const DIRECT_BITS_MAX: u32 = 17;
 const UNSET: u32 = u32::MAX;
-/// The group of keys for which there was no room.
-const REST: u32 = 0;
+/// Rows whose keys are packed at a time: few enough that the keys stay near the core.
+const PACKED_ROWS: usize = 4096;
 
-/// Sums of one thread, or of all.
-pub(super) struct Groups<'a> {
+impl Grouping<'_> {
+    fn bits(&self) -> u32 {
+        self.keys.iter().map(Key::bits).sum::<u32>() + if self.steps.is_some() { 32 } else { 0 }
+    }
+
+    /// Whether the group is found by the value, without the hash table.
+    fn is_direct(&self) -> bool {
+        match (self.keys, self.steps) {
+            ([key], None) => key.is_address() || key.bits() <= DIRECT_BITS_MAX,
+            _ => false,
+        }
+    }
+}
+
+/// What a query's records add up to.
+pub(super) struct Summed<'a> {
     grouping: Grouping<'a>,
-    keys_max: usize,
-    ids: HashMap<u128, u32, RandomState>,
-    packed: Vec<u128>,
-    sums: Vec<Sums>,
+    entries: Entries,
     addresses: AddressNumbers,
+    /// All records of the query.
     pub(super) total: Sums,
-    /// Group by value, of a single key that is an address (by its number) or of few bits.
-    direct: Vec<u32>,
+    /// Those among them that are in no file.
+    pub(super) live: Sums,
+    /// Those of keys for which there was no room.
+    pub(super) rest: Sums,
 }
 
-/// Sums up a query by key.
-pub(super) fn aggregate<'a>(
-    view: &View,
-    query: &Query,
-    grouping: Grouping<'a>,
-) -> Result<(Groups<'a>, Scanned), StoreError> {
-    let bits =
-        grouping.keys.iter().map(Key::bits).sum::<u32>() + if grouping.steps.is_some() { 32 } else { 0 };
-    if bits > 128 {
-        return Err(StoreError::Query("too many keys at once; five are possible".to_owned()));
-    }
-    let make = || Groups::new(grouping, query.keys_max);
-    let (parts, scanned) = scan(view, query, tasks(view), make, |groups, rows| groups.add(rows))?;
-    let mut parts = parts.into_iter();
-    let mut all = parts.next().unwrap_or_else(make);
-    for part in parts {
-        all.join(&part);
-    }
-    Ok((all, scanned))
+/// Groups, in lists of which each has keys of its own.
+enum Entries {
+    Narrow(Vec<Vec<Entry<u64>>>),
+    Wide(Vec<Vec<Entry<u128>>>),
 }
 
-impl<'a> Groups<'a> {
-    fn new(grouping: Grouping<'a>, keys_max: usize) -> Self {
-        Self {
-            grouping,
-            keys_max,
-            ids: HashMap::default(),
-            packed: vec![0],
-            sums: vec![Sums::default()],
-            addresses: AddressNumbers::default(),
-            total: Sums::default(),
-            direct: Vec::new(),
+impl Summed<'_> {
+    /// How many groups there are.
+    pub(super) fn len(&self) -> usize {
+        match &self.entries {
+            Entries::Narrow(lists) => lists.iter().map(Vec::len).sum(),
+            Entries::Wide(lists) => lists.iter().map(Vec::len).sum(),
         }
     }
 
-    /// Sums of keys for which there was no room.
-    pub(super) fn rest(&self) -> Sums {
-        self.sums[REST as usize]
+    /// Shows the packed key of every group, and its sums.
+    pub(super) fn each(&self, mut show: impl FnMut(u128, Sums)) {
+        match &self.entries {
+            Entries::Narrow(lists) => {
+                lists.iter().flatten().for_each(|entry| show(entry.key.into(), entry.sums))
+            }
+            Entries::Wide(lists) => lists.iter().flatten().for_each(|entry| show(entry.key, entry.sums)),
+        }
     }
 
-    /// How many keys there are.
-    pub(super) fn len(&self) -> usize {
-        self.sums.len() - 1
+    /// The step of time of a packed key, and what is left of it.
+    pub(super) fn step(&self, packed: u128) -> (u32, u128) {
+        let bits: u32 = self.grouping.keys.iter().map(Key::bits).sum();
+        // Steps are there only beside keys of 96 bits at most.
+        ((packed >> bits) as u32, packed & ((1 << bits) - 1))
     }
 
-    /// All groups, by number, with their sums.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Sums)> + '_ {
-        (1..).zip(self.sums[1..].iter().copied())
-    }
-
-    /// The sums of a group.
-    pub(super) fn sums(&self, group: u32) -> Sums {
-        self.sums[group as usize]
-    }
-
-    /// The step of time of a group, and the values of its keys.
-    pub(super) fn key(&self, group: u32) -> (u32, Vec<KeyValue>) {
-        let mut packed = self.packed[group as usize];
+    /// The values in a packed key.
+    pub(super) fn values(&self, mut packed: u128) -> Vec<KeyValue> {
         let mut values = Vec::with_capacity(self.grouping.keys.len());
         for key in self.grouping.keys.iter().rev() {
             let number = (packed & ((1 << key.bits()) - 1)) as u32;
@@ -140,46 +135,178 @@ impl<'a> Groups<'a> {
             });
         }
         values.reverse();
-        (packed as u32, values)
+        values
     }
+}
 
-    fn group(&mut self, packed: u128) -> u32 {
-        if let Some(group) = self.ids.get(&packed) {
-            return *group;
-        }
-        let group = self.new_group(packed);
-        if group != REST {
-            self.ids.insert(packed, group);
-        }
-        group
+/// Sums up a query by key.
+pub(super) fn aggregate<'a>(
+    view: &View,
+    query: &Query,
+    grouping: Grouping<'a>,
+) -> Result<(Summed<'a>, Scanned), StoreError> {
+    match grouping.bits() {
+        ..=64 => aggregate_packed(view, query, grouping, Entries::Narrow),
+        65..=128 => aggregate_packed(view, query, grouping, Entries::Wide),
+        _ => Err(StoreError::Query("too many keys at once; five are possible".to_owned())),
     }
+}
 
-    fn new_group(&mut self, packed: u128) -> u32 {
-        if self.len() >= self.keys_max {
-            return REST;
-        }
-        self.packed.push(packed);
-        self.sums.push(Sums::default());
-        (self.sums.len() - 1) as u32
+fn aggregate_packed<'a, K: Packed>(
+    view: &View,
+    query: &Query,
+    grouping: Grouping<'a>,
+    wrap: fn(Vec<Vec<Entry<K>>>) -> Entries,
+) -> Result<(Summed<'a>, Scanned), StoreError> {
+    let seed = Seed::random();
+    let make = || Groups::<K>::new(grouping, seed, query.keys_max);
+    let (parts, scanned) = scan(view, query, tasks(view), make, |groups, rows| groups.add(rows))?;
+    Ok((join(grouping, seed, parts, wrap), scanned))
+}
+
+/// Joins the sums of all threads.
+fn join<'a, K: Packed>(
+    grouping: Grouping<'a>,
+    seed: Seed,
+    mut parts: Vec<Groups<'a, K>>,
+    wrap: fn(Vec<Vec<Entry<K>>>) -> Entries,
+) -> Summed<'a> {
+    let [mut total, mut live, mut rest] = [Sums::default(); 3];
+    for part in &parts {
+        total.add(part.total);
+        live.add(part.live);
+        rest.add(part.table.rest);
     }
-
-    /// The group of a value of a single key that is found by the value, or by the address's number.
-    fn direct_group(&mut self, value: u32) -> u32 {
-        let place = value as usize;
-        if place >= self.direct.len() {
-            self.direct.resize(place + 1, UNSET);
-        }
-        if self.direct[place] == UNSET {
-            self.direct[place] = self.new_group(value.into());
-        }
-        self.direct[place]
+    if parts.len() == 1
+        && let Some(part) = parts.pop()
+    {
+        let entries = wrap(vec![part.table.into_entries()]);
+        return Summed { grouping, entries, addresses: part.addresses, total, live, rest };
     }
+    let mut addresses = AddressNumbers::default();
+    let numbers: Vec<Vec<u32>> = parts
+        .iter()
+        .map(|part| part.addresses.distinct.iter().map(|address| addresses.number(*address)).collect())
+        .collect();
+    let joiners = parts.len() as u64;
+    // Which joiner's a key is follows from its hash; each of them looks at all entries and adds up its own.
+    let take = |joiner: u64| {
+        let mut table = Table::<K>::new(seed, usize::MAX);
+        for (part, numbers) in parts.iter().zip(&numbers) {
+            for entry in part.table.entries() {
+                let key = translate(grouping, entry.key, numbers);
+                if (seed.hash(key) >> 16) % joiners == joiner {
+                    table.add(key, entry.sums);
+                }
+            }
+        }
+        table.into_entries()
+    };
+    let lists = std::thread::scope(|scope| {
+        let take = &take;
+        let others: Vec<_> = (1..joiners).map(|joiner| scope.spawn(move || take(joiner))).collect();
+        let mut lists = vec![take(0)];
+        // A joiner does not fail; if it did, the panic goes on where it is seen.
+        lists.extend(others.into_iter().map(|thread| match thread.join() {
+            Ok(list) => list,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }));
+        lists
+    });
+    Summed { grouping, entries: wrap(lists), addresses, total, live, rest }
+}
 
-    /// Whether the group is found by the value, without the hash table.
-    fn is_direct(&self) -> bool {
-        match (self.grouping.keys, self.grouping.steps) {
-            ([key], None) => key.is_address() || key.bits() <= DIRECT_BITS_MAX,
-            _ => false,
+/// A packed key of one thread, with everybody's numbers of addresses.
+fn translate<K: Packed>(grouping: Grouping<'_>, key: K, numbers: &[u32]) -> K {
+    if !grouping.keys.iter().any(Key::is_address) {
+        return key;
+    }
+    let packed = key.wide();
+    let (mut shift, mut translated) = (0, packed);
+    for key in grouping.keys.iter().rev() {
+        if key.is_address() {
+            let mask = u128::from(u32::MAX) << shift;
+            let theirs = (packed & mask) >> shift;
+            let ours = numbers.get(theirs as usize).copied().unwrap_or(0);
+            translated = translated & !mask | u128::from(ours) << shift;
+        }
+        shift += key.bits();
+    }
+    K::of_wide(translated)
+}
+
+/// Sums of one thread.
+struct Groups<'a, K> {
+    grouping: Grouping<'a>,
+    table: Table<K>,
+    addresses: AddressNumbers,
+    total: Sums,
+    live: Sums,
+    /// Entry by value, of a single key that is an address (by its number) or of few bits.
+    direct: Vec<u32>,
+    /// Of the row group at hand: sums by code.
+    by_code: Vec<Sums>,
+    /// Of some rows at hand.
+    packed: PackedRows<K>,
+}
+
+/// Keys and counters of the selected ones of some rows.
+#[derive(Default)]
+struct PackedRows<K> {
+    keys: Vec<K>,
+    packets: Vec<u64>,
+    octets: Vec<u64>,
+}
+
+/// What the rows of a block have to add.
+struct Amounts<'a> {
+    packets: Cow<'a, [u64]>,
+    octets: Cow<'a, [u64]>,
+}
+
+impl Amounts<'_> {
+    /// Calls `take` for every selected row.
+    #[inline]
+    fn for_each<T: Copy>(&self, values: &[T], selected: Option<&[bool]>, mut take: impl FnMut(T, Sums)) {
+        let amounts = self.packets.iter().zip(&*self.octets);
+        let rows = values.iter().zip(amounts.map(|(packets, octets)| Sums {
+            packets: *packets,
+            octets: *octets,
+            flows: 1,
+        }));
+        match selected {
+            None => rows.for_each(|(value, amount)| take(*value, amount)),
+            Some(selected) => {
+                let rows = rows.zip(selected).filter(|(_, selected)| **selected);
+                rows.for_each(|((value, amount), _)| take(*value, amount));
+            }
+        }
+    }
+}
+
+/// Both directions of a counter.
+fn both_ways<'a>(
+    rows: &'a Rows<'_>,
+    forward: ColumnId,
+    reverse: Option<ColumnId>,
+) -> Result<Cow<'a, [u64]>, StoreError> {
+    let forward = rows.block().wide(forward)?;
+    let Some(reverse) = reverse else { return Ok(forward.into()) };
+    let both = forward.iter().zip(rows.block().wide(reverse)?);
+    Ok(both.map(|(forward, reverse)| sum(*forward, *reverse)).collect())
+}
+
+impl<'a, K: Packed> Groups<'a, K> {
+    fn new(grouping: Grouping<'a>, seed: Seed, keys_max: usize) -> Self {
+        Self {
+            grouping,
+            table: Table::new(seed, keys_max),
+            addresses: AddressNumbers::default(),
+            total: Sums::default(),
+            live: Sums::default(),
+            direct: Vec::new(),
+            by_code: Vec::new(),
+            packed: PackedRows::default(),
         }
     }
 
@@ -196,194 +323,201 @@ impl<'a> Groups<'a> {
         }
         needed.extend(keys.iter().flat_map(|key| [Some(key.source), key.destination]).flatten());
         rows.need(&needed)?;
-        let block = rows.block();
-        let packets = block.wide(ColumnId::Packets)?.iter().copied();
-        let octets = block.wide(ColumnId::Octets)?.iter().copied();
-        let forward = packets.zip(octets);
-        let amounts: Vec<Sums> = if reverse {
-            let packets = block.wide(ColumnId::ReversePackets)?.iter().copied();
-            let back = packets.zip(block.wide(ColumnId::ReverseOctets)?.iter().copied());
-            let both =
-                forward.zip(back).map(|(forward, back)| (sum(forward.0, back.0), sum(forward.1, back.1)));
-            both.map(|(packets, octets)| Sums { packets, octets, flows: 1 }).collect()
-        } else {
-            forward.map(|(packets, octets)| Sums { packets, octets, flows: 1 }).collect()
+        let amounts = Amounts {
+            packets: both_ways(rows, ColumnId::Packets, reverse.then_some(ColumnId::ReversePackets))?,
+            octets: both_ways(rows, ColumnId::Octets, reverse.then_some(ColumnId::ReverseOctets))?,
         };
         let selected = rows.selected.as_deref();
-        match selected {
-            None => amounts.iter().for_each(|amount| self.total.add(*amount)),
-            Some(selected) => {
-                let of_interest = amounts.iter().zip(selected).filter(|(_, selected)| **selected);
-                of_interest.for_each(|(amount, _)| self.total.add(*amount));
-            }
-        }
+        let mut total = Sums::default();
+        amounts.for_each(&amounts.packets, selected, |_, amount| total.add(amount));
         let sources: Vec<ColumnId> = keys.iter().map(|key| key.source).collect();
-        self.add_side(rows, &sources, &amounts, selected)?;
-        if keys.iter().any(|key| key.destination.is_some()) {
+        let either = keys.iter().any(|key| key.destination.is_some());
+        // With one end of a single key, only addresses that are selected are numbered, as they are come upon.
+        let is_lazy = self.grouping.is_direct() && !either;
+        let numbers = if is_lazy { Vec::new() } else { self.numbers(rows, &sources)? };
+        self.add_side(rows, (&sources, &numbers), &amounts, selected)?;
+        if either {
             // A record counts once for each of its ends, and once if both are the same.
             let sides: Vec<ColumnId> = keys.iter().map(|key| key.destination.unwrap_or(key.source)).collect();
-            let selected = differing(rows, keys, selected)?;
-            self.add_side(rows, &sides, &amounts, Some(&selected))?;
+            let other_numbers = self.numbers(rows, &sides)?;
+            let differ = differing(rows, (&sources, &numbers), (&sides, &other_numbers), selected)?;
+            self.add_side(rows, (&sides, &other_numbers), &amounts, Some(&differ))?;
+        }
+        self.total.add(total);
+        if rows.is_live() {
+            self.live.add(total);
         }
         Ok(())
+    }
+
+    /// Numbers of the addresses of columns, by code; none of other columns.
+    fn numbers(&mut self, rows: &Rows<'_>, columns: &[ColumnId]) -> Result<Vec<Vec<u32>>, StoreError> {
+        let of = |id: &ColumnId| match rows.block().column(*id)? {
+            Column::Address(addresses) => {
+                Ok(addresses.distinct.iter().map(|address| self.addresses.number(*address)).collect())
+            }
+            Column::Number(_) => Ok(Vec::new()),
+            Column::Wide(_) => Err(no_key(*id)),
+        };
+        columns.iter().map(of).collect()
     }
 
     fn add_side(
         &mut self,
         rows: &Rows<'_>,
-        columns: &[ColumnId],
-        amounts: &[Sums],
+        (columns, numbers): (&[ColumnId], &[Vec<u32>]),
+        amounts: &Amounts<'_>,
         selected: Option<&[bool]>,
     ) -> Result<(), StoreError> {
         if columns.is_empty() && self.grouping.steps.is_none() {
             return Ok(());
         }
-        if let ([id], true) = (columns, self.is_direct()) {
+        if let ([id], true) = (columns, self.grouping.is_direct()) {
             match rows.block().column(*id)? {
                 Column::Address(addresses) => {
-                    let mut groups = vec![UNSET; addresses.distinct.len()];
-                    for_each(&addresses.codes, amounts, selected, |code, amount| {
-                        let mut group = groups[code as usize];
-                        if group == UNSET {
-                            let number = self.addresses.number(addresses.distinct[code as usize]);
-                            group = self.direct_group(number);
-                            groups[code as usize] = group;
-                        }
-                        self.sums[group as usize].add(amount);
-                    });
+                    let numbers = numbers.first().map(Vec::as_slice);
+                    self.add_addresses(addresses, numbers, amounts, selected);
                 }
                 Column::Number(values) => {
                     // A damaged file may have larger values than its type has.
-                    let mask = (1 << self.grouping.keys[0].bits()) - 1;
-                    for_each(values, amounts, selected, |value, amount| {
-                        let group = self.direct_group(value & mask);
-                        self.sums[group as usize].add(amount);
+                    let mask: u32 = (1 << self.grouping.keys[0].bits()) - 1;
+                    self.by_code.clear();
+                    self.by_code.resize(mask as usize + 1, Sums::default());
+                    let sums = &mut self.by_code;
+                    amounts.for_each(values, selected, |value, amount| {
+                        sums[(value & mask) as usize].add(amount);
                     });
+                    self.add_codes(|_, code| code);
                 }
-                Column::Wide(_) => return Err(StoreError::Query("a key that is none".to_owned())),
+                Column::Wide(_) => return Err(no_key(*id)),
             }
             return Ok(());
         }
-        let packed = self.pack(rows, columns)?;
-        for_each(&packed, amounts, selected, |packed, amount| {
-            let group = self.group(packed);
-            self.sums[group as usize].add(amount);
-        });
+        self.add_packed(rows, (columns, numbers), amounts, selected)
+    }
+
+    fn add_addresses(
+        &mut self,
+        addresses: &Addresses,
+        numbers: Option<&[u32]>,
+        amounts: &Amounts<'_>,
+        selected: Option<&[bool]>,
+    ) {
+        self.by_code.clear();
+        self.by_code.resize(addresses.distinct.len(), Sums::default());
+        let sums = &mut self.by_code;
+        amounts.for_each(&addresses.codes, selected, |code, amount| sums[code as usize].add(amount));
+        match numbers {
+            Some(numbers) => self.add_codes(|_, code| numbers[code as usize]),
+            None => self.add_codes(|known, code| known.number(addresses.distinct[code as usize])),
+        }
+    }
+
+    /// Adds the sums by code to those of the values that codes stand for.
+    fn add_codes(&mut self, value: impl Fn(&mut AddressNumbers, u32) -> u32) {
+        for (code, sums) in (0..).zip(&self.by_code).filter(|(_, sums)| sums.flows > 0) {
+            let value = value(&mut self.addresses, code) as usize;
+            if value >= self.direct.len() {
+                self.direct.resize(value + 1, UNSET);
+            }
+            if self.direct[value] == UNSET
+                && let Some(place) = self.table.append(K::of_wide(value as u128))
+            {
+                self.direct[value] = place;
+            }
+            self.table.add_at(Some(self.direct[value]).filter(|place| *place != UNSET), *sums);
+        }
+    }
+
+    fn add_packed(
+        &mut self,
+        rows: &Rows<'_>,
+        (columns, numbers): (&[ColumnId], &[Vec<u32>]),
+        amounts: &Amounts<'_>,
+        selected: Option<&[bool]>,
+    ) -> Result<(), StoreError> {
+        let block = rows.block();
+        for start in (0..rows.len()).step_by(PACKED_ROWS) {
+            let range = start..(start + PACKED_ROWS).min(rows.len());
+            let PackedRows { keys, packets, octets } = &mut self.packed;
+            keys.clear();
+            match self.grouping.steps {
+                Some((from, step)) => {
+                    let ends = block.wide(ColumnId::FlowEnd)?[range.clone()].iter();
+                    let steps = ends.map(|end| (end.saturating_sub(from) / step.max(1)).min(u32::MAX.into()));
+                    keys.extend(steps.map(|step| K::default().with(step, 0)));
+                }
+                None => keys.resize(range.len(), K::default()),
+            }
+            for ((key, id), numbers) in self.grouping.keys.iter().zip(columns).zip(numbers) {
+                let bits = key.bits();
+                let mask = u64::MAX >> (64 - bits);
+                match block.column(*id)? {
+                    Column::Address(addresses) => {
+                        let codes = &addresses.codes[range.clone()];
+                        for (key, code) in keys.iter_mut().zip(codes) {
+                            *key = key.with(numbers[*code as usize].into(), bits);
+                        }
+                    }
+                    Column::Number(values) => {
+                        for (key, value) in keys.iter_mut().zip(&values[range.clone()]) {
+                            *key = key.with(u64::from(*value) & mask, bits);
+                        }
+                    }
+                    Column::Wide(_) => return Err(no_key(*id)),
+                }
+            }
+            let (all_packets, all_octets) = (&amounts.packets[range.clone()], &amounts.octets[range.clone()]);
+            let Some(selected) = selected else {
+                self.table.add_rows(keys, all_packets, all_octets);
+                continue;
+            };
+            let selected = &selected[range];
+            choose(all_packets, selected, packets);
+            choose(all_octets, selected, octets);
+            let mut flags = selected.iter();
+            keys.retain(|_| flags.next().copied().unwrap_or(false));
+            self.table.add_rows(keys, packets, octets);
+        }
         Ok(())
     }
-
-    /// The packed key of every row.
-    fn pack(&mut self, rows: &Rows<'_>, columns: &[ColumnId]) -> Result<Vec<u128>, StoreError> {
-        let block = rows.block();
-        let mut packed = match self.grouping.steps {
-            Some((from, step)) => {
-                let ends = block.wide(ColumnId::FlowEnd)?.iter();
-                ends.map(|end| (end.saturating_sub(from) / step.max(1)).min(u32::MAX.into()).into()).collect()
-            }
-            None => vec![0u128; rows.len()],
-        };
-        for (key, id) in self.grouping.keys.iter().zip(columns) {
-            let bits = key.bits();
-            match block.column(*id)? {
-                Column::Address(addresses) => {
-                    let ids: Vec<u32> =
-                        addresses.distinct.iter().map(|address| self.addresses.number(*address)).collect();
-                    let codes = addresses.codes.iter();
-                    packed.iter_mut().zip(codes).for_each(|(packed, code)| {
-                        *packed = *packed << bits | u128::from(ids[*code as usize]);
-                    });
-                }
-                Column::Number(values) => {
-                    let mask = (1u128 << bits) - 1;
-                    packed.iter_mut().zip(values).for_each(|(packed, value)| {
-                        *packed = *packed << bits | u128::from(*value) & mask;
-                    });
-                }
-                Column::Wide(_) => return Err(StoreError::Query(format!("`{}` is no key", key.name))),
-            }
-        }
-        Ok(packed)
-    }
-
-    /// Adds the sums of another thread.
-    fn join(&mut self, other: &Groups<'_>) {
-        self.total.add(other.total);
-        self.sums[REST as usize].add(other.rest());
-        let numbers = other.addresses.distinct.iter().map(|address| self.addresses.number(*address));
-        let numbers: Vec<u32> = numbers.collect();
-        let direct = self.is_direct();
-        for (group, sums) in other.iter() {
-            let packed = self.translate(other.packed[group as usize], &numbers);
-            let group = if direct { self.direct_group(packed as u32) } else { self.group(packed) };
-            self.sums[group as usize].add(sums);
-        }
-    }
-
-    /// A packed key of another thread, with this one's numbers of addresses.
-    fn translate(&self, packed: u128, ids: &[u32]) -> u128 {
-        let mut shift = 0;
-        let mut translated = packed;
-        for key in self.grouping.keys.iter().rev() {
-            if key.is_address() {
-                let mask = u128::from(u32::MAX) << shift;
-                let theirs = (packed & mask) >> shift;
-                let ours = ids.get(theirs as usize).copied().unwrap_or(0);
-                translated = translated & !mask | u128::from(ours) << shift;
-            }
-            shift += key.bits();
-        }
-        translated
-    }
 }
 
-/// Calls `take` for every selected row.
-#[inline]
-fn for_each<T: Copy>(
-    values: &[T],
-    amounts: &[Sums],
+/// The selected ones of some values.
+fn choose(values: &[u64], selected: &[bool], chosen: &mut Vec<u64>) {
+    chosen.clear();
+    chosen.extend(values.iter().zip(selected).filter(|(_, selected)| **selected).map(|(value, _)| *value));
+}
+
+/// A column by which nothing is grouped.
+fn no_key(id: ColumnId) -> StoreError {
+    StoreError::Query(format!("`{}` is no key", id.definition().name))
+}
+
+/// The selected rows whose two ends differ in one of the columns. Numbers are those of the addresses, by code.
+fn differing(
+    rows: &Rows<'_>,
+    (columns, numbers): (&[ColumnId], &[Vec<u32>]),
+    (others, other_numbers): (&[ColumnId], &[Vec<u32>]),
     selected: Option<&[bool]>,
-    mut take: impl FnMut(T, Sums),
-) {
-    match selected {
-        None => values.iter().zip(amounts).for_each(|(value, amount)| take(*value, *amount)),
-        Some(selected) => {
-            for ((value, amount), selected) in values.iter().zip(amounts).zip(selected) {
-                if *selected {
-                    take(*value, *amount);
-                }
-            }
-        }
-    }
-}
-
-/// The selected rows whose two ends differ in one of the keys that mean either end.
-fn differing(rows: &Rows<'_>, keys: &[Key], selected: Option<&[bool]>) -> Result<Vec<bool>, StoreError> {
+) -> Result<Vec<bool>, StoreError> {
     let block = rows.block();
     let mut differ = vec![false; rows.len()];
-    for key in keys {
-        let Some(destination) = key.destination else { continue };
-        match (block.column(key.source)?, block.column(destination)?) {
-            (Column::Address(source), Column::Address(destination)) => {
-                let mut numbers = AddressNumbers::default();
-                source.distinct.iter().for_each(|address| {
-                    numbers.number(*address);
-                });
-                let codes =
-                    destination.distinct.iter().map(|address| numbers.find(*address).unwrap_or(UNSET));
-                let codes: Vec<u32> = codes.collect();
-                let both = source.codes.iter().zip(&destination.codes);
-                differ.iter_mut().zip(both).for_each(|(row, (source, destination))| {
-                    *row |= *source != codes[*destination as usize];
-                });
+    let ends = columns.iter().zip(others).zip(numbers.iter().zip(other_numbers));
+    for ((id, other), (numbers, other_numbers)) in ends.filter(|((id, other), _)| id != other) {
+        match (block.column(*id)?, block.column(*other)?) {
+            (Column::Address(here), Column::Address(there)) => {
+                for (row, (here, there)) in differ.iter_mut().zip(here.codes.iter().zip(&there.codes)) {
+                    *row |= numbers[*here as usize] != other_numbers[*there as usize];
+                }
             }
-            (Column::Number(source), Column::Number(destination)) => {
-                let both = source.iter().zip(destination);
+            (Column::Number(here), Column::Number(there)) => {
                 differ
                     .iter_mut()
-                    .zip(both)
-                    .for_each(|(row, (source, destination))| *row |= source != destination);
+                    .zip(here.iter().zip(there))
+                    .for_each(|(row, (here, there))| *row |= here != there);
             }
-            _ => return Err(StoreError::Query(format!("`{}` is no key", key.name))),
+            _ => return Err(no_key(*id)),
         }
     }
     if let Some(selected) = selected {

@@ -32,6 +32,8 @@ pub struct Graph {
     pub series: Vec<Series>,
     /// All records.
     pub total: Sums,
+    /// Those of them that are in no file yet.
+    pub live: Sums,
     /// What was done for it.
     pub scanned: Scanned,
 }
@@ -52,28 +54,40 @@ pub fn graph(
     if steps > STEPS_MAX {
         return Err(StoreError::Query(format!("{steps} steps are too many: ask for longer ones")));
     }
-    let (groups, scanned) = aggregate(view, query, Grouping { keys, steps: Some((from_ns, step_ns)) })?;
-    let mut by_key: HashMap<Vec<KeyValue>, Series> = HashMap::new();
-    for (group, sums) in groups.iter() {
-        let (step, key) = groups.key(group);
-        let series = by_key.entry(key.clone()).or_insert_with(|| empty(Some(key), steps));
-        series.total.add(sums);
-        if let Some(place) = series.steps.get_mut(step as usize) {
+    let (summed, scanned) = aggregate(view, query, Grouping { keys, steps: Some((from_ns, step_ns)) })?;
+    // Steps are laid out for the largest keys alone: there may be millions of others.
+    let mut totals: HashMap<u128, Sums> = HashMap::new();
+    summed.each(|packed, sums| totals.entry(summed.step(packed).1).or_default().add(sums));
+    let count = count.max(1);
+    let mut largest: Vec<(u128, u64)> = totals.iter().map(|(key, sums)| (*key, sums.of(by))).collect();
+    if largest.len() > count {
+        largest.select_nth_unstable_by(count - 1, |a, b| b.1.cmp(&a.1));
+        let least = largest[count - 1].1;
+        largest.retain(|(_, value)| *value >= least);
+    }
+    let mut named: Vec<(u128, Vec<KeyValue>, u64)> =
+        largest.into_iter().map(|(packed, value)| (packed, summed.values(packed), value)).collect();
+    named.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.1.cmp(&b.1)));
+    named.truncate(count);
+    let places: HashMap<u128, usize> = named.iter().map(|(packed, ..)| *packed).zip(0..).collect();
+    let mut series: Vec<Series> = named.into_iter().map(|(_, key, _)| empty(Some(key), steps)).collect();
+    let mut others = empty(None, steps);
+    summed.each(|packed, sums| {
+        let (step, key) = summed.step(packed);
+        let line = match places.get(&key) {
+            Some(place) => &mut series[*place],
+            None => &mut others,
+        };
+        line.total.add(sums);
+        if let Some(place) = line.steps.get_mut(step as usize) {
             place.add(sums);
         }
-    }
-    let mut series: Vec<Series> = by_key.into_values().collect();
-    series.sort_by(|a, b| b.total.of(by).cmp(&a.total.of(by)).then_with(|| a.key.cmp(&b.key)));
-    let mut others = empty(None, steps);
-    for small in series.drain(count.max(1).min(series.len())..) {
-        others.total.add(small.total);
-        others.steps.iter_mut().zip(small.steps).for_each(|(all, one)| all.add(one));
-    }
-    others.total.add(groups.rest());
+    });
+    others.total.add(summed.rest);
     if others.total.flows > 0 {
         series.push(others);
     }
-    Ok(Graph { from_ns, step_ns, series, total: groups.total, scanned })
+    Ok(Graph { from_ns, step_ns, series, total: summed.total, live: summed.live, scanned })
 }
 
 fn empty(key: Option<Vec<KeyValue>>, steps: u64) -> Series {
@@ -83,7 +97,7 @@ fn empty(key: Option<Vec<KeyValue>>, steps: u64) -> Series {
 /// The part of a window in which there are records.
 fn extent(view: &View, window: Window) -> Option<Window> {
     let files = view.files.iter().filter_map(|file| file.span());
-    let batches = view.batches.iter().flat_map(|batch| batch.iter());
+    let batches = view.batches.iter().flat_map(|batch| batch.records.iter());
     let batches = batches.map(|record| (record.counters.last_ns, record.counters.last_ns));
     let (from, to) = files.chain(batches).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
     let part = Window { from_ns: from.max(window.from_ns), to_ns: to.saturating_add(1).min(window.to_ns) };

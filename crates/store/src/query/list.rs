@@ -59,8 +59,8 @@ fn latest_rows(rows: &mut Rows<'_>, count: usize) -> Result<Vec<FlowRecord>, Sto
         let least = ends[places[place]];
         places.retain(|row| ends[*row] >= least);
     }
-    if let Task::Batch(records) = rows.task {
-        return Ok(places.into_iter().map(|row| records[row]).collect());
+    if let Task::Batch(batch) = rows.task {
+        return Ok(places.into_iter().map(|row| batch.records[row]).collect());
     }
     rows.need(ColumnId::ALL)?;
     places.into_iter().map(|row| rows.block().record(row)).collect()

@@ -106,14 +106,6 @@ struct World {
     view: View,
 }
 
-struct Cache(Vec<FlowRecord>);
-
-impl crate::dataset::Live for Cache {
-    fn visit(&self, take: &mut dyn FnMut(&FlowRecord)) {
-        self.0.iter().for_each(take);
-    }
-}
-
 fn world(seed: u64) -> World {
     let folder = tempfile::tempdir().unwrap();
     let mut options = WriterOptions::new(|| 0);
@@ -141,10 +133,11 @@ fn world(seed: u64) -> World {
     }
     let pending = part(300);
     writer.append(&pending).unwrap();
-    let cached = Cache(part(200));
+    let cached = part(200);
     records.extend(pending);
-    records.extend(&cached.0);
-    let view = writer.view(Window::ALL).unwrap().with_live(&cached);
+    records.extend(&cached);
+    let mut view = writer.view(Window::ALL).unwrap();
+    view.add_cached(cached.into());
     World { _folder: folder, _writer: writer, records, view }
 }
 

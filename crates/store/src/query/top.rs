@@ -1,9 +1,15 @@
 //! The largest talkers, of whatever kind.
 
-use super::aggregate::{Grouping, aggregate};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::aggregate::{Grouping, Summed, aggregate};
 use super::{Key, KeyValue, Metric, Query, Scanned, Sums};
 use crate::dataset::View;
 use crate::error::StoreError;
+
+/// Candidates that are looked through for those that are out.
+const CANDIDATES_MIN: usize = 4096;
 
 /// One line of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +27,8 @@ pub struct Top {
     pub rows: Vec<TopRow>,
     /// All records of the query. With a key that means either end (`host`), rows add up to more than that.
     pub total: Sums,
+    /// Those of them that are in no file yet.
+    pub live: Sums,
     /// Distinct keys.
     pub keys: u64,
     /// What belongs to keys beyond the number that is remembered. If it is not zero, a row may lack some of its sums.
@@ -31,21 +39,37 @@ pub struct Top {
 
 /// Sums up the records of a query by key and returns the `count` largest. With no keys there are only totals.
 pub fn top(view: &View, query: &Query, keys: &[Key], by: Metric, count: usize) -> Result<Top, StoreError> {
-    let (groups, scanned) = aggregate(view, query, Grouping { keys, steps: None })?;
-    let mut ranked: Vec<(u64, u32)> = groups.iter().map(|(group, sums)| (sums.of(by), group)).collect();
-    let mut largest = Vec::new();
-    if count > 0 && !ranked.is_empty() {
-        let place = count.min(ranked.len()) - 1;
-        ranked.select_nth_unstable_by(place, |a, b| b.0.cmp(&a.0));
-        // Of those that are as large as the last one, the key decides.
-        let least = ranked[place].0;
-        largest = ranked.into_iter().filter(|(value, _)| *value >= least).collect();
-    }
-    let mut rows: Vec<TopRow> = largest
-        .into_iter()
-        .map(|(_, group)| TopRow { key: groups.key(group).1, sums: groups.sums(group) })
-        .collect();
+    let (summed, scanned) = aggregate(view, query, Grouping { keys, steps: None })?;
+    // The smallest of the largest, as far as they have been seen; whatever is smaller cannot be among them.
+    let mut largest: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+    let mut candidates: Vec<(u128, Sums)> = Vec::new();
+    let mut look_through_at = CANDIDATES_MIN;
+    summed.each(|packed, sums| {
+        let value = sums.of(by);
+        let least = if largest.len() < count { 0 } else { largest.peek().map_or(u64::MAX, |least| least.0) };
+        if value < least {
+            return;
+        }
+        if value > least || largest.len() < count {
+            largest.push(Reverse(value));
+            if largest.len() > count {
+                largest.pop();
+            }
+        }
+        candidates.push((packed, sums));
+        // Of those that are as large as the last one, the key decides: they all stay.
+        if candidates.len() >= look_through_at {
+            let least = largest.peek().map_or(0, |least| least.0);
+            candidates.retain(|(_, sums)| sums.of(by) >= least);
+            look_through_at = 2 * candidates.len() + CANDIDATES_MIN;
+        }
+    });
+    let least = largest.peek().map_or(u64::MAX, |least| least.0);
+    candidates.retain(|(_, sums)| sums.of(by) >= least);
+    let mut rows: Vec<TopRow> =
+        candidates.into_iter().map(|(packed, sums)| TopRow { key: summed.values(packed), sums }).collect();
     rows.sort_by(|a, b| b.sums.of(by).cmp(&a.sums.of(by)).then_with(|| a.key.cmp(&b.key)));
     rows.truncate(count);
-    Ok(Top { rows, total: groups.total, keys: groups.len() as u64, rest: groups.rest(), scanned })
+    let (keys, Summed { total, live, rest, .. }) = (summed.len() as u64, summed);
+    Ok(Top { rows, total, live, keys, rest, scanned })
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::flows_import::FlowsImportArgs;
 use clap::{Args, Subcommand, ValueEnum};
 use thalweg_store::calendar::{SECOND_NS, parse_time};
 use thalweg_store::query::{Key, Metric};
@@ -12,6 +13,9 @@ pub(crate) struct FlowsArgs {
     /// The dataset's folder
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/thalweg/flows")]
     pub(crate) data: PathBuf,
+    /// Only what is in files: do not ask whoever writes the dataset what is not on disk yet
+    #[arg(long, global = true)]
+    pub(crate) no_live: bool,
     #[command(subcommand)]
     pub(crate) action: FlowsAction,
 }
@@ -20,10 +24,12 @@ pub(crate) struct FlowsArgs {
 pub(crate) enum FlowsAction {
     /// The largest of whatever kind: hosts, ports, autonomous systems, applications
     Top(FlowsTopArgs),
-    /// Flow records themselves, the latest ones
+    /// Flow records themselves, the latest ones, or as they come in
     List(FlowsListArgs),
     /// Traffic over time, in all or by key
     Graph(FlowsGraphArgs),
+    /// Add what others export: NetFlow and IPFIX out of captures, or sent here
+    Import(FlowsImportArgs),
     /// What the dataset consists of, and which files are skipped
     Stats,
     /// Join small files and remove what need not be kept
@@ -50,6 +56,9 @@ pub(crate) struct FlowsWhichArgs {
     /// Rows as comma-separated values, with a header
     #[arg(long)]
     pub(crate) csv: bool,
+    /// Counters of tables with k, M or G, and three digits
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) human: bool,
     /// Which records: all, unless it is said; several words need no quotes, signs do
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
@@ -72,6 +81,9 @@ pub(crate) struct FlowsTopArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct FlowsListArgs {
+    /// Records as they come to whoever writes the dataset, until interrupted
+    #[arg(short, long, conflicts_with_all = ["n", "last", "from", "to", "no_live"])]
+    pub(crate) follow: bool,
     /// How many
     #[arg(short, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub(crate) n: u32,
@@ -90,6 +102,9 @@ pub(crate) struct FlowsGraphArgs {
     /// Length of a step [default: such that there are about 30]
     #[arg(long, value_name = "TIME", value_parser = parse_span)]
     pub(crate) step: Option<u64>,
+    /// Draw it into this file
+    #[arg(long, value_name = "FILE", conflicts_with = "csv")]
+    pub(crate) svg: Option<PathBuf>,
     /// How many values of the key have a line of their own
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) n: u32,
@@ -178,4 +193,5 @@ Examples:
   thalweg flows top src --last 1h
   thalweg flows top src,dst,dst-port --by packets -n 20 --from 2026-11-22T05:00 --to 2026-11-22T06:00 udp
   thalweg flows list 'src net 10.0.0.0/8 and (dst port 53 or port 443) and packets > 10 and not as 64500'
-  thalweg flows graph --key app --step 5m --last 6h --format json";
+  thalweg flows graph --key app --step 5m --last 6h --svg apps.svg
+  thalweg flows list --follow tcp and flags S";

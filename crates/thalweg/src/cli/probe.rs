@@ -87,7 +87,8 @@ pub(crate) struct ProbeArgs {
     /// Ask the kernel for huge pages: faster with hundreds of thousands of flows, but takes more memory
     #[arg(long, help_heading = "Flow cache")]
     pub(crate) huge_pages: bool,
-    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://; may be given several times
+    /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://, or to Kafka:
+    /// kafka://HOST:PORT/TOPIC; may be given several times
     #[arg(short, long, value_name = "URL", help_heading = "Export")]
     pub(crate) export: Vec<String>,
     /// Share flows out among collectors by their hash, instead of sending all to each
@@ -100,7 +101,7 @@ pub(crate) struct ProbeArgs {
     /// Observation domain of the first collector's session; further ones count up
     #[arg(long, value_name = "N", requires = "export", default_value = "1", help_heading = "Export")]
     pub(crate) export_domain: u32,
-    /// Folder where records wait while a collector on TCP or TLS is down
+    /// Folder where records wait while a collector on TCP or TLS, or Kafka, is down
     #[arg(long, value_name = "DIR", requires = "export", help_heading = "Export")]
     pub(crate) spool: Option<PathBuf>,
     /// Most octets of all records that wait there, in MB
@@ -368,6 +369,7 @@ Examples:
   thalweg probe office.pcapng --store flows                    for `thalweg flows --data flows top src`
   thalweg probe lan=a.pcap wan=b.pcap --key ports,ingress      which port packets came in by tells flows apart
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
+  thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to a topic (cargo feature `kafka`)
   thalweg probe big.pcap --readers 1 --workers 2               ffProbe's 1R+2W
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W, dealt out by a hash of addresses
   thalweg probe --interface eth1 --seconds 60 --json -         what comes in, for a minute

@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use thalweg_flow::{FlowRecord, MeterTotals, NO_AS};
+use thalweg_flow::export::NatEvent;
+use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS};
 use thalweg_node::config::{FlowsConfig, RouterConfig};
 use thalweg_node::forwarding::FibForwarding;
 use thalweg_node::plan::RecordOutlet;
@@ -25,12 +26,16 @@ const ADDRESSES_MAX: usize = 1 << 16;
 /// Tells the meter's books: the router is there only after the delivery.
 pub(super) type BooksOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> + Send + Sync>>>;
 
+/// Shows the meter, as soon as there is one.
+type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sync>>>;
+
 /// Delivery of flow records.
 pub(super) struct FlowSide {
     delivery: Mutex<Option<StandingDelivery>>,
     outlet: Arc<Outlet>,
     speaker: Arc<OnceLock<Arc<Speaker>>>,
     books: BooksOfRouter,
+    meter: MeterOfRouter,
 }
 
 /// The way for the packet side.
@@ -39,6 +44,10 @@ struct Outlet(StandingWay);
 impl RecordOutlet for Outlet {
     fn take(&self, records: &mut Vec<FlowRecord>) {
         self.0.take(records);
+    }
+
+    fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
+        self.0.take_nat_events(events, dropped);
     }
 
     fn flush(&self) {
@@ -54,7 +63,8 @@ impl FlowSide {
         tables: &Arc<FibForwarding>,
     ) -> Result<Self, Failure> {
         let speaker = Arc::new(OnceLock::new());
-        let books: BooksOfRouter = Arc::default();
+        let (books, meter) = (BooksOfRouter::default(), MeterOfRouter::default());
+        let shown = meter.clone();
         let (told, mut known) = (books.clone(), Known::new(tables.clone(), speaker.clone()));
         let options = StandingOptions {
             export: ExportTargets {
@@ -67,6 +77,7 @@ impl FlowSide {
             meter: flows.meter.clone(),
             ports: config.ports.iter().map(|port| port.name.clone()).collect(),
             ask: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
+            meters: Box::new(move || shown.get().and_then(|meter| meter()).into_iter().collect()),
             complete: Box::new(move |record| known.complete(record)),
         };
         let started = StandingDelivery::start(options);
@@ -76,7 +87,7 @@ impl FlowSide {
         }
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
         let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
-        Ok(Self { delivery, outlet, speaker, books })
+        Ok(Self { delivery, outlet, speaker, books, meter })
     }
 
     /// The way for records.
@@ -96,10 +107,21 @@ impl FlowSide {
         let _ = self.books.set(Box::new(books));
     }
 
+    /// From now on answers from the dataset have the flows of this meter.
+    pub(super) fn set_meter(&self, meter: impl Fn() -> Option<Arc<Meter>> + Send + Sync + 'static) {
+        // It is set once, as the books are.
+        let _ = self.meter.set(Box::new(meter));
+    }
+
     /// Records and packets that found the queue full.
     pub(super) fn lost(&self) -> (u64, u64) {
         let lost = self.outlet.0.lost();
         (lost.records, lost.packets)
+    }
+
+    /// Events of NAT handed over, and lost.
+    pub(super) fn nat_events(&self) -> (u64, u64) {
+        self.outlet.0.nat_events()
     }
 
     /// Delivers what there is. No more records come.

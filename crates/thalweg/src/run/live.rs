@@ -79,6 +79,12 @@ impl LiveSide {
         let Some(flows) = &self.flows else { return };
         let weak = Arc::downgrade(self);
         flows.set_books(move || weak.upgrade()?.flow_totals());
+        let weak = Arc::downgrade(self);
+        flows.set_meter(move || {
+            let live = weak.upgrade()?;
+            let router = live.lock();
+            router.plan().flows().map(|flows| flows.meter.clone())
+        });
         if let Some(speaker) = speaker {
             flows.set_speaker(speaker);
         }
@@ -91,7 +97,9 @@ impl LiveSide {
     fn flow_cache(&self) -> Result<FlowCacheView, String> {
         let totals = self.flow_totals().ok_or("this router has no [flows]")?;
         let (records_lost, packets_lost) = self.flows.as_ref().map(FlowSide::lost).unwrap_or_default();
-        Ok(FlowCacheView { records_lost, packets_lost, ..FlowCacheView::new(&totals) })
+        let (nat_events, nat_events_lost) = self.flows.as_ref().map(FlowSide::nat_events).unwrap_or_default();
+        let view = FlowCacheView::new(&totals);
+        Ok(FlowCacheView { records_lost, packets_lost, nat_events, nat_events_lost, ..view })
     }
 
     /// Whether it stopped forwarding by itself.

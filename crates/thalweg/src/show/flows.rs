@@ -25,6 +25,10 @@ pub(super) fn cache(view: &FlowCacheView) -> String {
     ];
     rows.extend(view.records.iter().map(|(reason, n)| vec![format!("records: {reason}"), count(*n)]));
     rows.push(vec!["records lost before export".to_owned(), count(view.records_lost)]);
+    if view.nat_events + view.nat_events_lost > 0 {
+        rows.push(vec!["events of NAT".to_owned(), count(view.nat_events)]);
+        rows.push(vec!["events of NAT lost before export".to_owned(), count(view.nat_events_lost)]);
+    }
     text += &table(&["Flow cache", ""], &[1], rows);
     text += &format!("memory: {}\n", byte_size(view.memory_octets));
     if !view.balances {

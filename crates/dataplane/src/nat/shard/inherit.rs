@@ -70,16 +70,18 @@ impl NatShard {
         for (mine, theirs) in self.translated.iter_mut().zip(old.translated) {
             *mine += theirs;
         }
+        self.succeed_log(old);
     }
 
     /// Takes a session of a shard with the same hash seed over, if it has a place here. `is_filtered` says whether it
-    /// has kept book of whom it sends to.
-    pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool) -> bool {
-        let Some(session) = self.place(session, is_filtered) else {
+    /// has kept book of whom it sends to; without a place it ends at `now_ns` for whoever keeps a log.
+    pub(crate) fn adopt(&mut self, session: &Session, is_filtered: bool, now_ns: u64) -> bool {
+        let Some(placed) = self.place(session, is_filtered) else {
             self.counters.sessions_displaced += 1;
+            self.tell_displaced(session, now_ns);
             return false;
         };
-        let at = self.insert(session);
+        let at = self.insert(placed);
         self.file(at);
         self.counters.sessions_active += 1;
         true

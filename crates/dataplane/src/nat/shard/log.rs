@@ -1,0 +1,175 @@
+//! What a shard tells of its sessions, blocks and limits, where somebody wants to know.
+
+use super::super::config::{Filtering, NatProtocol};
+use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};
+use super::super::session::{Session, SessionState};
+use super::super::subscribers::Refusal;
+use super::NatShard;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use thalweg_base::Packet;
+
+impl NatShard {
+    /// From now on these events are wanted. What waits stays if they are the same as before.
+    pub(crate) fn set_logging(&mut self, logging: Option<NatLogging>) {
+        if self.log.as_ref().map(|log| log.logging) != logging {
+            self.log = logging.map(|logging| Box::new(EventLog::new(logging, self.sessions_max)));
+        }
+    }
+
+    /// Hands out what happened; how many events found no room since the last time.
+    #[inline]
+    pub(crate) fn hand_out_events(&mut self, take: &mut dyn FnMut(NatEvent)) -> u64 {
+        self.log.as_mut().map_or(0, |log| log.hand_out(take))
+    }
+
+    /// Events told and dropped.
+    pub(super) fn event_counts(&self) -> (u64, u64) {
+        self.log.as_ref().map_or((0, 0), |log| log.counts())
+    }
+
+    /// A packet without a session is looked at: what comes of it happens when it arrived.
+    pub(super) fn note_time(&mut self, packet: &Packet, state: SessionState) {
+        let ends_s = self.now_s.saturating_add(self.timeouts_s[state as usize]).saturating_add(1);
+        if let Some(log) = &mut self.log {
+            log.set_time(packet.arrival_ns, self.now_s, ends_s);
+        }
+    }
+
+    /// A session was made.
+    pub(super) fn tell_created(&mut self, at: usize) {
+        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
+            return;
+        };
+        log.tell(session_event(&self.sessions[at], true, log.logging, self.filtering));
+    }
+
+    /// A session is over; it lived until the end of the second before `ended_s`.
+    pub(super) fn tell_ended(&mut self, session: &Session, ended_s: u32) {
+        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
+            return;
+        };
+        log.tell_of_second(ended_s, session_event(session, false, log.logging, self.filtering));
+    }
+
+    /// A time at which what there is can be said to end: nothing of it began later.
+    pub(crate) fn end_ns(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.not_before(self.now_s))
+    }
+
+    /// A subscriber has another block.
+    pub(super) fn tell_allocated(&mut self, subscriber: u32, address: usize, ports: (u16, u16)) {
+        let happening = self.block_event(true, subscriber, address, ports);
+        if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
+            log.tell(happening);
+        }
+    }
+
+    /// A subscriber has a block no more.
+    pub(super) fn tell_given_back(
+        &mut self,
+        subscriber: u32,
+        address: usize,
+        ports: (u16, u16),
+        ended_s: u32,
+    ) {
+        let happening = self.block_event(false, subscriber, address, ports);
+        if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
+            log.tell_of_second(ended_s, happening);
+        }
+    }
+
+    fn block_event(&self, allocated: bool, subscriber: u32, address: usize, ports: (u16, u16)) -> Happening {
+        let public = self.layout.addresses[address].into();
+        Happening::Block { allocated, subscriber: subscriber.into(), public, ports }
+    }
+
+    /// All sessions that the shard may have are there.
+    pub(super) fn tell_table_full(&mut self) {
+        let now_s = self.now_s;
+        let limit = self.sessions_max.saturating_mul(self.layout.shards());
+        if let Some(log) = &mut self.log
+            && log.is_news(Limit::Sessions, now_s)
+        {
+            log.tell(Happening::TableFull { limit });
+        }
+    }
+
+    /// No port is left for an inside address.
+    pub(super) fn tell_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
+        let now_s = self.now_s;
+        let public = self.layout.addresses[self.layout.paired_address(inside)].into();
+        if let Some(log) = &mut self.log
+            && log.is_news(Limit::Ports(protocol), now_s)
+        {
+            log.tell(Happening::PortsExhausted { public, protocol });
+        }
+    }
+
+    /// A subscriber got no port.
+    pub(super) fn tell_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
+        let now_s = self.now_s;
+        let Some(log) = self.log.as_mut() else { return };
+        match refusal {
+            Refusal::Limit(limit) => {
+                let subscribers = self.subscribers.as_mut();
+                if subscribers.is_some_and(|subscribers| subscribers.is_news(inside, now_s)) {
+                    log.tell(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+                }
+            }
+            Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => log.tell(Happening::BlocksExhausted),
+            Refusal::BlockIsFull => self.tell_ports_exhausted(protocol, inside),
+            Refusal::NoBlock | Refusal::NoSubscriber => {}
+        }
+    }
+
+    /// A session has no place any more, since this time.
+    pub(super) fn tell_displaced(&mut self, session: &Session, ended_ns: u64) {
+        let Some(log) = self.log.as_deref_mut().filter(|log| log.logging != NatLogging::Blocks) else {
+            return;
+        };
+        log.tell_at(ended_ns, session_event(session, false, log.logging, self.filtering));
+    }
+
+    /// Tells of everything there is as if it ended now: sessions, port forwards not among them, and blocks.
+    pub(crate) fn tell_end_of_all(&mut self) {
+        let Some(logging) = self.log.as_ref().map(|log| log.logging) else { return };
+        if logging == NatLogging::Blocks {
+            return self.tell_end_of_blocks(self.end_ns());
+        }
+        let end_ns = self.end_ns();
+        for at in 0..self.fresh as usize {
+            let session = self.sessions[at];
+            if session.live && session.state != SessionState::Forward {
+                self.tell_displaced(&session, end_ns);
+            }
+        }
+    }
+
+    /// Tells of all blocks as if they were given back at this time, where blocks are told of.
+    pub(crate) fn tell_end_of_blocks(&mut self, ended_ns: u64) {
+        let Some(subscribers) = &self.subscribers else { return };
+        let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
+        subscribers.visit_given_out(&self.layout, |block| {
+            let (subscriber, public) = (block.inside, block.public);
+            let ports = (*block.ports.start(), *block.ports.end());
+            let happening = Happening::Block { allocated: false, subscriber, public, ports };
+            log.tell_at(ended_ns, happening);
+        });
+    }
+
+    /// Takes over what a shard before this one has not handed out.
+    pub(super) fn succeed_log(&mut self, old: &NatShard) {
+        if let (Some(log), Some(old)) = (&mut self.log, &old.log) {
+            log.succeed(old);
+        }
+    }
+}
+
+fn session_event(session: &Session, created: bool, logging: NatLogging, filtering: Filtering) -> Happening {
+    let [inside, public] =
+        [0, 1].map(|end| SocketAddrV4::new(Ipv4Addr::from(session.addresses[end]), session.ports[end]));
+    // A filter lies where the first remote would be.
+    let is_kept = logging == NatLogging::Sessions && filtering == Filtering::EndpointIndependent;
+    let remote = session.remote().filter(|_| is_kept);
+    Happening::Session { created, protocol: session.protocol, inside, public, remote }
+}

@@ -1,0 +1,459 @@
+//! The experiment on the flow probe: ffProbe's table again, kinds of traffic, and other probes on the same file.
+//!
+//! | part | question | how |
+//! |---|---|---|
+//! | `table` | what does a shape carry, and how much memory does it take? | the first kind of traffic under every configuration: from memory with records going nowhere, and from a file with records to a collector by IPFIX over TCP |
+//! | `traffic` | what do many flows, export and a flood cost? | every kind of traffic under a few configurations; a million live flows to the collector over UDP and TCP |
+//! | `flows` | how does the number of live flows matter? | evenly spread packets, one thread |
+//! | `rivals` | what do other probes make of the same file? | softflowd, nfpcapd and pmacctd, and this program with records to the same kind of place |
+//!
+//! Every run is a process of its own: `thalweg probe`, or a rival. So memory is that of one configuration, and what is measured
+//! is what a user would type. Captures are made from a seed ([`traffic`]), so what is in them is known: each run's packets,
+//! octets and flows, as told by whoever was *given* the records, are compared with the file's. Records that came to the
+//! collector have a fingerprint, which must be the same under every configuration.
+//!
+//! All cells run once a round, in shuffled order. From memory, time runs from the first packet to the last record delivered; from a
+//! file it is the whole process, of all subjects alike.
+//!
+//! Missing: packets from interfaces (that is `thalweg probe --interface` between namespaces), IPv6, rivals under a flood.
+
+pub mod child;
+pub mod collector;
+mod outcome;
+pub mod render;
+pub mod shape;
+pub mod subject;
+pub mod traffic;
+
+pub use outcome::{CellResult, Difference, Outcome, SameRecords};
+
+use crate::stats::shuffle;
+use crate::workload::flows::Spread;
+use collector::Transport;
+use serde::{Serialize, Serializer};
+use shape::Configuration;
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use subject::{Ground, Run, RunError};
+use thalweg_base::XorShift64Star;
+use traffic::{Capture, Scratch};
+
+/// Numbers of live flows.
+pub const FLOWS: [u32; 4] = [1_000, 10_000, 100_000, 1_000_000];
+/// Kinds of traffic, the usual one first.
+pub const TRAFFIC: [Spread; 3] = [Spread::Zipf(200_000), Spread::Uniform(1_000_000), Spread::Unique];
+
+/// A part of the experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// ffProbe's table.
+    Table,
+    /// Kinds of traffic.
+    Traffic,
+    /// Numbers of flows.
+    Flows,
+    /// Other probes.
+    Rivals,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Part; 4] = [Part::Table, Part::Traffic, Part::Flows, Part::Rivals];
+
+    /// The name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Table => "table",
+            Part::Traffic => "traffic",
+            Part::Flows => "flows",
+            Part::Rivals => "rivals",
+        }
+    }
+}
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// This program.
+    Thalweg,
+    /// softflowd, which sends NetFlow.
+    Softflowd,
+    /// nfpcapd of nfdump, which writes files of its own.
+    Nfpcapd,
+    /// pmacctd of pmacct, which here writes text.
+    Pmacctd,
+}
+
+impl Subject {
+    /// All of them.
+    pub const ALL: [Subject; 4] = [Subject::Thalweg, Subject::Softflowd, Subject::Nfpcapd, Subject::Pmacctd];
+
+    /// The program's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Subject::Thalweg => "thalweg",
+            Subject::Softflowd => "softflowd",
+            Subject::Nfpcapd => "nfpcapd",
+            Subject::Pmacctd => "pmacctd",
+        }
+    }
+
+    /// Where its records go.
+    fn destination(self) -> Destination {
+        match self {
+            Subject::Thalweg => Destination::Nowhere,
+            Subject::Softflowd => Destination::NetFlow9,
+            Subject::Nfpcapd => Destination::Files,
+            Subject::Pmacctd => Destination::Csv,
+        }
+    }
+}
+
+/// Where packets come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// They lie in memory before the clock starts.
+    Memory,
+    /// A capture file, in the system's cache.
+    File,
+}
+
+impl Input {
+    /// The name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Input::Memory => "memory",
+            Input::File => "file",
+        }
+    }
+}
+
+/// Where records go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// They are made, counted and forgotten.
+    Nowhere,
+    /// IPFIX over UDP.
+    IpfixUdp,
+    /// IPFIX over TCP.
+    IpfixTcp,
+    /// NetFlow 9 over UDP.
+    NetFlow9,
+    /// Text.
+    Csv,
+    /// The probe's own kind of files: nfdump's, or a dataset.
+    Files,
+}
+
+impl Destination {
+    /// The name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Destination::Nowhere => "none",
+            Destination::IpfixUdp => "ipfix+udp",
+            Destination::IpfixTcp => "ipfix+tcp",
+            Destination::NetFlow9 => "v9+udp",
+            Destination::Csv => "csv",
+            Destination::Files => "files",
+        }
+    }
+
+    /// How the collector is spoken to, if there is one.
+    fn transport(self) -> Option<Transport> {
+        match self {
+            Destination::Nowhere | Destination::Csv | Destination::Files => None,
+            Destination::IpfixUdp | Destination::NetFlow9 => Some(Transport::Udp),
+            Destination::IpfixTcp => Some(Transport::Tcp),
+        }
+    }
+
+    /// The beginning of the collector's address for `--export`.
+    fn scheme(self) -> &'static str {
+        match self {
+            Destination::IpfixTcp => "ipfix+tcp",
+            Destination::NetFlow9 => "v9",
+            _ => "ipfix",
+        }
+    }
+
+    /// Whether records carry all that a fingerprint is made of.
+    fn is_ipfix(self) -> bool {
+        matches!(self, Destination::IpfixUdp | Destination::IpfixTcp)
+    }
+}
+
+macro_rules! serialize_as_name {
+    ($($kind:ty),*) => {$(
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+        impl Serialize for $kind {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+    )*};
+}
+serialize_as_name!(Part, Subject, Input, Destination);
+
+/// One thing that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// For which question.
+    pub part: Part,
+    /// Who.
+    pub subject: Subject,
+    /// How it spreads its work; of rivals there is nothing to choose.
+    pub configuration: Option<Configuration>,
+    /// How packets are spread over flows.
+    pub traffic: Spread,
+    /// Where they come from.
+    pub from: Input,
+    /// Where records go.
+    pub to: Destination,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.subject.name())?;
+        if let Some(configuration) = self.configuration {
+            write!(f, " {configuration}")?;
+        }
+        write!(f, ", {} from {}, records to {}", self.traffic, self.from.name(), self.to.name())
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Parts, in any order.
+    pub parts: Vec<Part>,
+    /// Who.
+    pub subjects: Vec<Subject>,
+    /// Configurations of `table`; the first one is that of `flows` and `rivals`.
+    pub configurations: Vec<Configuration>,
+    /// Configurations of `traffic`.
+    pub traffic_configurations: Vec<Configuration>,
+    /// Kinds of traffic; the first is that of `table` and `rivals`, and what others are compared with.
+    pub traffic: Vec<Spread>,
+    /// Numbers of live flows.
+    pub flows: Vec<u32>,
+    /// Packets of a capture.
+    pub packets: u64,
+    /// Rounds.
+    pub runs: usize,
+    /// Seed of captures and of the order of runs.
+    pub seed: u64,
+    /// `thalweg`.
+    pub program: PathBuf,
+}
+
+/// Why there is nothing to report.
+#[derive(Debug)]
+pub enum ProbeLabError {
+    /// A capture or folder cannot be made.
+    System {
+        /// What was to be done.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Somebody asked to stop.
+    Interrupted,
+    /// Nobody could be measured; why of each.
+    Nothing(Vec<String>),
+}
+
+impl fmt::Display for ProbeLabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System { what, source } => write!(f, "{what}: {source}"),
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::Nothing(why) if why.is_empty() => {
+                f.write_str("there is nothing to measure in what was asked for")
+            }
+            Self::Nothing(why) => write!(f, "nothing could be measured: {}", why.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for ProbeLabError {}
+
+/// All cells that the options ask for, each once.
+pub fn cells(options: &Options) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = Vec::new();
+    let has = |subject| options.subjects.contains(&subject);
+    let usual = options.traffic.first().copied();
+    let first = options.configurations.first().copied();
+    for part in Part::ALL.into_iter().filter(|part| options.parts.contains(part)) {
+        let own = |configuration, traffic, from, to| {
+            let subject = Subject::Thalweg;
+            Cell { part, subject, configuration: Some(configuration), traffic, from, to }
+        };
+        if has(Subject::Thalweg) {
+            match part {
+                Part::Table => {
+                    for (configuration, traffic) in options.configurations.iter().zip(usual.iter().cycle()) {
+                        cells.push(own(*configuration, *traffic, Input::Memory, Destination::Nowhere));
+                        cells.push(own(*configuration, *traffic, Input::File, Destination::IpfixTcp));
+                    }
+                }
+                Part::Traffic => {
+                    for traffic in &options.traffic {
+                        for configuration in &options.traffic_configurations {
+                            cells.extend(
+                                ways(*traffic).map(|(from, to)| own(*configuration, *traffic, from, to)),
+                            );
+                        }
+                    }
+                }
+                Part::Flows => cells.extend(first.iter().flat_map(|first| {
+                    let spreads = options.flows.iter().map(|flows| Spread::Uniform(*flows));
+                    spreads.map(|spread| own(*first, spread, Input::Memory, Destination::Nowhere))
+                })),
+                Part::Rivals => cells.extend(first.zip(usual).into_iter().flat_map(|(first, usual)| {
+                    let places = Subject::ALL.map(Subject::destination);
+                    places.map(|to| own(first, usual, Input::File, to))
+                })),
+            }
+        }
+        if let (Part::Rivals, Some(traffic)) = (part, usual) {
+            let rivals = options.subjects.iter().filter(|subject| **subject != Subject::Thalweg);
+            cells.extend(rivals.map(|subject| {
+                let to = subject.destination();
+                Cell { part, subject: *subject, configuration: None, traffic, from: Input::File, to }
+            }));
+        }
+    }
+    let mut known = HashSet::new();
+    cells.retain(|cell| known.insert(*cell));
+    cells
+}
+
+/// From where to where this kind of traffic is measured. Export matters most where there are many records.
+fn ways(traffic: Spread) -> impl Iterator<Item = (Input, Destination)> {
+    let many = matches!(traffic, Spread::Uniform(_));
+    let exported = [(Input::Memory, Destination::IpfixUdp), (Input::Memory, Destination::IpfixTcp)];
+    let always = [(Input::Memory, Destination::Nowhere), (Input::File, Destination::IpfixTcp)];
+    always.into_iter().chain(exported.into_iter().filter(move |_| many))
+}
+
+/// Measures all cells. `step` is told how many steps are done, how many there are and what is next. A cell that
+/// fails is left out from then on.
+pub fn run(
+    options: &Options,
+    stop: &AtomicBool,
+    step: &mut dyn FnMut(usize, usize, &str),
+) -> Result<Outcome, ProbeLabError> {
+    let system = |what| move |source| ProbeLabError::System { what, source };
+    let mut cells = cells(options);
+    let mut left_out: Vec<String> = Vec::new();
+    for subject in Subject::ALL {
+        let here = cells.len();
+        if let Some(why) = subject::missing(subject) {
+            cells.retain(|cell| cell.subject != subject);
+            if cells.len() < here {
+                left_out.push(format!("skipped: {why}"));
+            }
+        }
+    }
+    let scratch = Scratch::new().map_err(system("cannot make a folder for captures"))?;
+    let folder = scratch.path().join("run");
+    fs::create_dir(&folder).map_err(system("cannot make a folder"))?;
+    let spreads = spreads(&cells);
+    let total = spreads.len() + cells.len() * options.runs;
+    let mut captures = Vec::new();
+    for spread in spreads {
+        step(captures.len(), total, &format!("making {spread}"));
+        let made = Capture::make(spread, options.packets, options.seed, scratch.path());
+        captures.push(made.map_err(system("cannot make a capture"))?);
+        if stop.load(Ordering::Relaxed) {
+            return Err(ProbeLabError::Interrupted);
+        }
+    }
+    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let ground = Ground { program: &options.program, cores, stop, folder: &folder };
+    let mut rounds = Rounds { cells, captures, ground, runs: Vec::new(), failed: Vec::new() };
+    rounds.run(options, total, step)?;
+    let Rounds { cells, captures, runs, failed, .. } = rounds;
+    left_out.extend(
+        cells.iter().zip(&failed).filter_map(|(cell, why)| Some(format!("{cell}: {}", why.as_ref()?))),
+    );
+    outcome::sum_up(&cells, &runs, &captures, options.runs, left_out)
+}
+
+/// Kinds of traffic of cells, each once.
+fn spreads(cells: &[Cell]) -> Vec<Spread> {
+    let mut spreads: Vec<Spread> = Vec::new();
+    for cell in cells {
+        if !spreads.contains(&cell.traffic) {
+            spreads.push(cell.traffic);
+        }
+    }
+    spreads
+}
+
+/// Measuring on its way.
+struct Rounds<'a> {
+    cells: Vec<Cell>,
+    captures: Vec<Capture>,
+    ground: Ground<'a>,
+    /// Of each cell.
+    runs: Vec<Vec<Run>>,
+    /// Why a cell is not measured any more.
+    failed: Vec<Option<String>>,
+}
+
+impl Rounds<'_> {
+    fn run(
+        &mut self,
+        options: &Options,
+        total: usize,
+        step: &mut dyn FnMut(usize, usize, &str),
+    ) -> Result<(), ProbeLabError> {
+        let mut rng = XorShift64Star::new(options.seed);
+        let mut done = self.captures.len();
+        self.runs = vec![Vec::new(); self.cells.len()];
+        self.failed = vec![None; self.cells.len()];
+        for _ in 0..options.runs {
+            let mut order: Vec<usize> = (0..self.cells.len()).collect();
+            shuffle(&mut order, &mut rng);
+            for at in order {
+                let cell = self.cells[at];
+                step(done, total, &cell.to_string());
+                done += 1;
+                if self.failed[at].is_some() {
+                    continue;
+                }
+                match self.once(&cell) {
+                    Ok(run) => self.runs[at].push(run),
+                    Err(RunError::Child(child::ChildError::Interrupted)) => {
+                        return Err(ProbeLabError::Interrupted);
+                    }
+                    Err(error) => self.failed[at] = Some(error.to_string()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn once(&self, cell: &Cell) -> Result<Run, RunError> {
+        let capture = self.captures.iter().find(|capture| capture.spread == cell.traffic);
+        let Some(capture) = capture else {
+            return Err(RunError::Answer { who: "nobody", said: "there is no such capture".to_owned() });
+        };
+        match cell.configuration {
+            Some(configuration) => self.ground.own(&configuration, capture, cell.from, cell.to),
+            None => self.ground.rival(cell.subject, capture),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! The collector that the laboratory runs itself: takes what a probe exports over loopback, and says what was in it.
+//!
+//! On a machine with few cores a collector competes with the probe. So while the probe runs, messages are only taken
+//! from the socket and put one behind the other, `KEPT_OCTETS_MAX` at most; they are decoded afterwards. (Beyond that they are
+//! decoded at once, which takes time, and what the socket's buffer does not hold meanwhile is lost, and counted.)
+//!
+//! Decoding is that of `thalweg_flow::import`. What a collector was not given, its sequence numbers tell: data records in IPFIX,
+//! messages in NetFlow 9.
+//!
+//! The [`fingerprint`](Collected::fingerprint) is a sum over records, of a hash of what each says. Two runs that gave the
+//! same records, in whatever order, have the same one.
+
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use std::hash::{Hash, Hasher};
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use thalweg_base::mix64;
+use thalweg_flow::FlowRecord;
+use thalweg_flow::import::Importer;
+use thalweg_wire::netflow::decode::{Limits, Source, stream_message_octets};
+
+/// Messages that wait to be decoded.
+const KEPT_OCTETS_MAX: usize = 512 << 20;
+/// What the socket's own buffer is asked to hold; only root gets it.
+const BUFFER_OCTETS: usize = 256 << 20;
+/// The longest UDP payload.
+const DATAGRAM_MAX: usize = 65_536;
+/// How long to wait for more before looking whether the probe has ended.
+const NAP: Duration = Duration::from_millis(5);
+
+/// How messages come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// IPFIX or NetFlow, a message a datagram.
+    Udp,
+    /// IPFIX, one connection.
+    Tcp,
+}
+
+/// What came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// Messages.
+    pub messages: u64,
+    /// Flow records in them.
+    pub records: u64,
+    /// Packets that these count, both directions.
+    pub packets: u64,
+    /// Octets.
+    pub octets: u64,
+    /// What is missing by sequence numbers: data records in IPFIX, messages in NetFlow 9.
+    pub missing: u64,
+    /// Messages, sets and records that could not be read.
+    pub faults: u64,
+    /// Sum over all records of a hash of key, counters and times.
+    pub fingerprint: u64,
+}
+
+/// A collector that is listening.
+#[derive(Debug)]
+pub struct Collector {
+    address: SocketAddr,
+    transport: Transport,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Collected>>,
+}
+
+impl Collector {
+    /// Listens on a free port of 127.0.0.1.
+    pub fn start(transport: Transport) -> io::Result<Self> {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let any = (Ipv4Addr::LOCALHOST, 0);
+        let builder = thread::Builder::new().name("collector".to_owned());
+        let (address, thread) = match transport {
+            Transport::Udp => {
+                let socket = UdpSocket::bind(any)?;
+                if set_socket_recv_buffer_size_force(&socket, BUFFER_OCTETS).is_err() {
+                    // What anybody may have: a probe that sends faster than we take loses more.
+                    socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER_OCTETS)?;
+                }
+                socket.set_read_timeout(Some(NAP))?;
+                (socket.local_addr()?, builder.spawn(move || datagrams(&socket, &told))?)
+            }
+            Transport::Tcp => {
+                let listener = TcpListener::bind(any)?;
+                listener.set_nonblocking(true)?;
+                (listener.local_addr()?, builder.spawn(move || stream(&listener, &told))?)
+            }
+        };
+        Ok(Self { address, transport, over, thread })
+    }
+
+    /// Where.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// What came. To be called when the probe has ended: all that it sent is here then, or lost.
+    pub fn finish(self) -> io::Result<Collected> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the collector's thread died")))
+    }
+}
+
+/// Messages one behind the other, and what those that were decoded came to.
+struct Kept {
+    octets: Vec<u8>,
+    ends: Vec<usize>,
+    importer: Importer,
+    source: Source,
+    collected: Collected,
+}
+
+impl Kept {
+    fn new(source: Source) -> Self {
+        let (importer, collected) = (Importer::new(Limits::default()), Collected::default());
+        Self { octets: Vec::new(), ends: Vec::new(), importer, source, collected }
+    }
+
+    fn keep(&mut self, message: &[u8]) {
+        self.octets.extend_from_slice(message);
+        self.ends.push(self.octets.len());
+        if self.octets.len() > KEPT_OCTETS_MAX {
+            self.decode();
+        }
+    }
+
+    fn decode(&mut self) {
+        let Self { octets, ends, importer, source, collected } = self;
+        let (mut from, mut flows) = (0, Vec::new());
+        for to in ends.drain(..) {
+            collected.messages += 1;
+            let message = octets.get(from..to).unwrap_or_default();
+            match importer.handle_message(*source, message, 0, &mut flows) {
+                Ok(report) => collected.faults += u64::from(report.faults),
+                Err(_) => collected.faults += 1,
+            }
+            for flow in flows.drain(..) {
+                collected.records += 1;
+                collected.packets += flow.packets();
+                collected.octets += flow.octets();
+                collected.fingerprint = collected.fingerprint.wrapping_add(fingerprint(&flow));
+            }
+            from = to;
+        }
+        octets.clear();
+    }
+
+    fn finish(mut self) -> Collected {
+        self.decode();
+        let decoder = self.importer.decoder();
+        self.collected.missing = decoder.counters().sequence.units_missing;
+        self.collected.faults += decoder.waiting().0 as u64 + decoder.counters().sets_given_up;
+        self.collected
+    }
+}
+
+/// A hash of what tells flows apart and what was counted; the same on every machine and in every run.
+fn fingerprint(flow: &FlowRecord) -> u64 {
+    struct Mixed(u64);
+    impl Hasher for Mixed {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, octets: &[u8]) {
+            for part in octets.chunks(8) {
+                let mut word = [0; 8];
+                word[..part.len()].copy_from_slice(part);
+                self.0 = mix64(self.0 ^ u64::from_le_bytes(word)).wrapping_add(part.len() as u64);
+            }
+        }
+    }
+    let (counters, mut state) = (&flow.counters, Mixed(1));
+    flow.key.hash(&mut state);
+    [counters.packets, counters.octets, counters.first_ns, counters.last_ns].hash(&mut state);
+    [counters.tcp_flags, counters.ttl_min, counters.ttl_max, flow.end_reason as u8].hash(&mut state);
+    state.finish()
+}
+
+fn datagrams(socket: &UdpSocket, over: &AtomicBool) -> io::Result<Collected> {
+    let mut kept = Kept::new(Source::datagrams(1));
+    let mut datagram = vec![0; DATAGRAM_MAX];
+    loop {
+        // Asked before the socket: what was sent before the end is taken.
+        let is_over = over.load(Ordering::Relaxed);
+        match socket.recv(&mut datagram) {
+            Ok(len) => kept.keep(datagram.get(..len).unwrap_or_default()),
+            Err(error) if is_nothing_yet(&error) && is_over => return Ok(kept.finish()),
+            Err(error) if is_nothing_yet(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn stream(listener: &TcpListener, over: &AtomicBool) -> io::Result<Collected> {
+    let mut kept = Kept::new(Source::stream(1));
+    // Probes open one connection; if it breaks, another.
+    loop {
+        let is_over = over.load(Ordering::Relaxed);
+        match listener.accept() {
+            Ok((connection, _)) => connected(connection, &mut kept)?,
+            Err(error) if is_nothing_yet(&error) && is_over => return Ok(kept.finish()),
+            Err(error) if is_nothing_yet(&error) => thread::sleep(NAP),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Takes all of a connection, to its end.
+fn connected(mut connection: TcpStream, kept: &mut Kept) -> io::Result<()> {
+    connection.set_nonblocking(false)?;
+    let mut received = vec![0; 1 << 20];
+    let mut len = 0;
+    loop {
+        let room = received.get_mut(len..).unwrap_or_default();
+        match connection.read(room) {
+            Ok(0) => {
+                kept.collected.faults += u64::from(len > 0);
+                return Ok(());
+            }
+            Ok(more) => len += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        let mut from = 0;
+        loop {
+            let rest = received.get(from..len).unwrap_or_default();
+            let Ok(message) = stream_message_octets(rest) else {
+                // Where the next message begins is not known any more.
+                kept.collected.faults += 1;
+                return Ok(());
+            };
+            let Some(message) = message.and_then(|octets| rest.get(..octets)) else { break };
+            kept.keep(message);
+            from += message.len();
+        }
+        received.copy_within(from..len, 0);
+        len -= from;
+    }
+}
+
+fn is_nothing_yet(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// IPFIX with one template (source, destination, packets in four octets) and records of it.
+    fn message(sequence: u32, flows: &[(u8, u32)], with_template: bool) -> Vec<u8> {
+        let template = [8u16, 4, 12, 4, 2, 4].map(u16::to_be_bytes).concat();
+        let mut sets = Vec::new();
+        if with_template {
+            sets.extend([0, 2, 0, 20, 1, 0, 0, 3]);
+            sets.extend(template);
+        }
+        sets.extend([1, 0]);
+        sets.extend((4 + 12 * flows.len() as u16).to_be_bytes());
+        for (host, packets) in flows {
+            sets.extend([10, 0, 0, *host, 192, 0, 2, 1]);
+            sets.extend(packets.to_be_bytes());
+        }
+        let mut message = vec![0, 10];
+        message.extend((16 + sets.len() as u16).to_be_bytes());
+        message.extend([0x65, 0, 0, 0]);
+        message.extend(sequence.to_be_bytes());
+        message.extend([0, 0, 0, 1]);
+        message.extend(sets);
+        message
+    }
+
+    #[test]
+    fn datagrams_are_counted_and_what_is_missing_too() {
+        let collector = Collector::start(Transport::Udp).unwrap();
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let send = |message: &[u8]| socket.send_to(message, collector.address()).unwrap();
+        send(&message(0, &[(1, 5), (2, 6)], true));
+        send(&message(5, &[(3, 7)], false));
+        send(b"no message");
+        let collected = collector.finish().unwrap();
+        assert_eq!((collected.messages, collected.records, collected.packets), (3, 3, 18));
+        assert_eq!((collected.missing, collected.faults), (3, 1));
+    }
+
+    #[test]
+    fn a_stream_is_the_same_and_order_does_not_matter() {
+        let orders: [&[(u8, u32)]; 3] =
+            [&[(1, 5), (2, 6), (3, 7)], &[(3, 7), (1, 5), (2, 6)], &[(1, 5), (2, 7), (3, 6)]];
+        let collected = orders.map(|flows| {
+            let collector = Collector::start(Transport::Tcp).unwrap();
+            let mut connection = TcpStream::connect(collector.address()).unwrap();
+            for octet in message(0, flows, true) {
+                connection.write_all(&[octet]).unwrap();
+            }
+            drop(connection);
+            collector.finish().unwrap()
+        });
+        assert!(
+            collected.iter().all(|c| (c.records, c.packets, c.missing, c.faults) == (3, 18, 0, 0)),
+            "{collected:?}"
+        );
+        assert_eq!(collected[0].fingerprint, collected[1].fingerprint);
+        assert_ne!(collected[0].fingerprint, collected[2].fingerprint);
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_stream_and_is_counted() {
+        let collector = Collector::start(Transport::Tcp).unwrap();
+        let mut connection = TcpStream::connect(collector.address()).unwrap();
+        connection.write_all(&[0, 9, 0, 0, 0, 0]).unwrap();
+        drop(connection);
+        assert_eq!(collector.finish().unwrap(), Collected { faults: 1, ..Collected::default() });
+        let nobody = Collector::start(Transport::Tcp).unwrap();
+        assert_eq!(nobody.finish().unwrap(), Collected::default());
+    }
+}

@@ -1,0 +1,268 @@
+//! Runs summed up: medians with ranges, comparisons, and whether everybody counted the same.
+
+use super::shape::{Configuration, PUBLISHED_IN, PUBLISHED_SERIAL, Published};
+use super::subject::Run;
+use super::traffic::{Capture, Totals};
+use super::{Cell, Destination, Input, Part, ProbeLabError, Subject};
+use crate::stats::Summary;
+use crate::workload::flows::Spread;
+use serde::Serialize;
+
+/// What somebody counted, less what the file holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Packets.
+    pub packets: i64,
+    /// Octets.
+    pub octets: i64,
+    /// Records, less flows.
+    pub flows: i64,
+}
+
+impl Difference {
+    fn of(counted: Totals, file: Totals) -> Self {
+        let less = |a: u64, b: u64| a.wrapping_sub(b) as i64;
+        Self {
+            packets: less(counted.packets, file.packets),
+            octets: less(counted.octets, file.octets),
+            flows: less(counted.flows, file.flows),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn size(&self) -> u64 {
+        self.packets.unsigned_abs().max(self.flows.unsigned_abs())
+    }
+}
+
+/// One cell, over all rounds. Ratios are those of medians.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellResult {
+    /// For which question.
+    pub part: Part,
+    /// Who.
+    pub subject: Subject,
+    /// How it spread its work; empty for rivals.
+    pub configuration: String,
+    /// Execution model of each pipeline; empty for rivals.
+    pub model: &'static str,
+    /// Pipelines.
+    pub pipelines: usize,
+    /// Readers of each.
+    pub readers: usize,
+    /// Workers of each.
+    pub workers: usize,
+    /// Threads that parse or count, in all; 0 for rivals.
+    pub threads: usize,
+    /// How packets are spread over flows.
+    pub traffic: String,
+    /// Where packets come from.
+    pub from: Input,
+    /// Where records go.
+    pub to: Destination,
+    /// Packets of the file.
+    pub packets: u64,
+    /// Octets of its IP packets.
+    pub octets: u64,
+    /// Its flows.
+    pub flows: u64,
+    /// Packets per second.
+    pub packets_per_second: Summary,
+    /// Packets per second of processor time.
+    pub packets_per_cpu_second: Summary,
+    /// Largest resident memory; the median. From memory, the packets are part of it.
+    pub rss_peak_bytes: u64,
+    /// Memory of the flow cache at the end, when all flows were reported, where the subject says so.
+    pub cache_bytes: Option<u64>,
+    /// Records that whoever was given them has; the median.
+    pub records: u64,
+    /// Records that were made and did not arrive, of all rounds the most.
+    pub lost: u64,
+    /// Records, or of NetFlow 9 messages, that are missing by sequence numbers, of all rounds the most.
+    pub missing: u64,
+    /// Flows that had to go before their time; the median.
+    pub evicted: u64,
+    /// Whether the probe's own books added up in every round; of rivals, who have none, whether totals are equal.
+    pub conserved: bool,
+    /// Whether packets, octets and flows were those of the file in every round.
+    pub equal: bool,
+    /// By how much not, in the worst round.
+    pub difference: Difference,
+    /// Of the records at the collector, if all rounds had the same.
+    pub fingerprint: Option<String>,
+    /// Packets per second over those of `serial`, the same otherwise.
+    pub speed_up: Option<f64>,
+    /// Packets per second over those of the first kind of traffic, the same otherwise.
+    pub normal_ratio: Option<f64>,
+    /// Packets per second of processor time of this program over the subject's, with records to the same kind of place.
+    pub ours_ratio: Option<f64>,
+    /// Memory of the subject over this program's.
+    pub memory_ratio: Option<f64>,
+    /// What was published of ffProbe in this shape.
+    pub published: Option<Published>,
+    /// Its packets per second over its sequential ones.
+    pub published_speed_up: Option<f64>,
+}
+
+/// Whether records were the same whoever did the work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SameRecords {
+    /// The traffic.
+    pub traffic: String,
+    /// Cells whose records all came to the collector.
+    pub cells: usize,
+    /// Different sets of records among them: one, if all is well.
+    pub different: usize,
+}
+
+/// What the experiment came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Rounds.
+    pub runs: usize,
+    /// Where `published` is from.
+    pub published_in: &'static str,
+    /// One object for each cell.
+    pub cells: Vec<CellResult>,
+    /// Of each kind of traffic.
+    pub same_records: Vec<SameRecords>,
+    /// Who was left out, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Sums up. An error if there is no run at all.
+pub(super) fn sum_up(
+    cells: &[Cell],
+    runs: &[Vec<Run>],
+    captures: &[Capture],
+    rounds: usize,
+    left_out: Vec<String>,
+) -> Result<Outcome, ProbeLabError> {
+    let mut results = Vec::new();
+    let mut measured = Vec::new();
+    for (cell, runs) in cells.iter().zip(runs) {
+        let capture = captures.iter().find(|capture| capture.spread == cell.traffic);
+        if let Some(result) = capture.and_then(|capture| result(cell, runs, capture)) {
+            results.push(result);
+            measured.push(*cell);
+        }
+    }
+    if results.is_empty() {
+        return Err(ProbeLabError::Nothing(left_out));
+    }
+    if let Some(usual) = cells.first() {
+        compare(&measured, usual.traffic, &mut results);
+    }
+    let same_records = same_records(&measured, &results);
+    Ok(Outcome { runs: rounds, published_in: PUBLISHED_IN, cells: results, same_records, left_out })
+}
+
+fn result(cell: &Cell, runs: &[Run], capture: &Capture) -> Option<CellResult> {
+    let file = capture.totals;
+    let rate = |seconds: &dyn Fn(&Run) -> f64| {
+        Summary::of(&runs.iter().map(|run| file.packets as f64 / seconds(run)).collect::<Vec<_>>())
+    };
+    let median = |value: &dyn Fn(&Run) -> u64| {
+        Summary::of(&runs.iter().map(|run| value(run) as f64).collect::<Vec<_>>()).map(|s| s.median as u64)
+    };
+    let missing = |run: &Run| run.collected.map_or(0, |collected| collected.missing);
+    let lost = |run: &Run| run.sent.map_or(0, |sent| sent.saturating_sub(run.counted.flows));
+    let difference = runs
+        .iter()
+        .map(|run| Difference::of(run.counted, file))
+        .max_by_key(|difference| (!difference.is_none(), difference.size()))?;
+    let conserved = |run: &Run| run.conserved.unwrap_or(Difference::of(run.counted, file).is_none());
+    let configuration = cell.configuration;
+    let published = configuration.filter(|_| cell.part == Part::Table).and_then(|c| c.published());
+    Some(CellResult {
+        part: cell.part,
+        subject: cell.subject,
+        configuration: configuration.map(|c| c.to_string()).unwrap_or_default(),
+        model: configuration.map_or("", |c| c.model()),
+        pipelines: configuration.map_or(0, |c| c.pipelines()),
+        readers: configuration.map_or(0, |c| c.readers()),
+        workers: configuration.map_or(0, |c| c.workers()),
+        threads: configuration.map_or(0, |c| c.threads()),
+        traffic: cell.traffic.to_string(),
+        from: cell.from,
+        to: cell.to,
+        packets: file.packets,
+        octets: file.octets,
+        flows: file.flows,
+        packets_per_second: rate(&|run| run.elapsed_s)?,
+        packets_per_cpu_second: rate(&|run| run.cpu_s)?,
+        rss_peak_bytes: median(&|run| run.rss_peak_bytes)?,
+        cache_bytes: runs.iter().filter_map(|run| run.cache_bytes).max(),
+        records: median(&|run| run.counted.flows)?,
+        lost: runs.iter().map(lost).max()?,
+        missing: runs.iter().map(missing).max()?,
+        evicted: median(&|run| run.evicted)?,
+        conserved: runs.iter().all(conserved),
+        equal: difference.is_none(),
+        difference,
+        fingerprint: fingerprint(cell, runs),
+        speed_up: None,
+        normal_ratio: None,
+        ours_ratio: None,
+        memory_ratio: None,
+        published,
+        published_speed_up: published.map(|published| published.mpps / PUBLISHED_SERIAL.mpps),
+    })
+}
+
+/// What all rounds' records have in common, if all of them arrived. Who had to end early is a matter of shards, and so of the
+/// configuration: where flows were evicted, records may differ.
+fn fingerprint(cell: &Cell, runs: &[Run]) -> Option<String> {
+    if !cell.to.is_ipfix() || runs.iter().any(|run| run.evicted > 0 || run.sent != Some(run.counted.flows)) {
+        return None;
+    }
+    let mut prints = runs.iter().map(|run| run.collected.map(|collected| collected.fingerprint));
+    let first = prints.next()??;
+    prints.all(|print| print == Some(first)).then(|| format!("{first:016x}"))
+}
+
+/// Fills in what cells are to one another.
+fn compare(cells: &[Cell], usual: Spread, results: &mut [CellResult]) {
+    let find = |wanted: Cell| cells.iter().position(|cell| *cell == wanted);
+    for (at, cell) in cells.iter().enumerate() {
+        let rate = |at: usize| results[at].packets_per_second.median;
+        let serial = find(Cell { configuration: Some(Configuration::SERIAL), ..*cell });
+        let speed_up =
+            serial.filter(|_| cell.subject == Subject::Thalweg).map(|serial| rate(at) / rate(serial));
+        let normal = find(Cell { traffic: usual, ..*cell }).filter(|_| cell.part == Part::Traffic);
+        let normal_ratio = normal.map(|normal| rate(at) / rate(normal));
+        let ours = cells.iter().position(|ours| {
+            let same = (ours.part, ours.traffic, ours.from, ours.to)
+                == (cell.part, cell.traffic, cell.from, cell.to);
+            same && ours.subject == Subject::Thalweg
+        });
+        let ours = ours.filter(|_| cell.subject != Subject::Thalweg);
+        let per_cpu = |at: usize| results[at].packets_per_cpu_second.median;
+        let memory = |at: usize| results[at].rss_peak_bytes as f64;
+        let ours_ratio = ours.map(|ours| per_cpu(ours) / per_cpu(at));
+        let memory_ratio = ours.map(|ours| memory(at) / memory(ours));
+        let result = &mut results[at];
+        (result.speed_up, result.normal_ratio) = (speed_up, normal_ratio);
+        (result.ours_ratio, result.memory_ratio) = (ours_ratio, memory_ratio);
+    }
+}
+
+fn same_records(cells: &[Cell], results: &[CellResult]) -> Vec<SameRecords> {
+    let comparable = |at: usize| results[at].fingerprint.as_ref();
+    super::spreads(cells)
+        .into_iter()
+        .filter_map(|spread| {
+            let here = cells.iter().enumerate().filter(|(_, cell)| cell.traffic == spread);
+            let mut prints: Vec<&String> = here.filter_map(|(at, _)| comparable(at)).collect();
+            let cells = prints.len();
+            prints.sort_unstable();
+            prints.dedup();
+            let different = prints.len();
+            (cells > 0).then(|| SameRecords { traffic: spread.to_string(), cells, different })
+        })
+        .collect()
+}

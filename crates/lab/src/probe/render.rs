@@ -1,0 +1,434 @@
+//! The experiment on the probe as tables, charts and a report.
+
+use super::shape::{Configuration, PUBLISHED_IN};
+use super::{CellResult, Destination, Input, Outcome, Part, Subject};
+use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
+use crate::report::{Origin, Report};
+use crate::stats::Summary;
+use crate::table::{Align, Table};
+use crate::units::{Unit, grouped};
+
+const DASH: &str = "–";
+
+fn mpps(value: f64) -> String {
+    format!("{:.2}", value / 1e6)
+}
+
+fn range(summary: &Summary) -> String {
+    format!("{} to {}", mpps(summary.min), mpps(summary.max))
+}
+
+fn ratio(value: Option<f64>) -> String {
+    value.map_or_else(|| DASH.to_owned(), |value| format!("{value:.2}"))
+}
+
+fn mb(bytes: u64) -> String {
+    format!("{:.0}", bytes as f64 / 1e6)
+}
+
+fn of(outcome: &Outcome, part: Part) -> impl Iterator<Item = &CellResult> {
+    outcome.cells.iter().filter(move |cell| cell.part == part)
+}
+
+/// The same configuration and traffic from the other input.
+fn from_file<'a>(outcome: &'a Outcome, cell: &CellResult) -> Option<&'a CellResult> {
+    of(outcome, cell.part).find(|other| {
+        other.from == Input::File
+            && other.configuration == cell.configuration
+            && other.traffic == cell.traffic
+    })
+}
+
+/// All tables that have something in them.
+pub fn tables(outcome: &Outcome) -> Vec<Table> {
+    let tables = [configurations(outcome), traffic(outcome), flows(outcome), rivals(outcome)];
+    tables.into_iter().filter(|table| !table.rows().is_empty()).collect()
+}
+
+fn configurations(outcome: &Outcome) -> Table {
+    let usual = of(outcome, Part::Table).next().map_or("", |cell| &cell.traffic);
+    let mut table = Table::new(
+        format!(
+            "Configurations, {usual}, median of {} rounds. file: with IPFIX to a collector. ffProbe: published, other hardware",
+            outcome.runs
+        ),
+        [
+            ("configuration", Align::Left),
+            ("threads", Align::Right),
+            ("Mpps", Align::Right),
+            ("range", Align::Right),
+            ("x serial", Align::Right),
+            ("file", Align::Right),
+            ("x serial", Align::Right),
+            ("MB", Align::Right),
+            ("ffProbe", Align::Right),
+            ("x seq", Align::Right),
+            ("MB", Align::Right),
+        ],
+    );
+    let dash = || DASH.to_owned();
+    for cell in of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory) {
+        let file = from_file(outcome, cell);
+        table.push([
+            cell.configuration.clone(),
+            cell.threads.to_string(),
+            mpps(cell.packets_per_second.median),
+            range(&cell.packets_per_second),
+            ratio(cell.speed_up),
+            file.map_or_else(dash, |file| mpps(file.packets_per_second.median)),
+            ratio(file.and_then(|file| file.speed_up)),
+            file.map_or_else(dash, |file| mb(file.rss_peak_bytes)),
+            cell.published.map_or_else(dash, |published| format!("{:.2}", published.mpps)),
+            ratio(cell.published_speed_up),
+            cell.published.map_or_else(dash, |published| format!("{:.0}", published.memory_mb)),
+        ]);
+    }
+    table
+}
+
+fn traffic(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        format!(
+            "Kinds of traffic, median of {} rounds. normal: the first kind. MB: from memory, with the packets",
+            outcome.runs
+        ),
+        [
+            ("traffic", Align::Left),
+            ("configuration", Align::Left),
+            ("from", Align::Left),
+            ("records to", Align::Left),
+            ("Mpps", Align::Right),
+            ("range", Align::Right),
+            ("x normal", Align::Right),
+            ("records", Align::Right),
+            ("lost", Align::Right),
+            ("evicted", Align::Right),
+            ("MB", Align::Right),
+        ],
+    );
+    for cell in of(outcome, Part::Traffic) {
+        table.push([
+            cell.traffic.clone(),
+            cell.configuration.clone(),
+            cell.from.to_string(),
+            cell.to.to_string(),
+            mpps(cell.packets_per_second.median),
+            range(&cell.packets_per_second),
+            ratio(cell.normal_ratio),
+            grouped(cell.records),
+            grouped(cell.lost),
+            grouped(cell.evicted),
+            mb(cell.rss_peak_bytes),
+        ]);
+    }
+    table
+}
+
+fn flows(outcome: &Outcome) -> Table {
+    let configuration = of(outcome, Part::Flows).next().map_or("", |cell| &cell.configuration);
+    let mut table = Table::new(
+        format!("Live flows, {configuration}, evenly spread, from memory: median of {} rounds", outcome.runs),
+        [
+            ("flows", Align::Right),
+            ("Mpps", Align::Right),
+            ("range", Align::Right),
+            ("ns a packet", Align::Right),
+        ],
+    );
+    for cell in of(outcome, Part::Flows) {
+        table.push([
+            grouped(cell.flows),
+            mpps(cell.packets_per_second.median),
+            range(&cell.packets_per_second),
+            format!("{:.1}", 1e9 / cell.packets_per_second.median),
+        ]);
+    }
+    table
+}
+
+fn rivals(outcome: &Outcome) -> Table {
+    let file = of(outcome, Part::Rivals).next();
+    let what = file.map_or_else(String::new, |cell| {
+        let [packets, octets, flows] = [cell.packets, cell.octets, cell.flows].map(grouped);
+        format!("{packets} packets, {octets} octets, {flows} flows")
+    });
+    let mut table = Table::new(
+        format!("Probes on one file ({what}), median of {} rounds", outcome.runs),
+        [
+            ("probe", Align::Left),
+            ("records to", Align::Left),
+            ("Mpps", Align::Right),
+            ("per CPU s", Align::Right),
+            ("range", Align::Right),
+            ("CPU s", Align::Right),
+            ("ours", Align::Right),
+            ("MB", Align::Right),
+            ("x ours", Align::Right),
+            ("totals", Align::Left),
+        ],
+    );
+    for cell in of(outcome, Part::Rivals) {
+        let per_cpu = &cell.packets_per_cpu_second;
+        table.push([
+            name(cell),
+            cell.to.to_string(),
+            mpps(cell.packets_per_second.median),
+            mpps(per_cpu.median),
+            range(per_cpu),
+            format!("{:.2}", cell.packets as f64 / per_cpu.median),
+            ratio(cell.ours_ratio),
+            mb(cell.rss_peak_bytes),
+            ratio(cell.memory_ratio),
+            totals(cell),
+        ]);
+    }
+    table
+}
+
+fn name(cell: &CellResult) -> String {
+    match cell.subject {
+        Subject::Thalweg => format!("{} {}", cell.subject, cell.configuration),
+        other => other.to_string(),
+    }
+}
+
+/// How what was counted compares with the file.
+fn totals(cell: &CellResult) -> String {
+    if cell.equal {
+        return "equal".to_owned();
+    }
+    let difference = &cell.difference;
+    let parts = [("packets", difference.packets), ("octets", difference.octets), ("flows", difference.flows)];
+    let said = parts.iter().filter(|(_, by)| *by != 0).map(|(what, by)| format!("{by:+} {what}"));
+    said.collect::<Vec<_>>().join(", ")
+}
+
+/// What was found, in a few sentences.
+pub fn lead(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    let serial = Configuration::SERIAL.to_string();
+    let in_memory = |cell: &&CellResult| cell.from == Input::Memory;
+    if let Some(cell) = of(outcome, Part::Table).filter(in_memory).find(|cell| cell.configuration == serial) {
+        text += &format!(
+            "One thread meters {} million packets a second from memory",
+            mpps(cell.packets_per_second.median)
+        );
+        let best = of(outcome, Part::Table).filter(in_memory);
+        let best = best.max_by(|a, b| a.packets_per_second.median.total_cmp(&b.packets_per_second.median));
+        text += &best.filter(|best| best.configuration != serial).map_or(". ".to_owned(), |best| {
+            format!(", {} {}. ", best.configuration, mpps(best.packets_per_second.median))
+        });
+    }
+    let ours: Vec<String> = of(outcome, Part::Rivals)
+        .filter_map(|cell| Some(format!("{:.1} times those of {}", cell.ours_ratio?, cell.subject)))
+        .collect();
+    if !ours.is_empty() {
+        text += &format!("Packets per second of processor time: {}. ", ours.join(", "));
+    }
+    text += &counted(outcome);
+    text += &same(outcome);
+    if !outcome.left_out.is_empty() {
+        text += &format!("Left out: {}.", outcome.left_out.join("; "));
+    }
+    text.trim_end().to_owned()
+}
+
+/// Whether this program's totals are those of the files.
+fn counted(outcome: &Outcome) -> String {
+    let ours = || outcome.cells.iter().filter(|cell| cell.subject == Subject::Thalweg);
+    let cells = ours().count();
+    let broken: Vec<String> = ours()
+        .filter(|cell| !cell.conserved || !(cell.equal || cell.lost > 0))
+        .map(|cell| format!("{} {} ({})", cell.configuration, cell.traffic, totals(cell)))
+        .collect();
+    let losing = ours().filter(|cell| cell.lost > 0).count();
+    match (cells, broken.as_slice()) {
+        (0, _) => String::new(),
+        (_, []) if losing == 0 => {
+            format!("Packets, octets and flows of all {cells} cells are exactly those of the files. ")
+        }
+        (_, []) => format!(
+            "The books of all {cells} cells add up; in {losing} of them datagrams were lost on their way to the collector, and \
+             counted. "
+        ),
+        (_, broken) => format!("NOT EQUAL to the file: {}. ", broken.join("; ")),
+    }
+}
+
+/// Whether records are the same under every configuration.
+fn same(outcome: &Outcome) -> String {
+    let cells: usize = outcome.same_records.iter().map(|same| same.cells).sum();
+    let differing: Vec<&str> = outcome
+        .same_records
+        .iter()
+        .filter(|same| same.different > 1)
+        .map(|same| same.traffic.as_str())
+        .collect();
+    match (cells, differing.as_slice()) {
+        (0, _) => String::new(),
+        (_, []) => {
+            format!("All {cells} cells whose records came to the collector whole gave the same records. ")
+        }
+        (_, differing) => format!("Records DIFFER between configurations: {}. ", differing.join(", ")),
+    }
+}
+
+fn bar(series: usize, summary: &Summary, mark: Option<f64>) -> Bar {
+    Bar { series, value: summary.median, range: Some((summary.min, summary.max)), mark }
+}
+
+/// Bars by configuration: from memory, from a file; ffProbe's figure as the mark.
+fn speed_chart(outcome: &Outcome) -> BarChart {
+    let cells: Vec<&CellResult> =
+        of(outcome, Part::Table).filter(|cell| cell.from == Input::Memory).collect();
+    let group = |cell: &&CellResult| {
+        let published = cell.published.map(|published| published.mpps * 1e6);
+        let file = from_file(outcome, cell).map(|file| bar(1, &file.packets_per_second, None));
+        let bars = [bar(0, &cell.packets_per_second, published)].into_iter().chain(file).collect();
+        BarGroup { label: cell.configuration.clone(), bars }
+    };
+    BarChart {
+        title: "Packets per second by configuration".to_owned(),
+        values: Axis::new("packets per second", Unit::Count, Scale::Linear),
+        series: ["from memory", "from a file, IPFIX to a collector"].map(str::to_owned).to_vec(),
+        ordered: false,
+        mark_name: Some("ffProbe, 2011, other hardware".to_owned()),
+        groups: cells.iter().map(group).collect(),
+    }
+}
+
+fn memory_chart(outcome: &Outcome) -> BarChart {
+    let cells = of(outcome, Part::Table).filter(|cell| cell.from == Input::File);
+    let group = |cell: &CellResult| {
+        let mark = cell.published.map(|published| published.memory_mb * 1e6);
+        let bar = Bar { series: 0, value: cell.rss_peak_bytes as f64, range: None, mark };
+        BarGroup { label: cell.configuration.clone(), bars: vec![bar] }
+    };
+    BarChart {
+        title: "Memory by configuration".to_owned(),
+        values: Axis::new("largest resident memory", Unit::Bytes, Scale::Linear),
+        series: vec!["from a file, IPFIX to a collector".to_owned()],
+        ordered: false,
+        mark_name: Some("ffProbe, 2011, other hardware".to_owned()),
+        groups: cells.map(group).collect(),
+    }
+}
+
+/// Bars by kind of traffic and way, a colour for each configuration.
+fn traffic_chart(outcome: &Outcome) -> BarChart {
+    let mut configurations: Vec<String> = Vec::new();
+    let mut ways: Vec<(String, Input, Destination)> = Vec::new();
+    for cell in of(outcome, Part::Traffic) {
+        let way = (cell.traffic.clone(), cell.from, cell.to);
+        if !configurations.contains(&cell.configuration) {
+            configurations.push(cell.configuration.clone());
+        }
+        if !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    let group = |way: (String, Input, Destination)| {
+        let here = of(outcome, Part::Traffic)
+            .filter(|cell| (&cell.traffic, cell.from, cell.to) == (&way.0, way.1, way.2));
+        let bars = here.filter_map(|cell| {
+            let series = configurations.iter().position(|name| *name == cell.configuration)?;
+            Some(bar(series, &cell.packets_per_second, None))
+        });
+        let bars = bars.collect();
+        BarGroup { label: format!("{}, {} to {}", way.0, way.1, way.2), bars }
+    };
+    let groups = ways.into_iter().map(group).collect();
+    BarChart {
+        title: "Packets per second by kind of traffic".to_owned(),
+        values: Axis::new("packets per second", Unit::Count, Scale::Linear),
+        series: configurations,
+        ordered: false,
+        mark_name: None,
+        groups,
+    }
+}
+
+fn flows_chart(outcome: &Outcome) -> LineChart {
+    let mut points: Vec<Point> = of(outcome, Part::Flows)
+        .map(|cell| {
+            let s = &cell.packets_per_second;
+            Point { x: cell.flows as f64, y: s.median, range: Some((s.min, s.max)) }
+        })
+        .collect();
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    let name = of(outcome, Part::Flows).next().map_or_else(String::new, |cell| cell.configuration.clone());
+    LineChart {
+        title: "Packets per second by live flows".to_owned(),
+        x: Axis::at_data("live flows, evenly spread", Unit::Count, Scale::Log),
+        y: Axis::new("packets per second", Unit::Count, Scale::Linear),
+        series: vec![Series { name, kind: SeriesKind::Measured(0), points }],
+    }
+}
+
+fn rivals_chart(outcome: &Outcome) -> BarChart {
+    let group = |cell: &CellResult| BarGroup {
+        label: format!("{}, to {}", name(cell), cell.to),
+        bars: vec![bar(usize::from(cell.subject != Subject::Thalweg), &cell.packets_per_cpu_second, None)],
+    };
+    BarChart {
+        title: "Packets per second of processor time, one file".to_owned(),
+        values: Axis::new("packets per second of processor time", Unit::Count, Scale::Linear),
+        series: ["this program", "others"].map(str::to_owned).to_vec(),
+        ordered: false,
+        mark_name: None,
+        groups: of(outcome, Part::Rivals).map(group).collect(),
+    }
+}
+
+/// The report.
+pub fn report(outcome: &Outcome, origin: Origin) -> Report {
+    let mut report = Report::new("The flow probe", lead(outcome), origin);
+    let has = |part| of(outcome, part).next().is_some();
+    if has(Part::Table) {
+        report.plot(
+            speed_chart(outcome).svg(),
+            "Diamonds are ffProbe's published figures. They are of other hardware and of live capture: compare how they grow from \
+             one configuration to the next.",
+        );
+        report.plot(memory_chart(outcome).svg(), "Of a process that reads the file, meters, and exports.");
+    }
+    if has(Part::Traffic) {
+        report.plot(traffic_chart(outcome).svg(), "Ranges: the slowest and the fastest round.");
+    }
+    if has(Part::Flows) {
+        report.plot(flows_chart(outcome).svg(), "One thread's caches hold fewer flows than there are.");
+    }
+    if has(Part::Rivals) {
+        report.plot(rivals_chart(outcome).svg(), "Whole processes, reading and writing included.");
+    }
+    for table in tables(outcome) {
+        report.table(table);
+    }
+    if !outcome.left_out.is_empty() {
+        report.heading("Left out");
+        report.notes(outcome.left_out.iter().map(String::as_str));
+    }
+    report.heading("How to read this");
+    report.notes(notes());
+    report
+}
+
+fn notes() -> [String; 5] {
+    [
+        "Threads are those that parse or count, as in ffProbe's table. A thread that reads the file, one that deals its packets out to \
+         several pipelines, and one that delivers records are beside them: with few cores they compete."
+            .to_owned(),
+        "From memory: from the first packet to the last record, which includes that all flows are reported at the end. From a file: the \
+         whole process. Memory from memory holds the packets too."
+            .to_owned(),
+        "Totals are those of whoever was given the records: the collector here, the text file, nfdump, thalweg flows; where records \
+         go nowhere, the probe's own."
+            .to_owned(),
+        "Probes on one file: whole processes. \"Ours\" is this program's packets per second of processor time over that probe's; its \
+         memory is given as a multiple of ours; both with records to the same kind of place. Rivals were told to have room for all \
+         flows and look at every packet. pmacctd's time on the clock is without the two seconds that it sleeps first. Memory of several \
+         processes is summed; pages they share count in each."
+            .to_owned(),
+        format!("ffProbe's figures: {PUBLISHED_IN}."),
+    ]
+}

@@ -1,0 +1,302 @@
+//! Configurations: the shapes of ffProbe's table, and the other ways that the probe can spread its work.
+//!
+//! ```text
+//! serial                       one thread
+//! 2R+1W                        a farm: readers R, workers W
+//! 2x(1R+1W), 2x1R+1W           so many pipelines of it
+//! 2xserial                     so many pipelines of one thread each
+//! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
+//! ...@pinned, ...@huge         threads stay on cores; huge pages for the flow cache
+//! ```
+//!
+//! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011. It is
+//! there to compare *ratios* with, and every table says where it is from.
+
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// What was published of ffProbe in one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Published {
+    /// Million packets per second.
+    pub mpps: f64,
+    /// Memory, megabytes.
+    pub memory_mb: f64,
+}
+
+/// Where [`Published`] figures are from, and what they were measured on.
+pub const PUBLISHED_IN: &str = "M. Danelutto, L. Deri, D. De Sensi, \"Network Monitoring on Multi cores with Algorithmic \
+                                Skeletons\", PARCO 2011: two Xeon E5520 of 2.27 GHz (16 hardware threads), 10 Gbit/s \
+                                Intel network cards, PF_RING";
+/// The sequential one.
+pub const PUBLISHED_SERIAL: Published = Published { mpps: 3.76, memory_mb: 50.0 };
+
+/// Pipelines, readers, workers of a farm, and what was published.
+const PUBLISHED_FARMS: [((usize, usize, usize), Published); 7] = [
+    ((1, 1, 1), Published { mpps: 6.45, memory_mb: 94.0 }),
+    ((1, 1, 2), Published { mpps: 8.42, memory_mb: 78.0 }),
+    ((2, 1, 1), Published { mpps: 10.150, memory_mb: 64.0 }),
+    ((2, 1, 2), Published { mpps: 10.143, memory_mb: 64.0 }),
+    ((1, 2, 1), Published { mpps: 5.54, memory_mb: 115.0 }),
+    ((1, 2, 2), Published { mpps: 9.13, memory_mb: 150.0 }),
+    ((1, 2, 3), Published { mpps: 10.033, memory_mb: 150.0 }),
+];
+
+/// Threads of one kind that somebody may ask for.
+const THREADS_MAX: usize = 64;
+const MODELS: [&str; 3] = ["run-to-completion", "pipeline", "tokens"];
+
+/// How one pipeline is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Threads {
+    Serial,
+    Farm {
+        readers: usize,
+        workers: usize,
+    },
+    /// A model by its place in [`MODELS`].
+    Other {
+        model: usize,
+        workers: usize,
+    },
+}
+
+/// How the probe is told to spread its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Configuration {
+    pipelines: usize,
+    threads: Threads,
+    pinned: bool,
+    huge_pages: bool,
+}
+
+impl Configuration {
+    /// One thread, the reference.
+    pub const SERIAL: Configuration =
+        Configuration { pipelines: 1, threads: Threads::Serial, pinned: false, huge_pages: false };
+
+    /// ffProbe's table, the models beside it, and what pinning and huge pages change.
+    pub fn table() -> Vec<Configuration> {
+        const NAMES: [&str; 16] = [
+            "serial",
+            "1R+1W",
+            "1R+2W",
+            "2x(1R+1W)",
+            "2x(1R+2W)",
+            "2R+1W",
+            "2R+2W",
+            "2R+3W",
+            "2xserial",
+            "run-to-completion:1",
+            "run-to-completion:2",
+            "pipeline:2",
+            "tokens:2",
+            "serial@huge",
+            "1R+1W@pinned",
+            "2x(1R+1W)@pinned",
+        ];
+        NAMES.iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// Those that all kinds of traffic are put to.
+    pub fn few() -> Vec<Configuration> {
+        ["serial", "serial@huge", "1R+1W", "2x(1R+1W)"].iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// Pipelines, each with a capture queue of its own.
+    pub fn pipelines(&self) -> usize {
+        self.pipelines
+    }
+
+    /// Reader threads of each; 0 where readers are workers too.
+    pub fn readers(&self) -> usize {
+        match self.threads {
+            Threads::Farm { readers, .. } => readers,
+            _ => 0,
+        }
+    }
+
+    /// Worker threads of each.
+    pub fn workers(&self) -> usize {
+        match self.threads {
+            Threads::Serial => 1,
+            Threads::Farm { workers, .. } | Threads::Other { workers, .. } => workers,
+        }
+    }
+
+    /// Threads that parse or count, as ffProbe counts them: without those that read files or send records.
+    pub fn threads(&self) -> usize {
+        self.pipelines * (self.readers() + self.workers())
+    }
+
+    /// The model's name.
+    pub fn model(&self) -> &'static str {
+        match self.threads {
+            Threads::Serial => "serial",
+            Threads::Farm { .. } => "farm",
+            Threads::Other { model, .. } => MODELS[model],
+        }
+    }
+
+    /// What was published of ffProbe in this shape.
+    pub fn published(&self) -> Option<Published> {
+        if self.huge_pages || self.pinned {
+            return None;
+        }
+        match self.threads {
+            Threads::Serial if self.pipelines == 1 => Some(PUBLISHED_SERIAL),
+            Threads::Farm { readers, workers } => PUBLISHED_FARMS
+                .iter()
+                .find(|(shape, _)| *shape == (self.pipelines, readers, workers))
+                .map(|(_, published)| *published),
+            _ => None,
+        }
+    }
+
+    /// The words that `thalweg probe` is told it with, on a machine with so many cores.
+    pub fn arguments(&self, cores: usize) -> Vec<String> {
+        let mut words = vec!["--model".to_owned(), self.model().to_owned()];
+        let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);
+        if self.threads != Threads::Serial {
+            say("--workers", self.workers().to_string());
+        }
+        if self.readers() > 0 {
+            say("--readers", self.readers().to_string());
+        }
+        if self.pipelines > 1 {
+            say("--pipelines", self.pipelines.to_string());
+        }
+        if self.pinned {
+            say("--pin", format!("0-{}", cores.max(1) - 1));
+        }
+        if self.huge_pages {
+            words.push("--huge-pages".to_owned());
+        }
+        words
+    }
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (several, one) = (self.pipelines > 1, self.pipelines == 1);
+        if several {
+            write!(f, "{}x", self.pipelines)?;
+        }
+        match self.threads {
+            Threads::Serial => f.write_str("serial")?,
+            Threads::Farm { readers, workers } if one => write!(f, "{readers}R+{workers}W")?,
+            Threads::Farm { readers, workers } => write!(f, "({readers}R+{workers}W)")?,
+            Threads::Other { model, workers } => write!(f, "{}:{workers}", MODELS[model])?,
+        }
+        f.write_str(if self.pinned { "@pinned" } else { "" })?;
+        f.write_str(if self.huge_pages { "@huge" } else { "" })
+    }
+}
+
+impl FromStr for Configuration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = || {
+            format!(
+                "{text:?}: expected a shape such as serial, 1R+2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or \
+                 tokens:2, with at most {THREADS_MAX} threads of a kind, and behind it @pinned or @huge if wanted"
+            )
+        };
+        let mut parts = text.split('@');
+        let shape = parts.next().unwrap_or_default();
+        let mut read = Self::SERIAL;
+        for word in parts {
+            match word {
+                "pinned" => read.pinned = true,
+                "huge" => read.huge_pages = true,
+                _ => return Err(expected()),
+            }
+        }
+        let (pipelines, one) =
+            shape.split_once('x').filter(|(n, _)| count(n).is_some()).unwrap_or(("1", shape));
+        read.pipelines = count(pipelines).ok_or_else(expected)?;
+        let one = one.strip_prefix('(').and_then(|one| one.strip_suffix(')')).unwrap_or(one);
+        read.threads = threads(one).ok_or_else(expected)?;
+        Ok(read)
+    }
+}
+
+fn count(digits: &str) -> Option<usize> {
+    digits.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count))
+}
+
+fn threads(text: &str) -> Option<Threads> {
+    if text == "serial" {
+        return Some(Threads::Serial);
+    }
+    if let Some((model, workers)) = text.split_once(':') {
+        let model = MODELS.iter().position(|name| *name == model)?;
+        return Some(Threads::Other { model, workers: count(workers)? });
+    }
+    let (readers, workers) = text.split_once('+')?;
+    let readers = count(readers.strip_suffix(['R', 'r'])?)?;
+    Some(Threads::Farm { readers, workers: count(workers.strip_suffix(['W', 'w'])?)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        assert_eq!(Configuration::table().len(), 16);
+        for configuration in Configuration::table().into_iter().chain(Configuration::few()) {
+            assert_eq!(configuration.to_string().parse(), Ok(configuration));
+        }
+        let same = ["2x(1R+2W)", "2x1r+2w"].map(|text| text.parse::<Configuration>());
+        assert_eq!(same[0], same[1]);
+        let wrong = [
+            "",
+            "1R",
+            "1R+0W",
+            "0x1R+1W",
+            "65R+1W",
+            "1R+1W@fast",
+            "farm:2",
+            "tokens",
+            "xserial",
+            "2x",
+            "(1R+1W",
+        ];
+        for text in wrong {
+            let error = text.parse::<Configuration>().unwrap_err();
+            assert!(error.contains(&format!("{text:?}")) && error.contains("2x(1R+1W)"), "{error}");
+        }
+    }
+
+    #[test]
+    fn shapes_have_the_threads_and_figures_of_the_paper() {
+        let of = |text: &str| {
+            let c: Configuration = text.parse().unwrap();
+            (c.threads(), c.published().map(|p| (p.mpps, p.memory_mb)))
+        };
+        // Its table: schema, threads, Mpps, memory.
+        assert_eq!(of("serial"), (1, Some((3.76, 50.0))));
+        assert_eq!(of("1R+1W"), (2, Some((6.45, 94.0))));
+        assert_eq!(of("1R+2W"), (3, Some((8.42, 78.0))));
+        assert_eq!(of("2x(1R+1W)"), (4, Some((10.150, 64.0))));
+        assert_eq!(of("2x(1R+2W)"), (6, Some((10.143, 64.0))));
+        assert_eq!(of("2R+1W"), (3, Some((5.54, 115.0))));
+        assert_eq!(of("2R+2W"), (4, Some((9.13, 150.0))));
+        assert_eq!(of("2R+3W"), (5, Some((10.033, 150.0))));
+        assert_eq!(of("2xserial"), (2, None));
+        assert_eq!(of("serial@huge"), (1, None));
+        assert_eq!(of("tokens:4"), (4, None));
+    }
+
+    #[test]
+    fn the_probe_is_told_in_its_own_words() {
+        let words = |text: &str| text.parse::<Configuration>().unwrap().arguments(2).join(" ");
+        assert_eq!(words("serial@huge"), "--model serial --huge-pages");
+        assert_eq!(words("2x(1R+2W)@pinned"), "--model farm --workers 2 --readers 1 --pipelines 2 --pin 0-1");
+        assert_eq!(words("2xserial"), "--model serial --pipelines 2");
+        assert_eq!(words("tokens:3"), "--model tokens --workers 3");
+    }
+}

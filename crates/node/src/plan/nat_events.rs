@@ -1,0 +1,133 @@
+//! What NAT tells of itself, in the words of exporters (RFC 8158).
+
+use std::net::{IpAddr, SocketAddrV4};
+use std::sync::Arc;
+
+use thalweg_base::Chunk;
+use thalweg_dataplane::nat::{Happening, NatEvent as Event, NatLogging, NatStage};
+use thalweg_flow::export::{NatEvent, NatSession, Quota};
+
+use std::ops::Range;
+
+use super::{RecordOutlet, RouterPlan};
+
+/// The number of the only pool of public addresses there is.
+const POOL: u32 = 0;
+
+/// Who is told of NAT's events, and which.
+#[derive(Clone)]
+pub(super) struct NatLog {
+    outlet: Arc<dyn RecordOutlet>,
+    logging: NatLogging,
+}
+
+impl NatLog {
+    /// Translates the packets of some groups, and tells what came of it.
+    pub(super) fn run_groups(
+        &self,
+        stage: &NatStage,
+        chunk: &mut Chunk,
+        groups: Range<usize>,
+        group_count: usize,
+        events: &mut Vec<NatEvent>,
+    ) {
+        let mut take = |event| events.push(self.exported(&event));
+        let dropped = stage.run_groups_and_tell(chunk, groups, group_count, &mut take);
+        self.hand_over(events, dropped);
+    }
+
+    /// Tells what NAT has not told yet: of shards that saw no packets.
+    pub(super) fn drain(&self, stage: &NatStage) {
+        let mut events = Vec::new();
+        let dropped = stage.hand_out_events(&mut |event| events.push(self.exported(&event)));
+        self.hand_over(&mut events, dropped);
+    }
+
+    fn hand_over(&self, events: &mut Vec<NatEvent>, dropped: u64) {
+        if !events.is_empty() || dropped > 0 {
+            self.outlet.take_nat_events(events, dropped);
+        }
+    }
+
+    fn exported(&self, event: &Event) -> NatEvent {
+        let time_ns = event.time_ns;
+        match event.what {
+            Happening::Session { created, protocol, inside, public, remote: Some(remote) } => {
+                let protocol = protocol.number();
+                NatEvent::Session { time_ns, session: session(created, protocol, inside, public, remote) }
+            }
+            Happening::Session { created, protocol, inside, public, remote: None } => NatEvent::Binding {
+                time_ns,
+                created,
+                protocol: protocol.number(),
+                src: (IpAddr::V4(*inside.ip()), inside.port()),
+                post_src: (*public.ip(), public.port()),
+            },
+            Happening::Block { allocated, subscriber, public, ports } => {
+                NatEvent::PortBlock { time_ns, allocated, subscriber: subscriber.into(), public, ports }
+            }
+            Happening::PortsExhausted { public, protocol } => {
+                NatEvent::PortsExhausted { time_ns, public, protocol: protocol.number() }
+            }
+            Happening::BlocksExhausted => NatEvent::AddressesExhausted { time_ns, pool: POOL },
+            Happening::TableFull { limit } => {
+                let of_sessions = self.logging == NatLogging::Sessions;
+                let quota = if of_sessions { Quota::Sessions } else { Quota::Bindings };
+                NatEvent::QuotaExceeded { time_ns, quota, limit }
+            }
+            Happening::SubscriberLimit { subscriber, limit } => {
+                NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(subscriber.into()), limit }
+            }
+        }
+    }
+}
+
+/// Destinations are as they are on both sides: only sources are translated. Of ICMP echo the identifier is the port on
+/// either end, as in the packets.
+fn session(
+    created: bool,
+    protocol: u8,
+    inside: SocketAddrV4,
+    public: SocketAddrV4,
+    remote: SocketAddrV4,
+) -> NatSession {
+    NatSession {
+        created,
+        protocol,
+        src: IpAddr::V4(*inside.ip()),
+        src_port: inside.port(),
+        post_src: *public.ip(),
+        post_src_port: public.port(),
+        dst: IpAddr::V4(*remote.ip()),
+        dst_port: remote.port(),
+        post_dst: *remote.ip(),
+        post_dst_port: remote.port(),
+    }
+}
+
+impl RouterPlan {
+    /// The same with a log of NAT's events, if there is NAT.
+    pub fn with_nat_events(mut self, logging: NatLogging, outlet: Arc<dyn RecordOutlet>) -> Self {
+        if let Some(nat) = &self.nat {
+            nat.stage.set_logging(Some(logging));
+            self.nat_log = Some(NatLog { outlet, logging });
+        }
+        self
+    }
+
+    /// Tells what NAT has not told yet. Called some times a second, and at the end.
+    pub fn tell_nat_events(&self) {
+        if let (Some(log), Some(nat)) = (&self.nat_log, &self.nat) {
+            log.drain(&nat.stage);
+            log.outlet.flush();
+        }
+    }
+
+    /// Tells of all sessions and blocks as if they ended now. No packet is to be on its way, and none to come.
+    pub fn tell_end_of_nat(&self) {
+        if let (Some(_), Some(nat)) = (&self.nat_log, &self.nat) {
+            nat.stage.tell_end_of_all();
+            self.tell_nat_events();
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Where brokers are, which topic, and how: `kafka://HOST:PORT[,HOST:PORT...]/TOPIC[?KEY=VALUE[&KEY=VALUE...]]`.
+
+use crate::collector::CollectorError;
+use crate::collector::address::host_and_port;
+use std::fmt;
+use std::str::FromStr;
+
+/// What an address begins with.
+const SCHEME: &str = "kafka://";
+/// The port that brokers listen on by habit.
+const BROKER_PORT: u16 = 9092;
+/// No topic's name is longer.
+const TOPIC_OCTETS_MAX: usize = 249;
+/// Milliseconds that messages wait for others in their batch, unless told otherwise.
+const LINGER_MS: u32 = 50;
+const LINGER_MS_MAX: u32 = 10_000;
+
+/// What a message's value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MessageFormat {
+    /// A JSON object.
+    #[default]
+    Json,
+    /// Protocol buffers.
+    Protobuf,
+}
+
+/// Who has to have a message before it counts as sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acks {
+    /// All replicas that are in step.
+    #[default]
+    All,
+    /// The partition's leader.
+    Leader,
+    /// Nobody.
+    Nobody,
+}
+
+/// How batches are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// LZ4.
+    #[default]
+    Lz4,
+    /// Snappy.
+    Snappy,
+    /// Not at all.
+    None,
+}
+
+/// A topic and the way to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KafkaAddress {
+    text: String,
+    /// Names or addresses (IPv6 without brackets) and ports of brokers, one at least; they say which others there are.
+    pub brokers: Vec<(String, u16)>,
+    /// The topic.
+    pub topic: String,
+    /// What messages look like.
+    pub format: MessageFormat,
+    /// When they count as sent.
+    pub acks: Acks,
+    /// How they are compressed.
+    pub compression: Compression,
+    /// Milliseconds that messages wait for others in their batch.
+    pub linger_ms: u32,
+}
+
+impl KafkaAddress {
+    /// Whether this is meant to be one.
+    pub fn is_meant_by(text: &str) -> bool {
+        text.starts_with(SCHEME)
+    }
+
+    /// Brokers as clients want them: `host:port,[address]:port`.
+    pub fn bootstrap_servers(&self) -> String {
+        let broker = |(host, port): &(String, u16)| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        self.brokers.iter().map(broker).collect::<Vec<_>>().join(",")
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), (usize, &'static str)> {
+        const KEYS: &str = "format=, acks=, compression= or linger_ms=";
+        let at = key.len() + 1;
+        match key {
+            "format" => {
+                self.format =
+                    one_of(value, &[("json", MessageFormat::Json), ("protobuf", MessageFormat::Protobuf)])
+                        .ok_or((at, "json or protobuf"))?;
+            }
+            "acks" => {
+                self.acks = one_of(value, &[("all", Acks::All), ("1", Acks::Leader), ("0", Acks::Nobody)])
+                    .ok_or((at, "all, 1 or 0"))?;
+            }
+            "compression" => {
+                let words =
+                    [("lz4", Compression::Lz4), ("snappy", Compression::Snappy), ("none", Compression::None)];
+                self.compression = one_of(value, &words).ok_or((at, "lz4, snappy or none"))?;
+            }
+            "linger_ms" => {
+                let linger = value.parse().ok().filter(|linger| *linger <= LINGER_MS_MAX);
+                self.linger_ms = linger.ok_or((at, "milliseconds, 0 to 10000"))?;
+            }
+            _ => return Err((0, KEYS)),
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for KafkaAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for KafkaAddress {
+    type Err = CollectorError;
+
+    fn from_str(text: &str) -> Result<Self, CollectorError> {
+        let error = |at: usize, expected: &'static str| CollectorError::Address {
+            text: text.to_owned(),
+            column: text[..at].chars().count() + 1,
+            expected,
+        };
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| error(0, "kafka://HOST:PORT/TOPIC"))?;
+        let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (brokers, topic) = place
+            .split_once('/')
+            .ok_or_else(|| error(SCHEME.len() + place.len(), "a slash and a topic behind the brokers"))?;
+        let mut address = Self {
+            text: text.to_owned(),
+            brokers: Vec::new(),
+            topic: topic.to_owned(),
+            format: MessageFormat::default(),
+            acks: Acks::default(),
+            compression: Compression::default(),
+            linger_ms: LINGER_MS,
+        };
+        let mut at = SCHEME.len();
+        for broker in brokers.split(',') {
+            let read = host_and_port(broker, BROKER_PORT);
+            address.brokers.push(read.map_err(|(inside, expected)| error(at + inside, expected))?);
+            at += broker.len() + 1;
+        }
+        if !is_topic(topic) {
+            return Err(error(at, "a topic: at most 249 letters, digits, `.`, `_` and `-`, not `.` or `..`"));
+        }
+        if place.len() == rest.len() {
+            return Ok(address);
+        }
+        at += topic.len() + 1;
+        for parameter in parameters.split('&') {
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            address
+                .set(key, value)
+                .map_err(|(inside, expected)| error((at + inside).min(text.len()), expected))?;
+            at += parameter.len() + 1;
+        }
+        Ok(address)
+    }
+}
+
+fn one_of<T: Copy>(value: &str, words: &[(&str, T)]) -> Option<T> {
+    words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning)
+}
+
+/// Kafka's own rule.
+fn is_topic(topic: &str) -> bool {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    (1..=TOPIC_OCTETS_MAX).contains(&topic.len())
+        && topic.chars().all(is_legal)
+        && topic != "."
+        && topic != ".."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let address: KafkaAddress = "kafka://a:1,[2001:db8::1]:2,c/flows".parse().unwrap();
+        assert_eq!(address.bootstrap_servers(), "a:1,[2001:db8::1]:2,c:9092");
+        assert_eq!((address.topic.as_str(), address.acks), ("flows", Acks::All));
+        assert_eq!((address.format, address.compression), (MessageFormat::Json, Compression::Lz4));
+        assert_eq!(address.linger_ms, 50);
+        let text = "kafka://b/x.y_z-1?format=protobuf&acks=0&compression=none&linger_ms=5";
+        let address: KafkaAddress = text.parse().unwrap();
+        assert_eq!((address.format, address.acks), (MessageFormat::Protobuf, Acks::Nobody));
+        assert_eq!((address.compression, address.linger_ms), (Compression::None, 5));
+        assert_eq!(address.to_string(), text);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_column() {
+        for (text, column, word) in [
+            ("ipfix://a:1", 1, "kafka://"),
+            ("kafka://", 9, "slash"),
+            ("kafka://a:1", 12, "slash"),
+            ("kafka:///t", 9, "host"),
+            ("kafka://a:0/t", 10, "port"),
+            ("kafka://a:1,b:99999/t", 14, "port"),
+            ("kafka://a:1,/t", 13, "host"),
+            ("kafka://a:1/", 13, "topic"),
+            ("kafka://a:1/..", 13, "topic"),
+            ("kafka://a:1/t opic", 13, "topic"),
+            ("kafka://a:1/t?", 15, "format="),
+            ("kafka://a:1/t?format", 21, "json"),
+            ("kafka://a:1/t?format=xml", 22, "json"),
+            ("kafka://a:1/t?acks=all&compression=zip", 36, "lz4"),
+            ("kafka://a:1/t?acks=2", 20, "all"),
+            ("kafka://a:1/t?linger_ms=-1", 25, "milliseconds"),
+            ("kafka://a:1/t?linger=1", 15, "linger_ms="),
+        ] {
+            match text.parse::<KafkaAddress>() {
+                Err(CollectorError::Address { column: told, expected, .. }) => {
+                    assert_eq!(told, column, "{text}");
+                    assert!(expected.contains(word), "{text}: {expected}");
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! The thread that gives records to librdkafka, and learns what became of them.
+//!
+//! librdkafka has threads of its own for brokers; nothing here waits for them. A record that it was given stays in
+//! `flight`, by a number that comes back with the report of its delivery.
+
+use super::{Acks, Compression, Encode, KafkaAddress, KafkaOptions};
+use crate::collector::report::{CollectorReport, Connection, Loss, Shared};
+use crate::collector::spool::Spool;
+use crate::collector::{CollectorError, Input, PATIENCE};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use rdkafka::ClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext, PurgeConfig};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use thalweg_flow::FlowRecord;
+use thalweg_flow::export::{Amount, Unsayable, flow_hash};
+
+/// Records given to the client and not acknowledged: some 20 MB here, as much again there.
+const FLIGHT_RECORDS_MAX: usize = 1 << 16;
+/// What their messages may come to, before compression.
+const FLIGHT_KILOOCTETS_MAX: usize = 64 << 10;
+/// Records that are put back at a time.
+const BATCH_RECORDS: usize = 1024;
+/// The first pause before what was refused for now is sent again.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// The queue is waited for so long while nothing is on its way, and while something is.
+const TURN: Duration = Duration::from_millis(50);
+const TURN_IN_FLIGHT: Duration = Duration::from_millis(5);
+/// A client that is given up is waited for so long.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(1);
+
+/// See the head of this file.
+pub(in crate::collector) struct Outlet {
+    address: KafkaAddress,
+    encode: Encode,
+    client: ClientConfig,
+    producer: BaseProducer<Reports>,
+    shared: Arc<Shared>,
+    report: CollectorReport,
+    spool: Option<Spool>,
+    /// What the client has, by number.
+    flight: BTreeMap<usize, FlowRecord>,
+    in_flight: Amount,
+    next_number: usize,
+    /// To be sent before anything else.
+    again: VecDeque<Vec<FlowRecord>>,
+    /// Something was acknowledged last, or nothing was waited for.
+    moved: Instant,
+    /// Messages were refused for now, and none acknowledged since.
+    is_troubled: bool,
+    pause_until: Instant,
+    pause: Duration,
+    pause_max: Duration,
+    message: Vec<u8>,
+    end: Option<Instant>,
+}
+
+/// Where the client tells what became of messages. It does so in `poll`, on the thread that asks.
+#[derive(Default)]
+struct Reports {
+    /// Numbers of records, and why they were not delivered, if so.
+    delivered: Mutex<Vec<(usize, Option<Code>)>>,
+    trouble: Mutex<Option<String>>,
+}
+
+impl ClientContext for Reports {
+    /// What matters comes as an error too, or as a report.
+    fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
+
+    fn error(&self, _error: KafkaError, reason: &str) {
+        *lock(&self.trouble) = Some(reason.to_owned());
+    }
+}
+
+impl ProducerContext for Reports {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
+        let error = result.as_ref().err().map(|(error, _)| error.rdkafka_error_code().unwrap_or(Code::Fail));
+        lock(&self.delivered).push((number, error));
+    }
+}
+
+/// How far sending has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Everything that waited was handed over: more can be taken.
+    Free,
+    /// More of what waits can be handed over.
+    Busy,
+    /// There is no room at the client, or it is not the time.
+    Full,
+}
+
+impl Outlet {
+    pub(in crate::collector) fn open(
+        address: &KafkaAddress,
+        options: KafkaOptions,
+        shared: Arc<Shared>,
+    ) -> Result<Self, CollectorError> {
+        let client = client_config(address, options.retry_max);
+        let producer = producer(&client).map_err(|error| CollectorError::Kafka {
+            collector: address.to_string(),
+            reason: error.to_string(),
+        })?;
+        let spool = options.spool.as_ref().map(Spool::open).transpose()?;
+        let inherited = spool.as_ref().map_or(Amount::default(), Spool::amount);
+        let now = Instant::now();
+        Ok(Self {
+            address: address.clone(),
+            encode: options.encode,
+            client,
+            producer,
+            shared,
+            report: CollectorReport {
+                accepted: inherited,
+                inherited,
+                torn_files: spool.as_ref().map_or(0, Spool::torn_files),
+                ..CollectorReport::default()
+            },
+            spool,
+            flight: BTreeMap::new(),
+            in_flight: Amount::default(),
+            next_number: 1,
+            again: VecDeque::new(),
+            moved: now,
+            is_troubled: false,
+            pause_until: now,
+            pause: RETRY_MIN,
+            pause_max: options.retry_max.max(RETRY_MIN),
+            message: Vec::new(),
+            end: None,
+        })
+    }
+
+    pub(in crate::collector) fn run(mut self, inputs: &Receiver<Input>) {
+        loop {
+            self.settle();
+            let state = self.work();
+            self.tell();
+            self.end = self.end.or(self.shared.end());
+            if self.is_done(inputs) {
+                break;
+            }
+            if !self.take_input(inputs, state) {
+                // Nobody is left to say when; what there is is still sent, or kept.
+                self.end.get_or_insert_with(|| Instant::now() + PATIENCE);
+            }
+        }
+        self.leave(inputs);
+    }
+
+    /// Learns what became of messages.
+    fn settle(&mut self) {
+        let mut again = Vec::new();
+        for (number, error) in self.take_reports() {
+            let Some(record) = self.flight.remove(&number) else { continue };
+            let amount = Amount::of(&record);
+            self.in_flight -= amount;
+            match error {
+                None => {
+                    self.report.sent += amount;
+                    self.report.connection = Connection::Up;
+                    (self.is_troubled, self.moved, self.pause) = (false, Instant::now(), RETRY_MIN);
+                }
+                Some(code) if is_about_the_message(code) => self.report.lose(Loss::MessageRefused, amount),
+                Some(code) => {
+                    self.report.resent += amount;
+                    self.report.connection = Connection::Down(code.to_string());
+                    again.push((number, record));
+                }
+            }
+        }
+        if !again.is_empty() {
+            again.sort_unstable_by_key(|(number, _)| *number);
+            self.put_back(again.into_iter().map(|(_, record)| record).collect());
+            self.wait();
+        }
+        if self.producer.client().fatal_error().is_some() && Instant::now() >= self.pause_until {
+            self.renew();
+        }
+    }
+
+    fn take_reports(&mut self) -> Vec<(usize, Option<Code>)> {
+        let count = || lock(&self.producer.context().delivered).len();
+        loop {
+            // One event, which may have the reports of many messages.
+            let before = count();
+            self.producer.poll(Duration::ZERO);
+            if count() == before {
+                return std::mem::take(&mut *lock(&self.producer.context().delivered));
+            }
+        }
+    }
+
+    /// A client that cannot go on is given up for another one, which is sent what the first one had.
+    fn renew(&mut self) {
+        match producer(&self.client) {
+            Ok(producer) => {
+                let records = self.give_up();
+                records.iter().for_each(|record| self.report.resent += Amount::of(record));
+                self.put_back(records);
+                self.producer = producer;
+            }
+            Err(error) => self.report.connection = Connection::Down(error.to_string()),
+        }
+        self.wait();
+    }
+
+    /// Takes from the client what it has not delivered, in order.
+    fn give_up(&mut self) -> Vec<FlowRecord> {
+        self.producer.purge(PurgeConfig::default().queue().inflight());
+        // What is not reported by then is taken all the same.
+        let _ = self.producer.flush(GIVEN_UP_WITHIN);
+        for (number, error) in self.take_reports() {
+            if error.is_none()
+                && let Some(record) = self.flight.remove(&number)
+            {
+                self.in_flight -= Amount::of(&record);
+                self.report.sent += Amount::of(&record);
+            }
+        }
+        self.in_flight = Amount::default();
+        std::mem::take(&mut self.flight).into_values().collect()
+    }
+
+    /// Puts records before everything that waits.
+    fn put_back(&mut self, records: Vec<FlowRecord>) {
+        // In pieces: what is left of one is moved each time that a part of it was sent.
+        for batch in records.rchunks(BATCH_RECORDS) {
+            self.again.push_front(batch.to_vec());
+        }
+    }
+
+    fn wait(&mut self) {
+        self.is_troubled = true;
+        self.pause_until = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(self.pause_max);
+    }
+
+    /// Whether nothing was acknowledged for so long that nothing is to be expected.
+    fn is_down(&self) -> bool {
+        (!self.flight.is_empty() || !self.again.is_empty()) && self.moved.elapsed() >= PATIENCE
+    }
+
+    /// Hands over a batch of what had to wait.
+    fn work(&mut self) -> State {
+        // What is on disk is safer there than in a buffer that is full.
+        if Instant::now() < self.pause_until || self.flight.len() >= FLIGHT_RECORDS_MAX {
+            return State::Full;
+        }
+        let Some(batch) = self.next_kept() else { return State::Free };
+        if self.hand_over(batch) { State::Busy } else { State::Full }
+    }
+
+    fn next_kept(&mut self) -> Option<Vec<FlowRecord>> {
+        if let Some(batch) = self.again.pop_front() {
+            return Some(batch);
+        }
+        let spool = self.spool.as_mut().filter(|spool| !spool.is_empty())?;
+        match spool.read() {
+            Ok(read) => {
+                self.report.lose(Loss::SpoolFailed, read.lost);
+                Some(read.records)
+            }
+            Err(error) => {
+                // A folder that cannot be read any more: what is in it is lost to this session.
+                self.report.lose(Loss::SpoolFailed, spool.amount());
+                self.report.connection = Connection::Down(format!("spool: {error}"));
+                self.spool = None;
+                None
+            }
+        }
+    }
+
+    /// Gives records to the client; those that it has no room for come next time. Whether it took all of them.
+    fn hand_over(&mut self, mut records: Vec<FlowRecord>) -> bool {
+        let refused = (0..records.len()).find(|place| !self.give(&records[*place]));
+        if let Some(place) = refused {
+            records.drain(..place);
+            self.again.push_front(records);
+        }
+        refused.is_none()
+    }
+
+    /// Gives a record to the client; whether it took it, or never will.
+    fn give(&mut self, record: &FlowRecord) -> bool {
+        if self.flight.len() >= FLIGHT_RECORDS_MAX {
+            return false;
+        }
+        let amount = Amount::of(record);
+        self.message.clear();
+        (self.encode)(record, &mut self.message);
+        let key = flow_hash(record).to_be_bytes();
+        let message = BaseRecord::with_opaque_to(&self.address.topic, self.next_number)
+            .key(&key[..])
+            .payload(&self.message);
+        match self.producer.send(message) {
+            Ok(()) => {
+                if self.flight.is_empty() && !self.is_troubled {
+                    self.moved = Instant::now();
+                }
+                self.flight.insert(self.next_number, *record);
+                self.in_flight += amount;
+                self.next_number += 1;
+                true
+            }
+            Err((error, _)) => match error.rdkafka_error_code() {
+                Some(Code::QueueFull) => false,
+                Some(code) if is_about_the_message(code) => {
+                    self.report.lose(Loss::MessageRefused, amount);
+                    true
+                }
+                _ => {
+                    self.report.connection = Connection::Down(error.to_string());
+                    self.wait();
+                    false
+                }
+            },
+        }
+    }
+
+    /// Takes something from the queue, if it is wanted now; `false` if nothing can ever come.
+    fn take_input(&mut self, inputs: &Receiver<Input>, state: State) -> bool {
+        let crowded = inputs.len() * 2 > inputs.capacity().unwrap_or(usize::MAX);
+        let wants = match (state, &self.spool) {
+            (State::Free, None) => true,
+            (State::Free, Some(spool)) if spool.is_empty() => true,
+            // Who is slow fills the spool, but loses nothing by it: then the queue has to wait.
+            (_, Some(spool)) => crowded && spool.has_room() || self.is_down(),
+            (State::Busy | State::Full, None) => self.is_down(),
+        };
+        let turn = if self.flight.is_empty() && self.again.is_empty() { TURN } else { TURN_IN_FLIGHT };
+        if !wants || (self.end.is_some() && inputs.is_empty()) {
+            if state != State::Busy {
+                std::thread::sleep(TURN_IN_FLIGHT);
+            }
+            return true;
+        }
+        match inputs.recv_timeout(turn) {
+            Ok(Input::Records(batch)) => self.accept(batch, state),
+            Ok(Input::End(deadline)) => self.end = Some(deadline),
+            // Neither has a place in a topic of flows.
+            Ok(Input::NatEvents(events)) => {
+                let amount = Amount { records: events.len() as u64, ..Amount::default() };
+                self.report.accepted += amount;
+                self.report.export.unsayable[Unsayable::NatEvent as usize] += amount;
+            }
+            Ok(Input::Statistics(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(Duration::from_millis(1));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// A batch from the queue: handed over if that keeps the order, else spooled, else lost by name.
+    fn accept(&mut self, batch: Vec<FlowRecord>, state: State) {
+        let amount = amount_of(&batch);
+        self.report.accepted += amount;
+        if state == State::Free && self.spool.as_ref().is_none_or(Spool::is_empty) {
+            // What finds no room is first next time.
+            self.hand_over(batch);
+            return;
+        }
+        match &mut self.spool {
+            Some(_) => self.keep(&batch, Spool::append),
+            None => self.report.lose(Loss::CollectorDown, amount),
+        }
+    }
+
+    /// Whether there is nothing left to do, or no time.
+    fn is_done(&self, inputs: &Receiver<Input>) -> bool {
+        let Some(end) = self.end else { return false };
+        let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_empty());
+        let is_empty = inputs.is_empty() && self.flight.is_empty() && self.again.is_empty() && !spooled;
+        is_empty || Instant::now() >= end
+    }
+
+    /// The end: what was not acknowledged goes back to the spool, what nobody took goes behind it.
+    fn leave(mut self, inputs: &Receiver<Input>) {
+        let mut left = self.give_up();
+        left.extend(self.again.drain(..).flatten());
+        self.keep(&left, |spool, records| spool.put_back(records).map(|()| true));
+        for input in inputs.try_iter() {
+            if let Input::Records(batch) = input {
+                self.report.accepted += amount_of(&batch);
+                self.keep(&batch, Spool::append);
+            }
+        }
+        self.tell();
+    }
+
+    /// Keeps records on disk, or counts them as lost.
+    fn keep(&mut self, records: &[FlowRecord], keep: fn(&mut Spool, &[FlowRecord]) -> std::io::Result<bool>) {
+        let lost = match &mut self.spool {
+            Some(spool) => match keep(spool, records) {
+                Ok(true) => return,
+                Ok(false) => Loss::SpoolFull,
+                Err(_) => Loss::SpoolFailed,
+            },
+            None => Loss::Ended,
+        };
+        self.report.lose(lost, amount_of(records));
+    }
+
+    fn tell(&mut self) {
+        if self.is_down() {
+            let reason = lock(&self.producer.context().trouble).clone();
+            let why = || "nothing is acknowledged".to_owned();
+            self.report.connection = Connection::Down(reason.unwrap_or_else(why));
+        }
+        self.report.in_flight = self.in_flight;
+        self.again.iter().for_each(|batch| self.report.in_flight += amount_of(batch));
+        self.report.spooled = self.spool.as_ref().map_or(Amount::default(), Spool::amount);
+        self.shared.set_report(&self.report);
+    }
+}
+
+/// Whether no other attempt can end otherwise, because it is this message that is wrong.
+fn is_about_the_message(code: Code) -> bool {
+    matches!(
+        code,
+        Code::MessageSizeTooLarge | Code::InvalidMessage | Code::InvalidMessageSize | Code::InvalidRecord
+    )
+}
+
+fn amount_of(records: &[FlowRecord]) -> Amount {
+    let mut sum = Amount::default();
+    records.iter().for_each(|record| sum += Amount::of(record));
+    sum
+}
+
+fn client_config(address: &KafkaAddress, retry_max: Duration) -> ClientConfig {
+    let acks = match address.acks {
+        Acks::All => "all",
+        Acks::Leader => "1",
+        Acks::Nobody => "0",
+    };
+    let compression = match address.compression {
+        Compression::Lz4 => "lz4",
+        Compression::Snappy => "snappy",
+        Compression::None => "none",
+    };
+    let mut client = ClientConfig::new();
+    client
+        .set("bootstrap.servers", address.bootstrap_servers())
+        .set("client.id", "thalweg")
+        .set("acks", acks)
+        .set("enable.idempotence", (address.acks == Acks::All).to_string())
+        .set("compression.type", compression)
+        .set("linger.ms", address.linger_ms.to_string())
+        // Java's default: a flow is in the partition in which other programs look for its key.
+        .set("partitioner", "murmur2_random")
+        // Without an end: who gives up is here, where it is counted.
+        .set("message.timeout.ms", "0")
+        .set("queue.buffering.max.messages", FLIGHT_RECORDS_MAX.to_string())
+        .set("queue.buffering.max.kbytes", FLIGHT_KILOOCTETS_MAX.to_string())
+        .set("reconnect.backoff.max.ms", retry_max.max(RETRY_MIN).as_millis().to_string())
+        .set("socket.keepalive.enable", "true");
+    client
+}
+
+fn producer(client: &ClientConfig) -> Result<BaseProducer<Reports>, KafkaError> {
+    client.create_with_context(Reports::default())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is done under it that could leave it half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

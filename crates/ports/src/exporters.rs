@@ -1,0 +1,281 @@
+//! What exporters send here: datagrams of NetFlow and IPFIX, and streams of IPFIX over TCP.
+//!
+//! ```text
+//! UDP socket ── thread ──┐
+//! TCP listener ─ thread ─┼──> bounded queue ──> whoever reads messages
+//!   connection ─ thread ─┘
+//! ```
+//!
+//! A full queue holds the threads up. A stream's sender then waits; datagrams gather in the socket's receive buffer, and
+//! those that find it full are lost: their exporter's sequence numbers tell. At the end what the kernel already has is
+//! still read, for [`LAST_WORDS`] at most.
+//!
+//! Bounds: [`CONNECTIONS_MAX`] connections; of each the message that is not whole yet.
+//!
+//! Missing: TLS, DTLS, SCTP.
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use socket2::{Domain, Protocol, Socket, Type};
+use thalweg_wire::netflow::decode::{Fault, stream_message_octets};
+
+use crate::socket_option;
+
+/// Connections at a time.
+pub const CONNECTIONS_MAX: usize = 256;
+/// Messages that wait for whoever reads them.
+const QUEUE_MESSAGES: usize = 4096;
+/// What the kernel may hold of datagrams, octets: 0.1 s of a hundred thousand.
+const RECEIVE_BUFFER_OCTETS: i32 = 16 << 20;
+/// Threads look so often whether they are to end.
+const TURN: Duration = Duration::from_millis(100);
+
+/// So long at most what exporters sent before the end is read.
+pub const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What came.
+#[derive(Debug)]
+pub enum Heard {
+    /// A datagram, or a message of a stream.
+    Message {
+        /// Who sent it.
+        from: SocketAddr,
+        /// Whether it came over a connection.
+        is_stream: bool,
+        /// The message.
+        octets: Vec<u8>,
+    },
+    /// A connection is over; why, if that was not how it should be.
+    Closed {
+        /// Whose it was.
+        from: SocketAddr,
+        /// What was wrong.
+        why: Option<StreamEnd>,
+    },
+    /// A connection was refused: there are enough.
+    Refused(SocketAddr),
+    /// A socket does not work any more.
+    Failed(io::Error),
+}
+
+/// What ended a connection early.
+#[derive(Debug)]
+pub enum StreamEnd {
+    /// Its octets are no messages of IPFIX.
+    NoMessage(Fault),
+    /// It ended within a message, of which so many octets had come.
+    Cut(usize),
+    /// The system says so.
+    Error(io::Error),
+}
+
+/// Sockets that exporters send to, and their threads. They end when this is dropped.
+pub struct Exporters {
+    queue: Receiver<Heard>,
+    /// None when the end has come.
+    sender: Option<Sender<Heard>>,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Default for Exporters {
+    fn default() -> Self {
+        let (sender, queue) = bounded(QUEUE_MESSAGES);
+        Self { queue, sender: Some(sender), stop: Arc::default(), threads: Vec::new() }
+    }
+}
+
+impl Exporters {
+    /// Takes datagrams at an address; which it came to be, if its port was 0.
+    pub fn listen_udp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        let room =
+            |option| socket_option::set_int(socket.as_fd(), libc::SOL_SOCKET, option, RECEIVE_BUFFER_OCTETS);
+        // More than `net.core.rmem_max` is for root alone; the kernel gives others what they may have.
+        room(libc::SO_RCVBUFFORCE).or_else(|_| room(libc::SO_RCVBUF))?;
+        socket.bind(&address.into())?;
+        let socket = UdpSocket::from(socket);
+        socket.set_read_timeout(Some(TURN))?;
+        let bound = socket.local_addr()?;
+        self.spawn(move |sender, stop| take_datagrams(&socket, &sender, &stop))?;
+        Ok(bound)
+    }
+
+    /// Takes connections at an address; which it came to be, if its port was 0.
+    pub fn listen_tcp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(64)?;
+        let listener = TcpListener::from(socket);
+        listener.set_nonblocking(true)?;
+        let bound = listener.local_addr()?;
+        self.spawn(move |sender, stop| accept(&listener, &sender, &stop))?;
+        Ok(bound)
+    }
+
+    /// Waits for something to come.
+    pub fn next(&self, timeout: Duration) -> Option<Heard> {
+        self.queue.recv_timeout(timeout).ok()
+    }
+
+    /// No more is listened to. Gives out what is here already.
+    pub fn rest(&mut self) -> impl Iterator<Item = Heard> {
+        self.stop.store(true, Ordering::Relaxed);
+        // The queue ends when the last thread does.
+        self.sender = None;
+        self.queue.iter()
+    }
+
+    fn spawn(
+        &mut self,
+        work: impl FnOnce(Sender<Heard>, Arc<AtomicBool>) + Send + 'static,
+    ) -> io::Result<()> {
+        let Some(sender) = self.sender.clone() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let stop = Arc::clone(&self.stop);
+        let thread = std::thread::Builder::new().name("exporters".to_owned());
+        self.threads.push(thread.spawn(move || work(sender, stop))?);
+        Ok(())
+    }
+}
+
+impl Drop for Exporters {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.sender = None;
+        // Nobody waits for room in a queue that is gone.
+        self.queue = bounded(0).1;
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
+
+/// When a thread is to end: at once when nothing is there to read, soon otherwise.
+struct Ending<'a> {
+    stop: &'a AtomicBool,
+    until: Option<Instant>,
+}
+
+impl Ending<'_> {
+    fn has_come(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.has_come() && Instant::now() >= *self.until.get_or_insert_with(|| Instant::now() + LAST_WORDS)
+    }
+}
+
+fn take_datagrams(socket: &UdpSocket, queue: &Sender<Heard>, stop: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 16];
+    let mut ending = Ending { stop, until: None };
+    while !ending.is_over() {
+        let heard = match socket.recv_from(&mut buffer) {
+            Ok((octets, from)) => {
+                Heard::Message { from, is_stream: false, octets: buffer[..octets].to_vec() }
+            }
+            Err(error) if is_pause(&error) && !ending.has_come() => continue,
+            Err(error) if is_pause(&error) => return,
+            Err(error) => {
+                // Whoever reads is told, or is gone.
+                let _ = queue.send(Heard::Failed(error));
+                return;
+            }
+        };
+        if queue.send(heard).is_err() {
+            return;
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, queue: &Sender<Heard>, stop: &Arc<AtomicBool>) {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let mut ending = Ending { stop, until: None };
+    while !ending.is_over() {
+        match listener.accept() {
+            Ok((_, from)) if connections.load(Ordering::Relaxed) >= CONNECTIONS_MAX => {
+                if queue.send(Heard::Refused(from)).is_err() {
+                    return;
+                }
+            }
+            Ok((stream, from)) => {
+                connections.fetch_add(1, Ordering::Relaxed);
+                let (heard, stop, open) = (queue.clone(), Arc::clone(stop), Arc::clone(&connections));
+                let work = move || {
+                    let why = read_stream(stream, from, &heard, &stop);
+                    // As above.
+                    let _ = heard.send(Heard::Closed { from, why });
+                    open.fetch_sub(1, Ordering::Relaxed);
+                };
+                if let Err(error) = std::thread::Builder::new().name("exporter".to_owned()).spawn(work) {
+                    let _ = queue.send(Heard::Failed(error));
+                    return;
+                }
+            }
+            Err(error) if is_pause(&error) && ending.has_come() => return,
+            Err(error) if is_pause(&error) => std::thread::sleep(TURN / 4),
+            // What a single connection died of before it was taken.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                let _ = queue.send(Heard::Failed(error));
+                return;
+            }
+        }
+    }
+}
+
+/// Cuts a connection's octets into messages until it ends.
+fn read_stream(
+    mut stream: TcpStream,
+    from: SocketAddr,
+    queue: &Sender<Heard>,
+    stop: &AtomicBool,
+) -> Option<StreamEnd> {
+    if let Err(error) = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(TURN))) {
+        return Some(StreamEnd::Error(error));
+    }
+    // A message has 65,535 octets at most.
+    let mut buffer = vec![0; 1 << 17];
+    let mut filled = 0;
+    let mut ending = Ending { stop, until: None };
+    while !ending.is_over() {
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => return (filled > 0).then_some(StreamEnd::Cut(filled)),
+            Ok(octets) => filled += octets,
+            Err(error) if is_pause(&error) && !ending.has_come() => continue,
+            Err(error) if is_pause(&error) => return None,
+            Err(error) => return Some(StreamEnd::Error(error)),
+        }
+        let mut at = 0;
+        loop {
+            match stream_message_octets(&buffer[at..filled]) {
+                Err(fault) => return Some(StreamEnd::NoMessage(fault)),
+                Ok(Some(length)) if at + length <= filled => {
+                    let octets = buffer[at..at + length].to_vec();
+                    if queue.send(Heard::Message { from, is_stream: true, octets }).is_err() {
+                        return None;
+                    }
+                    at += length;
+                }
+                Ok(_) => break,
+            }
+        }
+        buffer.copy_within(at..filled, 0);
+        filled -= at;
+    }
+    None
+}

@@ -1,0 +1,24 @@
+//! Records as values of messages.
+
+use thalweg_flow::FlowRecord;
+use thalweg_ports::collector::{Encode, MessageFormat};
+
+use crate::columns::LineFormat;
+use crate::protobuf::Protobuf;
+
+/// What writes a record so, with these names of ports.
+pub(super) fn encode(format: MessageFormat, ports: Vec<String>) -> Encode {
+    match format {
+        MessageFormat::Json => Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
+            LineFormat::Json.write(record, &ports, message);
+            // A message is no line.
+            message.pop();
+        }),
+        MessageFormat::Protobuf => {
+            let protobuf = Protobuf::new();
+            Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
+                protobuf.write(record, &ports, message)
+            })
+        }
+    }
+}

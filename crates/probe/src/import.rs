@@ -1,0 +1,470 @@
+//! Records that others exported: out of captures, files of messages (RFC 5655), or from exporters that send them here.
+//!
+//! ```text
+//! capture ──> datagrams, TCP segments ──┐
+//! file of messages ─────────────────────┼──> messages ──> Importer ──> records ──> dataset, lines of JSON, CSV
+//! sockets (thalweg_ports::exporters) ───┘                    └──> books by exporter
+//! ```
+//!
+//! One thread reads messages; sockets and the dataset have their own. Out of files nothing is lost: reading waits for the
+//! disk. What comes over sockets does not wait: records that find the dataset's queue full are lost, and counted there.
+//!
+//! **The law:** `records decoded = flow records + events + records without addresses`, and every outlet took or counted each flow
+//! record.
+
+mod captures;
+mod exporters;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use thalweg_flow::FlowRecord;
+use thalweg_ports::exporters::{Exporters as Sockets, Heard, StreamEnd};
+use thalweg_ports::live::LiveClock;
+use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec, PortNames, decompressed};
+
+use crate::columns::LineFormat;
+use crate::deliver::{Kept, Lines, Outlet, label};
+use crate::summary::{InputIssues, OutletSummary};
+use crate::{ProbeError, ProbeProgress, usage};
+use captures::{Captures, Found, message_octets};
+pub use exporters::ExporterSummary;
+use exporters::Exporters;
+
+/// Sockets are listened to so long at a time.
+const TURN: Duration = Duration::from_millis(100);
+/// Records gathered before they are handed on.
+const BATCH_RECORDS: usize = 1024;
+/// No message is as long as this.
+const MESSAGE_OCTETS_MAX: usize = 1 << 16;
+/// A file of messages is read in pieces of this size.
+const PIECE_OCTETS: u64 = 1 << 18;
+
+/// Where exported records come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImportSource {
+    /// A capture, or a file of messages; `-` is standard input.
+    File(PathBuf),
+    /// Datagrams sent to this address.
+    Udp(SocketAddr),
+    /// Connections made to this address.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for ImportSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = text.split_once("://") else { return Ok(Self::File(text.into())) };
+        let address = || {
+            let parsed: Result<SocketAddr, _> = rest.parse();
+            parsed.map_err(|_| {
+                format!("\"{rest}\": expected an address of this machine and a port, such as 0.0.0.0:2055 or [::]:4739")
+            })
+        };
+        match scheme {
+            "udp" => address().map(Self::Udp),
+            "tcp" => address().map(Self::Tcp),
+            _ => Err(format!("\"{scheme}://\": expected udp://ADDRESS:PORT, tcp://ADDRESS:PORT, or a file")),
+        }
+    }
+}
+
+/// What to import, and where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// Where records come from: files, one after the other, then sockets.
+    pub sources: Vec<ImportSource>,
+    /// Of captures only what goes to this port.
+    pub port: Option<u16>,
+    /// How long to listen; until it is stopped, unless this says so.
+    pub seconds: Option<u32>,
+    /// The folder of a dataset to add records to.
+    pub store: Option<PathBuf>,
+    /// A file to write records to as lines of JSON; `-` is standard output.
+    pub json: Option<PathBuf>,
+    /// The same as comma-separated values.
+    pub csv: Option<PathBuf>,
+}
+
+/// What was imported.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ImportSummary {
+    /// Messages that came, those that were refused too.
+    pub messages: u64,
+    /// Messages that could not be read at all.
+    pub refused: u64,
+    /// Flow records.
+    pub records: u64,
+    /// Packets in them, not multiplied by sampling.
+    pub packets: u64,
+    /// Octets in them, likewise.
+    pub bytes: u64,
+    /// Flow records of which not every packet was looked at.
+    pub records_sampled: u64,
+    /// Records of events, which are no flows.
+    pub events: u64,
+    /// Records with no address of IP.
+    pub without_addresses: u64,
+    /// Data sets whose template never came.
+    pub sets_without_template: u64,
+    /// Times that something was missing, by sequence numbers.
+    pub sequence_gaps: u64,
+    /// Packets of captures that carry no messages, by what they are.
+    pub passed_over: BTreeMap<String, u64>,
+    /// Whether every record is accounted for.
+    pub conserved: bool,
+    /// Wall-clock time.
+    pub elapsed_s: f64,
+    /// `records / elapsed_s`.
+    pub records_per_second: f64,
+    /// The most memory the process ever had resident.
+    pub rss_peak_bytes: u64,
+    /// By exporter, in the order in which they were first heard of.
+    pub exporters: Vec<ExporterSummary>,
+    /// Who was given the records.
+    pub outlets: Vec<OutletSummary>,
+    /// What could not be read.
+    pub input_issues: InputIssues,
+}
+
+/// Reads all sources and hands records on. Ends early, but in order, when `stop` is set.
+///
+/// # Errors
+/// A source that cannot be opened, an outlet that cannot be written. What cannot be read of a source is told in the summary.
+pub fn import(
+    options: &ImportOptions,
+    stop: &Arc<AtomicBool>,
+    progress: &dyn ProbeProgress,
+) -> Result<ImportSummary, ProbeError> {
+    let started = Instant::now();
+    let listens = |source: &ImportSource| !matches!(source, ImportSource::File(_));
+    let waits = !options.sources.iter().any(listens);
+    let mut work = Work {
+        exporters: Exporters::default(),
+        captures: Captures::new(options.port),
+        outlets: outlets(options, waits, progress)?,
+        records: Vec::new(),
+        passed_over: BTreeMap::new(),
+        issues: InputIssues::default(),
+        messages: 0,
+        clock: LiveClock::start(),
+    };
+    let mut sockets = open_sockets(options, progress)?;
+    for source in &options.sources {
+        if let ImportSource::File(path) = source {
+            work.read_file(path, stop, progress)?;
+        }
+    }
+    if !waits {
+        let until = options.seconds.map(|seconds| started + Duration::from_secs(seconds.into()));
+        work.listen(&mut sockets, until, stop, progress)?;
+    }
+    drop(sockets);
+    work.finish(started)
+}
+
+fn outlets(
+    options: &ImportOptions,
+    waits: bool,
+    progress: &dyn ProbeProgress,
+) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
+    let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
+    for (format, path) in [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)] {
+        if let Some(path) = path {
+            outlets.push(Box::new(Lines::create(format, path, Vec::new())?));
+        }
+    }
+    if let Some(folder) = &options.store {
+        let (kept, notices) = Kept::open(folder, waits, None)?;
+        notices.iter().for_each(|notice| progress.notice(notice));
+        outlets.push(Box::new(kept));
+    }
+    Ok(outlets)
+}
+
+fn open_sockets(options: &ImportOptions, progress: &dyn ProbeProgress) -> Result<Sockets, ProbeError> {
+    let mut sockets = Sockets::default();
+    for source in &options.sources {
+        let (address, scheme, bound) = match source {
+            ImportSource::File(_) => continue,
+            ImportSource::Udp(address) => (address, "udp", sockets.listen_udp(*address)),
+            ImportSource::Tcp(address) => (address, "tcp", sockets.listen_tcp(*address)),
+        };
+        let failed =
+            |error| ProbeError::Input(InputError::Open { input: format!("{scheme}://{address}"), error });
+        progress.notice(&format!("listening on {scheme}://{}", bound.map_err(failed)?));
+    }
+    Ok(sockets)
+}
+
+struct Work {
+    exporters: Exporters,
+    captures: Captures,
+    outlets: Vec<Box<dyn Outlet>>,
+    /// Not handed on yet.
+    records: Vec<FlowRecord>,
+    passed_over: BTreeMap<String, u64>,
+    issues: InputIssues,
+    messages: u64,
+    clock: LiveClock,
+}
+
+impl Work {
+    fn read_file(
+        &mut self,
+        path: &Path,
+        stop: &AtomicBool,
+        progress: &dyn ProbeProgress,
+    ) -> Result<(), ProbeError> {
+        let name = path.display().to_string();
+        if path.as_os_str() != "-" {
+            let failed = |error| ProbeError::Input(InputError::Open { input: name.clone(), error });
+            let (_, mut octets) = File::open(path).and_then(decompressed).map_err(failed)?;
+            let mut head = [0; 2];
+            let mut filled = 0;
+            while filled < head.len() {
+                match octets.read(&mut head[filled..]).map_err(failed)? {
+                    0 => break,
+                    more => filled += more,
+                }
+            }
+            if matches!(head, [0, 5 | 9 | 10]) && filled == head.len() {
+                let whole = head.chain(octets);
+                return self.read_messages(&name, whole, stop, progress);
+            }
+        }
+        self.read_capture(path, stop, progress)
+    }
+
+    fn read_capture(
+        &mut self,
+        path: &Path,
+        stop: &AtomicBool,
+        progress: &dyn ProbeProgress,
+    ) -> Result<(), ProbeError> {
+        let spec = if path.as_os_str() == "-" { InputSpec::parse("-") } else { InputSpec::path(path) };
+        let name = spec.name().to_owned();
+        let source = FileSource::open(
+            vec![spec],
+            PortNames::new(std::iter::empty::<String>()),
+            &InputOptions::default(),
+        );
+        let mut source = source.map_err(ProbeError::Input)?;
+        let mut captures = std::mem::replace(&mut self.captures, Captures::new(None));
+        while !stop.load(Ordering::Relaxed)
+            && let Some(mut chunk) = source.next_chunk().map_err(ProbeError::Input)?
+        {
+            captures.read(&mut chunk, |number, arrival_ns, found| match found {
+                Found::Message { from, is_stream, octets } => {
+                    let place = || format!("{name}: packet {number}, from {from}");
+                    self.read_message(&from.to_string(), is_stream, octets, arrival_ns, place);
+                }
+                Found::Refused { from, why } => {
+                    self.exporters.refuse(&from.to_string());
+                    self.messages += 1;
+                    self.issue("message", format!("{name}: packet {number}, from {from}: {why}"));
+                }
+                Found::PassedOver(what) => match self.passed_over.get_mut(what) {
+                    Some(count) => *count += 1,
+                    None => drop(self.passed_over.insert(what.to_owned(), 1)),
+                },
+            });
+            self.hand_on()?;
+            progress.advanced(self.messages, None);
+        }
+        self.captures = captures;
+        let report = source.report();
+        for (reason, count) in &report.issues {
+            *self.issues.by_kind.entry((*reason).to_owned()).or_default() += count;
+            self.issues.total += count;
+        }
+        let room = ISSUES_KEPT.saturating_sub(self.issues.first.len());
+        self.issues.first.extend(report.first_issues.iter().take(room).map(ToString::to_string));
+        Ok(())
+    }
+
+    /// Reads a file of messages, one behind the other. What is no message ends it: where the next begins is not known.
+    fn read_messages(
+        &mut self,
+        name: &str,
+        mut file: impl Read,
+        stop: &AtomicBool,
+        progress: &dyn ProbeProgress,
+    ) -> Result<(), ProbeError> {
+        let failed = |error| ProbeError::Input(InputError::Open { input: name.to_owned(), error });
+        let mut octets: Vec<u8> = Vec::new();
+        // Where the next message begins, here and in the file.
+        let (mut at, mut position) = (0, 0u64);
+        let (mut number, mut is_whole) = (0u64, false);
+        while !stop.load(Ordering::Relaxed) {
+            if !is_whole && octets.len() - at < MESSAGE_OCTETS_MAX {
+                octets.drain(..at);
+                at = 0;
+                let read = (&mut file).take(PIECE_OCTETS).read_to_end(&mut octets);
+                is_whole = read.map_err(failed)? < PIECE_OCTETS as usize;
+            }
+            let rest = &octets[at..];
+            if rest.is_empty() {
+                break;
+            }
+            let length = match message_octets(rest) {
+                Ok(length) => length.unwrap_or(rest.len()).min(rest.len()),
+                Err(why) => {
+                    self.issue("message", format!("{name}: byte {position}, behind message {number}: {why}"));
+                    break;
+                }
+            };
+            number += 1;
+            let now_ns = self.clock.now_ns();
+            let place = || format!("{name}: message {number}, byte {position}");
+            // As of a stream: nothing gets lost in a file.
+            self.read_message(name, true, &rest[..length], now_ns, place);
+            (at, position) = (at + length, position + length as u64);
+            self.hand_on()?;
+            progress.advanced(self.messages, None);
+        }
+        Ok(())
+    }
+
+    /// Takes what exporters send, until there is reason to end.
+    fn listen(
+        &mut self,
+        sockets: &mut Sockets,
+        until: Option<Instant>,
+        stop: &AtomicBool,
+        progress: &dyn ProbeProgress,
+    ) -> Result<(), ProbeError> {
+        let mut ticked = Instant::now();
+        while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
+            if let Some(heard) = sockets.next(TURN) {
+                self.hear(heard)?;
+            }
+            let is_due = ticked.elapsed() >= TURN;
+            if is_due || self.records.len() >= BATCH_RECORDS {
+                self.hand_on()?;
+            }
+            if is_due {
+                ticked = Instant::now();
+                self.outlets.iter_mut().try_for_each(|outlet| outlet.tick())?;
+                progress.advanced(self.messages, None);
+            }
+        }
+        for heard in sockets.rest() {
+            self.hear(heard)?;
+            if self.records.len() >= BATCH_RECORDS {
+                self.hand_on()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, heard: Heard) -> Result<(), ProbeError> {
+        match heard {
+            Heard::Message { from, is_stream, octets } => {
+                let now_ns = self.clock.now_ns();
+                self.read_message(&from.to_string(), is_stream, &octets, now_ns, || format!("from {from}"));
+            }
+            Heard::Closed { from, why } => self.closed(from, why),
+            Heard::Refused(from) => {
+                self.issue("connection", format!("from {from}: refused, there are enough connections"));
+            }
+            Heard::Failed(error) => {
+                let input = "what exporters send".to_owned();
+                return Err(ProbeError::Input(InputError::Open { input, error }));
+            }
+        }
+        Ok(())
+    }
+
+    fn closed(&mut self, from: SocketAddr, why: Option<StreamEnd>) {
+        self.exporters.forget(&from.to_string());
+        let why = match why {
+            None => return,
+            Some(StreamEnd::NoMessage(fault)) => format!("no message of IPFIX: {fault}"),
+            Some(StreamEnd::Cut(octets)) => format!("the connection ended {octets} octets into a message"),
+            Some(StreamEnd::Error(error)) => error.to_string(),
+        };
+        self.issue("connection", format!("from {from}: {why}"));
+    }
+
+    fn read_message(
+        &mut self,
+        exporter: &str,
+        is_stream: bool,
+        octets: &[u8],
+        received_ns: u64,
+        place: impl Fn() -> String,
+    ) {
+        self.messages += 1;
+        let first = self.records.len();
+        let read = self.exporters.read(exporter, is_stream, octets, received_ns, &mut self.records);
+        self.records[first..].iter_mut().for_each(label);
+        let fault = match read {
+            Ok(report) => report.first_fault,
+            Err(fault) => Some(fault),
+        };
+        if let Some(fault) = fault {
+            self.issue("message", format!("{}: {fault}", place()));
+        }
+    }
+
+    fn issue(&mut self, kind: &str, text: String) {
+        self.issues.total += 1;
+        *self.issues.by_kind.entry(kind.to_owned()).or_default() += 1;
+        if self.issues.first.len() < ISSUES_KEPT {
+            self.issues.first.push(text);
+        }
+    }
+
+    fn hand_on(&mut self) -> Result<(), ProbeError> {
+        if !self.records.is_empty() {
+            self.outlets.iter_mut().try_for_each(|outlet| outlet.take(&self.records))?;
+            self.records.clear();
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, started: Instant) -> Result<ImportSummary, ProbeError> {
+        self.hand_on()?;
+        let mut outlets = Vec::new();
+        for outlet in self.outlets {
+            outlets.extend(outlet.finish()?);
+        }
+        let balance = self.exporters.balance();
+        let exporters = self.exporters.into_summaries();
+        let sum = |of: fn(&ExporterSummary) -> u64| exporters.iter().map(of).sum::<u64>();
+        let records = sum(|exporter| exporter.records);
+        let told = |outlet: &OutletSummary| outlet.records + outlet.lost.values().sum::<u64>() == records;
+        let elapsed_s = started.elapsed().as_secs_f64();
+        Ok(ImportSummary {
+            messages: self.messages,
+            refused: sum(|exporter| exporter.refused),
+            records,
+            packets: sum(|exporter| exporter.packets),
+            bytes: sum(|exporter| exporter.bytes),
+            records_sampled: sum(|exporter| exporter.records_sampled),
+            events: sum(|exporter| exporter.events),
+            without_addresses: sum(|exporter| exporter.without_addresses),
+            sets_without_template: sum(|exporter| exporter.sets_without_template),
+            sequence_gaps: sum(|exporter| exporter.sequence_gaps),
+            passed_over: self.passed_over,
+            conserved: balance && outlets.iter().all(told),
+            elapsed_s,
+            records_per_second: records as f64 / elapsed_s.max(1e-9),
+            rss_peak_bytes: usage::rss_peak_bytes(),
+            exporters,
+            outlets,
+            input_issues: self.issues,
+        })
+    }
+}

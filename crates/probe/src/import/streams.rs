@@ -1,0 +1,242 @@
+//! Messages of IPFIX out of TCP segments of a capture.
+//!
+//! One direction of a connection at a time: octets in their order, what comes early waits, what comes again is left out. A
+//! connection whose octets are no messages (another protocol, TLS), or of which the capture lacks a piece, is given up until
+//! it begins anew.
+//!
+//! Bounds: so many connections, so many octets of each; the connection that was quiet longest goes.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use thalweg_base::Aged;
+use thalweg_wire::netflow::decode::stream_message_octets;
+
+/// Connections whose octets are followed.
+const CONNECTIONS_MAX: usize = 1024;
+/// What may wait of one for what comes before it.
+const AHEAD_OCTETS_MAX: usize = 1 << 20;
+
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+
+/// Where a segment goes from and to.
+pub(super) type Way = (SocketAddr, SocketAddr);
+
+/// A segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment<'a> {
+    pub(super) sequence: u32,
+    pub(super) flags: u8,
+    pub(super) payload: &'a [u8],
+    /// Octets of payload that it had on the wire.
+    pub(super) octets: usize,
+}
+
+/// What came of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is part of a stream that is followed.
+    Taken,
+    /// The stream is not one of messages.
+    NotMessages,
+    /// A piece of the stream is missing; it was given up here.
+    GivenUp,
+    /// It ended the stream.
+    Ended,
+}
+
+enum Connection {
+    Followed(Followed),
+    /// Of no use until it begins anew.
+    GivenUp,
+}
+
+struct Followed {
+    next: u32,
+    /// From a message's beginning on.
+    octets: Vec<u8>,
+    ahead: BTreeMap<u32, Vec<u8>>,
+    ahead_octets: usize,
+}
+
+/// All connections of a capture.
+pub(super) struct Streams {
+    connections: Aged<Way, Connection>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self { connections: Aged::new(CONNECTIONS_MAX, usize::MAX) }
+    }
+}
+
+impl Streams {
+    /// Takes a segment; `message` is called for each message that is whole now.
+    pub(super) fn take(
+        &mut self,
+        way: Way,
+        segment: &Segment<'_>,
+        mut message: impl FnMut(&[u8]),
+    ) -> Outcome {
+        if segment.flags & RST != 0 {
+            self.connections.remove(&way);
+            return Outcome::Ended;
+        }
+        let is_new = segment.flags & SYN != 0;
+        if is_new || self.connections.renew(&way).is_none() {
+            if !is_new && (segment.octets == 0 || stream_message_octets(segment.payload).is_err()) {
+                return Outcome::NotMessages;
+            }
+            let next = segment.sequence.wrapping_add(u32::from(is_new));
+            let (octets, ahead) = (Vec::new(), BTreeMap::new());
+            let followed = Followed { next, octets, ahead, ahead_octets: 0 };
+            self.connections.insert(way, Connection::Followed(followed), 0);
+        }
+        let Some(connection) = self.connections.renew(&way) else { return Outcome::NotMessages };
+        let Connection::Followed(followed) = connection else { return Outcome::NotMessages };
+        let sequence = segment.sequence.wrapping_add(u32::from(is_new));
+        let outcome = followed.take(sequence, segment, &mut message);
+        match outcome {
+            Outcome::GivenUp | Outcome::NotMessages => *connection = Connection::GivenUp,
+            Outcome::Taken if segment.flags & FIN != 0 && followed.ahead.is_empty() => {
+                self.connections.remove(&way);
+                return Outcome::Ended;
+            }
+            Outcome::Taken | Outcome::Ended => {}
+        }
+        outcome
+    }
+}
+
+impl Followed {
+    fn take(&mut self, sequence: u32, segment: &Segment<'_>, message: &mut dyn FnMut(&[u8])) -> Outcome {
+        if segment.payload.len() < segment.octets {
+            // The capture has only the beginning of it.
+            return Outcome::GivenUp;
+        }
+        // What is nearer to come than gone lies ahead.
+        let distance = sequence.wrapping_sub(self.next).cast_signed();
+        if distance > 0 {
+            self.ahead_octets += segment.payload.len();
+            if self.ahead_octets > AHEAD_OCTETS_MAX {
+                return Outcome::GivenUp;
+            }
+            let known = self.ahead.insert(sequence, segment.payload.to_vec());
+            self.ahead_octets -= known.map_or(0, |known| known.len());
+            return Outcome::Taken;
+        }
+        self.append(segment.payload, distance.unsigned_abs() as usize);
+        while let Some((sequence, payload)) = self.next_ahead() {
+            let overlap = self.next.wrapping_sub(sequence) as usize;
+            self.append(&payload, overlap);
+        }
+        self.cut(message)
+    }
+
+    /// The piece that begins where the octets end, or before.
+    fn next_ahead(&mut self) -> Option<(u32, Vec<u8>)> {
+        let next = self.next;
+        let is_due = |sequence: &&u32| sequence.wrapping_sub(next).cast_signed() <= 0;
+        let sequence = *self.ahead.keys().find(is_due)?;
+        let payload = self.ahead.remove(&sequence)?;
+        self.ahead_octets -= payload.len();
+        Some((sequence, payload))
+    }
+
+    fn append(&mut self, payload: &[u8], known: usize) {
+        let fresh = payload.get(known..).unwrap_or_default();
+        self.octets.extend_from_slice(fresh);
+        self.next = self.next.wrapping_add(fresh.len() as u32);
+    }
+
+    /// Takes whole messages off the beginning.
+    fn cut(&mut self, message: &mut dyn FnMut(&[u8])) -> Outcome {
+        let mut at = 0;
+        let outcome = loop {
+            match stream_message_octets(&self.octets[at..]) {
+                Err(_) => break Outcome::NotMessages,
+                Ok(Some(length)) if at + length <= self.octets.len() => {
+                    message(&self.octets[at..at + length]);
+                    at += length;
+                }
+                Ok(_) => break Outcome::Taken,
+            }
+        };
+        self.octets.drain(..at);
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::XorShift64Star;
+
+    fn way() -> Way {
+        (([192, 0, 2, 1], 40_000).into(), ([192, 0, 2, 2], 4739).into())
+    }
+
+    fn segment(sequence: u32, flags: u8, payload: &[u8]) -> Segment<'_> {
+        Segment { sequence, flags, payload, octets: payload.len() }
+    }
+
+    fn message(n: u8, octets: usize) -> Vec<u8> {
+        let mut message = vec![n; octets];
+        message[..4].copy_from_slice(&[0, 10, (octets >> 8) as u8, octets as u8]);
+        message
+    }
+
+    #[test]
+    fn any_cutting_repeating_and_swapping_gives_the_messages() {
+        let mut rng = XorShift64Star::new(7);
+        for round in 0..300 {
+            let messages: Vec<Vec<u8>> = (0..20).map(|n| message(n, 16 + rng.below(3000) as usize)).collect();
+            let all = messages.concat();
+            let start = if round % 2 == 0 { u32::MAX - 5000 } else { rng.below(u32::MAX) };
+            let mut segments = Vec::new();
+            let mut at = 0;
+            while at < all.len() {
+                let end = (at + 1 + rng.below(1400) as usize).min(all.len());
+                // Sometimes what came before comes with it.
+                let from = if rng.below(5) == 0 { at - at.min(rng.below(600) as usize) } else { at };
+                segments.push((from, end));
+                if rng.below(6) == 0 {
+                    segments.push((from, end));
+                }
+                at = end;
+            }
+            for _ in 0..segments.len() / 4 {
+                let n = rng.below(segments.len() as u32 - 1) as usize;
+                segments.swap(n, n + 1);
+            }
+            let (mut streams, mut found) = (Streams::default(), Vec::new());
+            streams.take(way(), &segment(start.wrapping_sub(1), SYN, &[]), |_| ());
+            for &(from, end) in &segments {
+                let sequence = start.wrapping_add(from as u32);
+                let taken =
+                    streams.take(way(), &segment(sequence, 16, &all[from..end]), |m| found.push(m.to_vec()));
+                assert_eq!(taken, Outcome::Taken);
+            }
+            assert!(found == messages, "round {round}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_stream_of_messages_is_left_alone() {
+        let mut streams = Streams::default();
+        let nothing = |_: &[u8]| panic!("no message");
+        assert_eq!(streams.take(way(), &segment(1, 24, b"GET / HTTP/1.1"), nothing), Outcome::NotMessages);
+        assert_eq!(streams.take(way(), &segment(0, SYN, &[]), nothing), Outcome::Taken);
+        assert_eq!(streams.take(way(), &segment(1, 24, &[22, 3, 1, 2]), nothing), Outcome::NotMessages);
+        assert_eq!(streams.take(way(), &segment(5, 24, &message(1, 20)), nothing), Outcome::NotMessages);
+        // In the middle, where a message begins.
+        let (other, mut found) = ((way().1, way().0), 0);
+        assert_eq!(streams.take(other, &segment(900, 24, &message(1, 20)), |_| found += 1), Outcome::Taken);
+        let cut = Segment { octets: 100, ..segment(920, 24, &[0, 10]) };
+        assert_eq!(streams.take(other, &cut, |_| found += 1), Outcome::GivenUp);
+        assert_eq!(found, 1);
+        assert_eq!(streams.take(other, &segment(0, RST, &[]), |_| found += 1), Outcome::Ended);
+    }
+}

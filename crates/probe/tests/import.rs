@@ -1,0 +1,375 @@
+//! What others exported, out of captures, files and sockets: every record arrives once, and what is missing is told.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
+use thalweg_flow::import::Importer;
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
+use thalweg_probe::{ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
+use thalweg_wire::netflow::decode::Source;
+
+const NOW_NS: u64 = 1_700_000_000_000_000_000;
+
+/// Records of both families, every tenth a biflow.
+fn records(count: u32) -> Vec<FlowRecord> {
+    let record = |n: u32| {
+        let v6 =
+            |low: u32| std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, (low >> 16) as u16, low as u16);
+        let address = |low: u32| match n % 3 {
+            0 => v6(low).into(),
+            _ => Ipv4Addr::from(0x0a00_0000 | low).into(),
+        };
+        let key = FlowKey {
+            src: address(n),
+            dst: address(0xffff),
+            src_port: 1024 + n as u16,
+            dst_port: 443,
+            protocol: 6,
+            traffic_class: 0,
+            ingress: 1,
+            vlan: 0,
+            mpls_label: None,
+        };
+        let first_ns = NOW_NS - 20_000_000_000;
+        let counters = Counters {
+            packets: 1 + u64::from(n % 7),
+            octets: 40 + u64::from(n),
+            first_ns,
+            last_ns: first_ns + 1_000_000_000,
+            ..Counters::default()
+        };
+        let reverse = (n.is_multiple_of(10)).then_some(Counters { packets: 3, octets: 333, ..counters });
+        FlowRecord { reverse, ..FlowRecord::new(key, counters, EndReason::IdleTimeout) }
+    };
+    (0..count).map(record).collect()
+}
+
+fn options(sources: Vec<ImportSource>) -> ImportOptions {
+    ImportOptions { sources, port: None, seconds: None, store: None, json: None, csv: None }
+}
+
+fn file(path: &Path) -> ImportSource {
+    ImportSource::File(path.to_owned())
+}
+
+/// Imports some files; as many lines of JSON as there are records.
+fn imported(files: &[PathBuf], port: Option<u16>) -> ImportSummary {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("records");
+    let sources = files.iter().map(|path| file(path)).collect();
+    let options = ImportOptions { json: Some(json.clone()), port, ..options(sources) };
+    let summary = import(&options, &Arc::new(AtomicBool::new(false)), &()).unwrap();
+    assert!(summary.conserved, "{summary:?}");
+    let lines = std::fs::read_to_string(json).unwrap();
+    assert_eq!(lines.lines().count() as u64, summary.records);
+    summary
+}
+
+/// A frame of UDP.
+fn datagram(from: (Ipv4Addr, u16), to_port: u16, payload: &[u8]) -> Vec<u8> {
+    let mut segment = [from.1.to_be_bytes(), to_port.to_be_bytes()].concat();
+    segment.extend(((8 + payload.len()) as u16).to_be_bytes());
+    segment.extend([0, 0]);
+    segment.extend(payload);
+    frame(from.0, 17, &segment)
+}
+
+fn frame(from: Ipv4Addr, protocol: u8, segment: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+    frame.extend(((20 + segment.len()) as u16).to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
+    frame.extend(from.octets());
+    frame.extend([192, 0, 2, 255]);
+    frame.extend(segment);
+    frame
+}
+
+fn write_capture(path: &Path, frames: &[Vec<u8>]) {
+    let mut octets = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        octets.extend(word.to_le_bytes());
+    }
+    for frame in frames {
+        for word in [1_700_000_000, 0, frame.len() as u32, frame.len() as u32] {
+            octets.extend(word.to_le_bytes());
+        }
+        octets.extend(frame);
+    }
+    std::fs::write(path, octets).unwrap();
+}
+
+/// Messages of an exporter that sends these records.
+fn exported(version: Version, transport: Transport, records: &[FlowRecord]) -> Vec<Vec<u8>> {
+    let mut exporter = Exporter::new(&ExportOptions::new(version, transport)).unwrap();
+    exporter.handle_connected(NOW_NS);
+    exporter.handle_records(records, NOW_NS);
+    exporter.handle_end(NOW_NS);
+    let (mut messages, mut message) = (Vec::new(), Vec::new());
+    while exporter.poll_message(&mut message).is_some() {
+        messages.push(message.clone());
+    }
+    messages
+}
+
+/// Records, packets and octets.
+fn sums<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> (u64, u64, u64) {
+    records.into_iter().fold((0, 0, 0), |sum, r| (sum.0 + 1, sum.1 + r.packets(), sum.2 + r.octets()))
+}
+
+fn sums_of(summary: &ImportSummary) -> (u64, u64, u64) {
+    (summary.records, summary.packets, summary.bytes)
+}
+
+#[test]
+fn captures_of_routers_come_to_what_the_importer_says() {
+    let Some(root) = thalweg_testdata::shared("flow-export/netgauze") else { return };
+    let mut captures = Vec::new();
+    for folder in std::fs::read_dir(&root).unwrap() {
+        let files = std::fs::read_dir(folder.unwrap().path()).unwrap();
+        let paths = files.map(|file| file.unwrap().path());
+        captures.extend(paths.filter(|path| path.extension().is_some_and(|end| end == "pcap")));
+    }
+    assert_eq!(captures.len(), 7);
+    for path in captures {
+        let datagrams = thalweg_testdata::datagrams(&std::fs::read(&path).unwrap());
+        let (mut importer, mut flows) = (Importer::default(), Vec::new());
+        let mut exporters = BTreeMap::new();
+        for datagram in &datagrams {
+            let next = exporters.len() as u64;
+            let number = *exporters.entry(datagram.source).or_insert(next);
+            importer.handle_message(Source::datagrams(number), &datagram.payload, 0, &mut flows).unwrap();
+        }
+        let summary = imported(std::slice::from_ref(&path), None);
+        assert_eq!(sums_of(&summary), sums(&flows), "{}", path.display());
+        assert_eq!((summary.messages, summary.refused), (datagrams.len() as u64, 0));
+        assert_eq!(summary.exporters.len(), exporters.len());
+        for exporter in &summary.exporters {
+            assert!(exporters.contains_key(&exporter.exporter.parse::<SocketAddr>().unwrap()));
+        }
+        assert!(summary.records > 0 && summary.input_issues.total == 0, "{summary:?}");
+    }
+}
+
+#[test]
+fn datagrams_of_all_vendors_are_read_as_recorded() {
+    let Some(root) = thalweg_testdata::shared("flow-export/datagrams") else { return };
+    let mut names: Vec<PathBuf> =
+        std::fs::read_dir(&root).unwrap().map(|file| file.unwrap().path()).collect();
+    names.retain(|path| path.extension().is_some_and(|end| end == "dat"));
+    names.sort();
+    assert!(names.len() > 50, "{}", names.len());
+    // Each vendor's exporter sends templates first.
+    let is_template = |path: &PathBuf| path.to_string_lossy().contains("tpl");
+    let (templates, data): (Vec<_>, Vec<_>) = names.into_iter().partition(is_template);
+    let vendor = |path: &Path| -> String {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let words: Vec<&str> = name.split('_').collect();
+        words[..words.len().min(4)].join("_")
+    };
+    let mut ports = BTreeMap::new();
+    let (mut importer, mut flows, mut frames) = (Importer::default(), Vec::new(), Vec::new());
+    let mut refused = 0;
+    for path in templates.iter().chain(&data) {
+        let next = 2000 + ports.len() as u16;
+        let port = *ports.entry(vendor(path)).or_insert(next);
+        let octets = std::fs::read(path).unwrap();
+        // A file may have several messages of IPFIX, as it may here.
+        let read = importer.handle_message(Source::datagrams(port.into()), &octets, 0, &mut flows);
+        refused += u64::from(read.is_err());
+        frames.push(datagram(([192, 0, 2, 1].into(), port), 2055, &octets));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("all.pcap");
+    write_capture(&capture, &frames);
+    let summary = imported(&[capture], Some(2055));
+    let (decoded, counted) = (importer.decoder().counters(), importer.counters());
+    assert_eq!(sums_of(&summary), sums(&flows));
+    assert_eq!((summary.messages, summary.refused), (frames.len() as u64, refused));
+    assert_eq!((summary.events, summary.without_addresses), (counted.events, counted.without_addresses));
+    assert_eq!(summary.sets_without_template, decoded.sets_unknown - decoded.sets_recovered);
+    let sum = |of: fn(&thalweg_probe::ExporterSummary) -> u64| summary.exporters.iter().map(of).sum::<u64>();
+    assert_eq!(sum(|exporter| exporter.options_records), decoded.options_records);
+    assert_eq!(sum(|exporter| exporter.templates), decoded.templates);
+    assert_eq!(sum(|exporter| exporter.faults), decoded.faults);
+    assert_eq!(sum(|exporter| exporter.sequence_gaps), decoded.sequence.gaps);
+    assert_eq!(summary.exporters.len(), ports.len());
+    assert!(
+        summary.records > 100 && summary.input_issues.first.iter().all(|issue| issue.contains("packet "))
+    );
+}
+
+#[test]
+fn a_file_of_messages_is_a_session_of_its_own_and_damage_is_told() {
+    let records = records(500);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("export.ipfix");
+    let messages = exported(Version::Ipfix, Transport::Stream, &records);
+    let mut octets = messages.concat();
+    std::fs::write(&path, &octets).unwrap();
+    let summary = imported(std::slice::from_ref(&path), None);
+    assert_eq!(sums_of(&summary), sums(&records));
+    assert_eq!((summary.sequence_gaps, summary.input_issues.total), (0, 0), "{summary:?}");
+    assert_eq!(summary.exporters[0].exporter, path.display().to_string());
+    let whole = octets.len();
+    octets.extend(b"no message");
+    std::fs::write(&path, &octets).unwrap();
+    let damaged = imported(std::slice::from_ref(&path), None);
+    assert_eq!(sums_of(&damaged), sums(&records));
+    let [issue] = &damaged.input_issues.first[..] else { panic!("{damaged:?}") };
+    assert!(issue.contains(&format!("byte {whole}, behind message {}", summary.messages)), "{issue}");
+    // Cut in the longest message, which has flows.
+    let at = (0..messages.len()).max_by_key(|n| messages[*n].len()).unwrap();
+    std::fs::write(&path, &octets[..messages[..=at].concat().len() - 5]).unwrap();
+    let cut = imported(&[path], None);
+    assert_eq!((cut.refused, cut.messages), (1, at as u64 + 1));
+    assert!(cut.records < summary.records);
+}
+
+#[test]
+fn a_capture_of_a_connection_is_put_together() {
+    let records = records(3000);
+    let stream = exported(Version::Ipfix, Transport::Stream, &records).concat();
+    let from: Ipv4Addr = [192, 0, 2, 7].into();
+    let segment = |sequence: u32, flags: u8, payload: &[u8]| {
+        let mut segment = [40_000u16.to_be_bytes(), 4739u16.to_be_bytes()].concat();
+        segment.extend(sequence.to_be_bytes());
+        segment.extend([0, 0, 0, 0, 0x50, flags, 255, 255, 0, 0, 0, 0]);
+        segment.extend(payload);
+        frame(from, 6, &segment)
+    };
+    let mut frames = vec![segment(999, 2, &[])];
+    let pieces = (0..).step_by(1000).zip(stream.chunks(1000));
+    frames.extend(pieces.map(|(at, piece)| segment(1000 + at, 16, piece)));
+    frames.swap(3, 4);
+    let again = frames[5].clone();
+    frames.insert(7, again);
+    frames.push(segment(1000 + stream.len() as u32, 17, &[]));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tcp.pcap");
+    write_capture(&path, &frames);
+    let summary = imported(std::slice::from_ref(&path), None);
+    assert_eq!(sums_of(&summary), sums(&records), "{:?}", summary.input_issues);
+    assert_eq!((summary.refused, summary.sequence_gaps), (0, 0));
+    // A piece that the capture lacks: what came before it stays.
+    frames.remove(60);
+    write_capture(&path, &frames);
+    let summary = imported(&[path], None);
+    assert!((1..3000).contains(&summary.records), "{}", summary.records);
+}
+
+#[test]
+fn packets_that_are_none_of_ours_are_passed_over_by_name_and_cut_ones_told_by_number() {
+    let messages = exported(Version::NetFlow9, Transport::Datagram, &records(5));
+    let count = messages.len() as u64;
+    let from = ([192, 0, 2, 1].into(), 2000);
+    let mut cut = datagram(from, 2055, &messages[0]);
+    cut.truncate(cut.len() - 3);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mixed.pcap");
+    let dns = datagram(from, 53, b"\x12\x34 a question");
+    let mut frames = vec![dns, frame(from.0, 1, &[8; 16]), cut];
+    frames.extend(messages.iter().map(|message| datagram(from, 2055, message)));
+    write_capture(&path, &frames);
+    let summary = imported(std::slice::from_ref(&path), None);
+    assert_eq!((summary.messages, summary.refused), (1 + count, 1), "{summary:?}");
+    // A biflow is two records there.
+    let (_, packets, octets) = sums(&records(5));
+    assert_eq!((summary.packets, summary.bytes), (packets, octets));
+    let passed: Vec<(&str, u64)> = summary.passed_over.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+    assert_eq!(passed, [("not-netflow", 1), ("not-udp-or-tcp", 1)]);
+    let [issue] = &summary.input_issues.first[..] else { panic!("{summary:?}") };
+    assert!(issue.contains("packet 3, from 192.0.2.1:2000: the capture has"), "{issue}");
+    assert_eq!(imported(&[path], Some(53)).passed_over.get("other-port"), Some(&(2 + count)));
+}
+
+/// Ends the import when so many messages came, and knows where it listens.
+struct Until {
+    messages: u64,
+    stop: Arc<AtomicBool>,
+    addresses: Mutex<Vec<SocketAddr>>,
+}
+
+impl ProbeProgress for Until {
+    fn advanced(&self, messages: u64, _fraction: Option<f64>) {
+        if messages >= self.messages {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn notice(&self, text: &str) {
+        let address = text.rsplit("//").next().unwrap().parse().unwrap();
+        self.addresses.lock().unwrap().push(address);
+    }
+}
+
+#[test]
+fn several_exporters_at_once_are_kept_apart_and_gaps_are_theirs() {
+    let (first, second, third) = (records(400), records(900), records(700));
+    let nine = exported(Version::NetFlow9, Transport::Datagram, &first);
+    let five: Vec<FlowRecord> = second.iter().filter(|r| r.key.src.is_ipv4()).copied().collect();
+    let five = exported(Version::NetFlow5, Transport::Datagram, &five);
+    let mut ten = exported(Version::Ipfix, Transport::Datagram, &second);
+    let stream = exported(Version::Ipfix, Transport::Stream, &third);
+    // One datagram of records is lost on its way.
+    ten.remove(ten.len() / 2);
+    let expected = (nine.len() + five.len() + ten.len() + stream.len()) as u64;
+    let stop = Arc::new(AtomicBool::new(false));
+    let until = Until { messages: expected, stop: stop.clone(), addresses: Mutex::default() };
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let options = options(vec![ImportSource::Udp(any), ImportSource::Tcp(any)]);
+    let summary = std::thread::scope(|scope| {
+        let importing = scope.spawn(|| import(&options, &stop, &until).unwrap());
+        let [udp, tcp] = loop {
+            match until.addresses.lock().unwrap()[..] {
+                [udp, tcp] => break [udp, tcp],
+                _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+            }
+        };
+        let sockets = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        for (socket, messages) in sockets.iter().zip([&nine, &five, &ten]) {
+            for message in messages {
+                socket.send_to(message, udp).unwrap();
+            }
+        }
+        let mut connection = TcpStream::connect(tcp).unwrap();
+        connection.write_all(&stream.concat()).unwrap();
+        connection.write_all(b"and then something else").unwrap();
+        drop(connection);
+        importing.join().unwrap()
+    });
+    assert!(summary.conserved);
+    assert_eq!(summary.messages, expected);
+    let of = |protocol: &str, is_lossy: bool| {
+        let mut found = summary.exporters.iter().filter(|exporter| {
+            exporter.messages.contains_key(protocol) && (exporter.sequence_gaps > 0) == is_lossy
+        });
+        let exporter = found.next().unwrap_or_else(|| panic!("{protocol}: {:?}", summary.exporters));
+        (exporter.records, exporter.packets, exporter.bytes)
+    };
+    assert_eq!(of("NetFlow 9", false).1, sums(&first).1, "biflows come as two records each");
+    assert_eq!(of("IPFIX", false), sums(&third));
+    assert!(of("IPFIX", true).0 < sums(&second).0);
+    assert_eq!(summary.sequence_gaps, 1);
+    assert_eq!(summary.exporters.len(), 4);
+    assert!(
+        summary.input_issues.first.iter().any(|issue| issue.contains("no message of IPFIX")),
+        "{summary:?}"
+    );
+}
+
+#[test]
+fn sources_are_read_as_they_are_written() {
+    assert_eq!("a/b.pcap".parse(), Ok(ImportSource::File("a/b.pcap".into())));
+    assert_eq!("udp://[::]:2055".parse(), Ok(ImportSource::Udp("[::]:2055".parse().unwrap())));
+    for (wrong, word) in [("udp://:2055", "0.0.0.0:2055"), ("http://x", "udp://ADDRESS:PORT")] {
+        let error = wrong.parse::<ImportSource>().unwrap_err();
+        assert!(error.contains(word), "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Apache Kafka on loopback: one node that is broker and controller (KRaft), in a folder of its own.
+//!
+//! Its jars are those of Maven Central. They are fetched once, into the folder that `THALWEG_KAFKA_JARS` names, else beside
+//! the test's program.
+
+use std::fs::{self, File};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a broker may take to answer.
+const UP_WITHIN: Duration = Duration::from_secs(120);
+
+/// A message as the Java client read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) topic: String,
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// A broker. It ends with this value.
+pub(crate) struct Broker {
+    folder: tempfile::TempDir,
+    jars: PathBuf,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Broker {
+    /// A broker that answers; or none, and the reason in the test's output.
+    pub(crate) fn start(test: &str) -> Option<Self> {
+        let mut broker = Self::prepare(test)?;
+        broker.launch();
+        Some(broker)
+    }
+
+    /// A broker that does not run yet. Its address is that which it will have.
+    pub(crate) fn prepare(test: &str) -> Option<Self> {
+        let jars = jars().map_err(|why| println!("SKIPPED {test}: {why}")).ok()?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+        let [port, controller] = free.map(|one| one.local_addr().expect("it has one").port());
+        let settings = format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             controller.quorum.voters=1@127.0.0.1:{controller}\n\
+             controller.listener.names=CONTROLLER\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             log.dirs={}\n\
+             num.partitions=3\n\
+             offsets.topic.replication.factor=1\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n",
+            folder.path().join("data").display()
+        );
+        fs::write(folder.path().join("server.properties"), settings).expect("there is room");
+        let broker = Self { folder, jars, port, child: None };
+        let formatted = broker
+            .java("kafka.tools.StorageTool")
+            .args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c"])
+            .arg(broker.folder.path().join("server.properties"))
+            .output()
+            .expect("java runs");
+        assert!(formatted.status.success(), "{}", String::from_utf8_lossy(&formatted.stderr));
+        Some(broker)
+    }
+
+    /// Starts it, and returns when it answers.
+    pub(crate) fn launch(&mut self) {
+        let log =
+            File::options().create(true).append(true).open(self.folder.path().join("log")).expect("a log");
+        let child = self
+            .java("kafka.Kafka")
+            .arg(self.folder.path().join("server.properties"))
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .expect("java runs");
+        self.child = Some(child);
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            let has_ended = self.child.as_mut().and_then(|child| child.try_wait().expect("it is ours"));
+            let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            assert!(has_ended.is_none(), "the broker ended: {}", log());
+            assert!(begun.elapsed() < UP_WITHIN, "the broker does not answer: {}", log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends it as if its power failed.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("it is ours");
+            child.wait().expect("it ends");
+        }
+    }
+
+    /// An address to export to.
+    pub(crate) fn address(&self, topic: &str) -> String {
+        format!("kafka://127.0.0.1:{}/{topic}", self.port)
+    }
+
+    /// Octets that are in a topic's files.
+    pub(crate) fn octets_in(&self, topic: &str) -> u64 {
+        let mut octets = 0;
+        let begins = format!("{topic}-");
+        for folder in fs::read_dir(self.folder.path().join("data")).into_iter().flatten().flatten() {
+            if folder.file_name().to_string_lossy().starts_with(&begins) {
+                let files = fs::read_dir(folder.path()).into_iter().flatten().flatten();
+                let logs = files.filter(|file| file.path().extension().is_some_and(|name| name == "log"));
+                octets += logs.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum::<u64>();
+            }
+        }
+        octets
+    }
+
+    /// Everything in these topics, read by Kafka's own client.
+    pub(crate) fn read(&self, topics: &[&str]) -> Vec<Message> {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kafka/Read.java");
+        let output = self
+            .java_command()
+            .arg(program)
+            .arg(format!("127.0.0.1:{}", self.port))
+            .args(topics)
+            .output()
+            .expect("java runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let message = |line: &str| {
+            let mut fields = line.split('\t');
+            let mut next = || fields.next().expect("five fields");
+            Message {
+                topic: next().to_owned(),
+                partition: next().parse().expect("a number"),
+                offset: next().parse().expect("a number"),
+                key: octets(next()),
+                value: octets(next()),
+            }
+        };
+        String::from_utf8(output.stdout).expect("text").lines().map(message).collect()
+    }
+
+    fn java(&self, class: &str) -> Command {
+        let mut command = self.java_command();
+        command.arg(class);
+        command
+    }
+
+    fn java_command(&self) -> Command {
+        let mut command = Command::new("java");
+        // Small and soon ready rather than fast for long.
+        command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]);
+        command.arg(self.jars.join("*")).stdin(Stdio::null());
+        command
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn octets(hexadecimal: &str) -> Vec<u8> {
+    let octet = |place| u8::from_str_radix(&hexadecimal[place..place + 2], 16).expect("hexadecimal");
+    (0..hexadecimal.len()).step_by(2).map(octet).collect()
+}
+
+/// The folder with the jars, which are fetched if they are not there; or why it cannot be had.
+fn jars() -> Result<PathBuf, String> {
+    let has =
+        |program: &str| Command::new(program).arg("-version").output().is_ok_and(|run| run.status.success());
+    if !has("java") {
+        return Err("no Java (Debian: default-jdk-headless)".to_owned());
+    }
+    let beside = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("kafka-4.1.0");
+    let folder = std::env::var_os("THALWEG_KAFKA_JARS").map_or_else(beside, PathBuf::from);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    if !has("mvn") {
+        return Err("no jars of Kafka, and no Maven to fetch them (Debian: maven)".to_owned());
+    }
+    // Whoever is first gives it its name: a folder with that name is whole.
+    let making = folder.with_extension(std::process::id().to_string());
+    let fetched = Command::new("mvn")
+        .args(["-q", "-B", "-f"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kafka/pom.xml"))
+        .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
+        .arg(format!("-DoutputDirectory={}", making.display()))
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !fetched.status.success() {
+        return Err(format!("Maven cannot fetch Kafka: {}", String::from_utf8_lossy(&fetched.stdout)));
+    }
+    if fs::rename(&making, &folder).is_err() {
+        // Another one was faster.
+        let _ = fs::remove_dir_all(&making);
+    }
+    Ok(folder)
+}

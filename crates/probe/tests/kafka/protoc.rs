@@ -1,0 +1,98 @@
+//! Messages of protocol buffers as `protoc` reads them.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// A record's fields by name, addresses as text.
+pub(crate) type Fields = BTreeMap<String, Value>;
+
+/// Reads messages by the schema; none if there is no `protoc`.
+pub(crate) fn decode(messages: &[&[u8]]) -> Option<Vec<Fields>> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let all = "syntax = \"proto3\"; import \"flow_record.proto\"; message All { repeated thalweg.FlowRecord record = 1; }";
+    std::fs::write(folder.path().join("all.proto"), all).expect("there is room");
+    let mut input = Vec::new();
+    for message in messages {
+        // Field 1, with a length of up to 14 bits.
+        input.extend([0x0a, message.len() as u8 | 0x80, (message.len() >> 7) as u8]);
+        input.extend_from_slice(message);
+    }
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let mut protoc = Command::new("protoc")
+        .arg(format!("--proto_path={}", schema.display()))
+        .arg(format!("--proto_path={}", folder.path().display()))
+        .args(["--decode=All", "all.proto"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let mut stdin = protoc.stdin.take().expect("piped");
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = protoc.wait_with_output().expect("it ends");
+    writer.join().expect("it ends").expect("protoc reads all of it");
+    assert!(output.status.success());
+    let mut records = Vec::new();
+    for line in String::from_utf8(output.stdout).expect("text").lines().map(str::trim) {
+        match line {
+            "record {" => records.push(Fields::new()),
+            "}" => {}
+            field => {
+                let (name, value) = field.split_once(": ").expect("a name and a value");
+                let is_new =
+                    records.last_mut().expect("in a record").insert(name.to_owned(), read(name, value));
+                assert!(is_new.is_none(), "{name} twice");
+            }
+        }
+    }
+    Some(records)
+}
+
+fn read(name: &str, value: &str) -> Value {
+    let Some(quoted) = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) else {
+        return value.parse::<u64>().expect("a number").into();
+    };
+    let octets = unescape(quoted.as_bytes());
+    let is_address = matches!(name, "src" | "dst" | "next_hop" | "bgp_next_hop" | "nat_src" | "nat_dst");
+    if !is_address {
+        return String::from_utf8(octets).expect("text").into();
+    }
+    let address = match <[u8; 4]>::try_from(&octets[..]) {
+        Ok(v4) => IpAddr::from(v4),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(&octets[..]).expect("4 or 16 octets")),
+    };
+    address.to_string().into()
+}
+
+/// As C has it.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let (mut octets, mut rest) = (Vec::new(), text);
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'\\' {
+            octets.push(first);
+            continue;
+        }
+        let taken = match rest[0] {
+            b'0'..=b'7' => {
+                octets.push(rest[..3].iter().fold(0, |octet, digit| octet << 3 | (digit - b'0')));
+                3
+            }
+            letter => {
+                octets.push(match letter {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    other => other,
+                });
+                1
+            }
+        };
+        rest = &rest[taken..];
+    }
+    octets
+}

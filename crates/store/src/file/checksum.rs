@@ -1,0 +1,138 @@
+//! Checksums of what is in a file.
+//!
+//! Parquet knows a checksum of each page, but the library that writes our files has none, and pages alone would not cover the
+//! footer. So the footer has two entries: `thalweg.sums`, a checksum of the octets of each column of each row group, and
+//! `thalweg.footer`, one of everything in the footer that we go by, those checksums included. The second is checked when a
+//! file is opened, the first whenever a column is read: who looks at a column has its octets in hand.
+//!
+//! The sum has four lanes, each of which takes every fourth word of eight octets. A step of a lane is invertible in the lane
+//! and in the word, so a change within one word always shows; any other one goes unseen once in 2^64. It is made against
+//! disks that forget and files that were cut off or copied badly, not against people: whoever changes a file can change its sums.
+
+use std::fmt::Write as _;
+
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::statistics::Statistics;
+use thalweg_base::mix64;
+
+use super::pages::Fault;
+
+const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+const WORD: usize = 8;
+const LANES: usize = 4;
+/// Characters of a sum.
+const DIGITS: usize = 16;
+
+/// The sum of some octets.
+pub(super) fn sum(octets: &[u8]) -> u64 {
+    let mut lanes = [1u64, 2, 3, 4].map(mix64);
+    let (blocks, tail) = octets.as_chunks::<{ WORD * LANES }>();
+    for block in blocks {
+        add(&mut lanes, block);
+    }
+    let mut last = [0; WORD * LANES];
+    last[..tail.len()].copy_from_slice(tail);
+    add(&mut lanes, &last);
+    lanes.into_iter().fold(mix64(octets.len() as u64), |sum, lane| mix64(sum ^ lane))
+}
+
+#[inline(always)]
+fn add(lanes: &mut [u64; LANES], block: &[u8; WORD * LANES]) {
+    for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<WORD>().0) {
+        *lane = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(FACTOR);
+        *lane ^= *lane >> 32;
+    }
+}
+
+/// Sums of the columns of row groups, as text.
+pub(super) fn write_sums(groups: &[Vec<u64>]) -> String {
+    let mut text = String::new();
+    for sum in groups.iter().flatten() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{sum:016x}");
+    }
+    text
+}
+
+/// Reads them: of each row group, of each column.
+pub(super) fn read_sums(text: &str, groups: usize, columns: usize) -> Result<Vec<Vec<u64>>, Fault> {
+    const BAD: Fault = "its checksums are damaged";
+    let digits = text.as_bytes().chunks(DIGITS).map(|digits| {
+        let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == DIGITS);
+        digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or(BAD)
+    });
+    let sums: Vec<u64> = digits.collect::<Result<_, _>>()?;
+    if groups.checked_mul(columns) != Some(sums.len()) {
+        return Err(BAD);
+    }
+    Ok(sums.chunks(columns.max(1)).map(<[u64]>::to_vec).collect())
+}
+
+/// The sum of what the footer says and we go by: where columns are, how many values they have, between which bounds these
+/// are; and texts of its own.
+pub(super) fn sum_of_footer(groups: &[RowGroupMetaData], texts: &[&str]) -> u64 {
+    let mut facts: Vec<u8> = Vec::new();
+    let mut put = |fact: u64| facts.extend_from_slice(&fact.to_le_bytes());
+    for group in groups {
+        put(group.num_rows() as u64);
+        for column in group.columns() {
+            let (start, length) = column.byte_range();
+            [start, length, column.num_values() as u64].into_iter().for_each(&mut put);
+            put(format!("{:?}", column.compression())
+                .bytes()
+                .fold(0, |sum, byte| mix64(sum ^ u64::from(byte))));
+            match column.statistics() {
+                Some(Statistics::Int32(of)) => {
+                    bounds(of.min_opt(), of.max_opt(), |value| *value as u64, &mut put)
+                }
+                Some(Statistics::Int64(of)) => {
+                    bounds(of.min_opt(), of.max_opt(), |value| *value as u64, &mut put)
+                }
+                _ => {}
+            }
+            put(column.statistics().and_then(Statistics::null_count_opt).map_or(0, |count| count + 1));
+        }
+    }
+    for text in texts {
+        put(sum(text.as_bytes()));
+    }
+    sum(&facts)
+}
+
+fn bounds<T>(min: Option<&T>, max: Option<&T>, number: impl Fn(&T) -> u64, put: &mut impl FnMut(u64)) {
+    for bound in [min, max] {
+        put(u64::from(bound.is_some()));
+        put(bound.map_or(0, &number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_and_every_length_shows() {
+        let mut chance = thalweg_base::XorShift64Star::new(3);
+        for length in [0, 1, 7, 8, 31, 32, 33, 64, 100] {
+            let octets: Vec<u8> = (0..length).map(|_| chance.next_u64() as u8).collect();
+            let whole = sum(&octets);
+            for bit in 0..length * 8 {
+                let mut flipped = octets.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_ne!(sum(&flipped), whole, "bit {bit} of {length} octets");
+            }
+            let longer: Vec<u8> = octets.iter().copied().chain([0]).collect();
+            assert_ne!(sum(&longer), whole);
+        }
+    }
+
+    #[test]
+    fn sums_come_back_from_their_text() {
+        let sums = vec![vec![0, u64::MAX, 7], vec![1, 2, 0xdead_beef]];
+        let text = write_sums(&sums);
+        assert_eq!(read_sums(&text, 2, 3), Ok(sums));
+        assert!(read_sums(&text, 3, 3).is_err());
+        assert!(read_sums(&text[1..], 2, 3).is_err());
+        assert!(read_sums(&text.replace('f', "x"), 2, 3).is_err());
+    }
+}

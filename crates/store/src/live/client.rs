@@ -1,0 +1,213 @@
+//! The side that asks.
+
+use std::io::{self, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use thalweg_flow::FlowRecord;
+
+use super::frame::{GREETING, Kind, Note, Notes, bad, receive, records};
+use super::{PATIENCE, RECORDS_MAX, SOCKET, Way};
+use crate::dataset::{Dataset, View, Window};
+use crate::error::StoreError;
+
+/// Records that a thread takes at a time.
+const BATCH_RECORDS: usize = 65_536;
+/// Times an answer is asked for again because a file of it was gone: joined with others, or expired.
+const TRIES_MAX: usize = 5;
+
+/// What the writer of a dataset added to a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Writing {
+    /// Nobody writes.
+    Nobody,
+    /// Somebody does, or did, and does not answer; why. The view has files alone.
+    Silent(String),
+    /// It answered.
+    Answered(LiveFacts),
+}
+
+/// What is to be known of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveFacts {
+    /// Records that are pending.
+    pub pending: u64,
+    /// Flows of the cache.
+    pub cached: u64,
+    /// Whether the process that writes has a flow cache.
+    pub has_cache: bool,
+    /// The cache is left out: so many records came in meanwhile that it could not be said what it shows twice.
+    pub cache_left_out: bool,
+    /// Records that were on their way from the cache to the writer, and are not in the view.
+    pub on_the_way: u64,
+}
+
+impl Dataset {
+    /// What is in files, what waits to be written and what is in the flow cache of the process that writes, at one moment and
+    /// each record once, as far as that process answers.
+    pub fn live_view(&self, window: Window) -> Result<(View, Writing), StoreError> {
+        for _ in 0..TRIES_MAX {
+            let writing = match Answer::ask(self.root(), window, RECORDS_MAX) {
+                Ok(Some(answer)) => match answer.view(self, window) {
+                    Ok((view, facts)) => return Ok((view, Writing::Answered(facts))),
+                    Err(error) if error.is_gone() => continue,
+                    Err(error) => return Err(error),
+                },
+                Ok(None) => Writing::Nobody,
+                Err(error) => Writing::Silent(why(&error)),
+            };
+            return Ok((self.view(window)?, writing));
+        }
+        Err(StoreError::Moving(self.root().to_path_buf()))
+    }
+
+    /// Follows the records that come in. `None` if nobody writes.
+    pub fn follow(&self) -> Result<Option<Follow>, StoreError> {
+        let begin = || -> io::Result<Option<Follow>> {
+            let Some(mut stream) = connect(self.root())? else { return Ok(None) };
+            writeln!(stream, "{GREETING} follow")?;
+            let mut follow = Follow { from: BufReader::new(stream), octets: Vec::new() };
+            // The first frame says that it has begun.
+            follow.receive()?;
+            Ok(Some(follow))
+        };
+        begin().map_err(StoreError::io("follow the writer at", &self.root().join(SOCKET)))
+    }
+}
+
+/// What a person should hear of it.
+fn why(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => format!("nobody listens on {SOCKET}: the writer was killed"),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("it said nothing for {} s", PATIENCE.as_secs())
+        }
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            "it ended its answer early; it is ending, or serves as many others as it can".to_owned()
+        }
+        _ => format!("{SOCKET}: {error}"),
+    }
+}
+
+/// `None` if there is no socket.
+fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
+    let way = Way::to(folder, SOCKET)?;
+    let stream = match UnixStream::connect(&way.path) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(Some(stream))
+}
+
+/// What came.
+#[derive(Default)]
+pub(super) struct Answer {
+    cached: Vec<FlowRecord>,
+    pending: Vec<FlowRecord>,
+    notes: Vec<Note>,
+    files: Vec<String>,
+    facts: LiveFacts,
+}
+
+impl Answer {
+    /// Asks the writer, if there is one. Without the cache, if there are more records than these.
+    pub(super) fn ask(folder: &Path, window: Window, records_max: usize) -> io::Result<Option<Self>> {
+        let Some(mut stream) = connect(folder)? else { return Ok(None) };
+        writeln!(stream, "{GREETING} view {} {}", window.from_ns, window.to_ns)?;
+        let mut from = BufReader::with_capacity(256 << 10, stream);
+        let (mut answer, mut octets, mut is_too_large) = (Self::default(), Vec::new(), false);
+        loop {
+            match receive(&mut from, &mut octets)? {
+                Kind::Cached if is_too_large => {}
+                Kind::Cached => records(&octets, |record| answer.cached.push(record))?,
+                Kind::Pending => records(&octets, |record| answer.pending.push(record))?,
+                Kind::Noted => Note::read_all(&octets, &mut answer.notes)?,
+                Kind::Files => {
+                    let names = std::str::from_utf8(&octets).map_err(|_| bad("names that are no text"))?;
+                    answer.files.extend(names.lines().map(str::to_owned));
+                }
+                Kind::End => {
+                    let [way @ .., has_cache, whole] =
+                        *octets.first_chunk::<10>().ok_or_else(|| bad("a short end"))?;
+                    answer.facts = LiveFacts {
+                        on_the_way: u64::from_le_bytes(way),
+                        has_cache: has_cache == 1,
+                        cache_left_out: has_cache == 1 && (whole == 0 || is_too_large),
+                        ..LiveFacts::default()
+                    };
+                    return Ok(Some(answer));
+                }
+                Kind::Followed | Kind::Missed => return Err(bad("an answer to another question")),
+            }
+            if answer.cached.len() > records_max {
+                (answer.cached, is_too_large) = (Vec::new(), true);
+            }
+            // The writer has bounds of its own for these.
+            if answer.pending.len() > RECORDS_MAX || answer.notes.len() > RECORDS_MAX {
+                return Err(bad("more records than can be taken"));
+            }
+        }
+    }
+
+    pub(super) fn view(mut self, dataset: &Dataset, window: Window) -> Result<(View, LiveFacts), StoreError> {
+        let mut view = dataset.view_of(&self.files, window)?;
+        if self.facts.cache_left_out {
+            self.cached = Vec::new();
+        }
+        let notes = Notes::new(self.notes);
+        self.cached.retain(|shown| !notes.has(shown));
+        self.facts.pending = self.pending.len() as u64;
+        self.facts.cached = self.cached.len() as u64;
+        self.pending.chunks(BATCH_RECORDS).for_each(|batch| view.add_batch(batch.into()));
+        self.cached.chunks(BATCH_RECORDS).for_each(|batch| view.add_cached(batch.into()));
+        Ok((view, self.facts))
+    }
+}
+
+/// Records as they come in.
+#[derive(Debug)]
+pub struct Follow {
+    from: BufReader<UnixStream>,
+    octets: Vec<u8>,
+}
+
+/// What came next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Followed {
+    /// Records, in the order in which they came in; none, if there were none for a second.
+    Records(Vec<FlowRecord>),
+    /// So many records came too fast, and are not shown.
+    Missed(u64),
+    /// The writer has ended.
+    End,
+}
+
+impl Follow {
+    /// Waits for what comes next. Fails if the writer says nothing for some seconds, or something that makes no sense.
+    pub fn wait(&mut self) -> io::Result<Followed> {
+        match self.receive() {
+            Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
+                Ok(Followed::End)
+            }
+            other => other,
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<Followed> {
+        match receive(&mut self.from, &mut self.octets)? {
+            Kind::Followed => {
+                let mut all = Vec::new();
+                records(&self.octets, |record| all.push(record))?;
+                Ok(Followed::Records(all))
+            }
+            Kind::Missed => {
+                let count = self.octets.first_chunk().ok_or_else(|| bad("a short number"))?;
+                Ok(Followed::Missed(u64::from_le_bytes(*count)))
+            }
+            _ => Err(bad("an answer to another question")),
+        }
+    }
+}

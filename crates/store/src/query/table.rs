@@ -1,0 +1,257 @@
+//! Sums by packed key: a hash table for millions of keys.
+//!
+//! ```text
+//! slots    tag 32 | place + 1, 32     open addressing, half full at most
+//! entries  key 8 or 16 | sums 24      one after the other, in the order in which keys came
+//! ```
+//!
+//! With millions of keys every row costs two accesses to memory that no cache holds. They are not waited for one by one: of
+//! a run of rows all slots are read first, then all entries, and only then is added up, so that a core has many of them on
+//! their way at a time. Rows whose key is not where it was looked for (new ones, as a rule) go the slow way at the end.
+//!
+//! Hashes are seeded at random, so that nobody who sends packets knows which keys meet in a slot.
+
+use std::hash::BuildHasher;
+
+use super::Sums;
+
+/// Rows that are looked up together.
+const RUN: usize = 64;
+const SLOTS_MIN: usize = 1 << 10;
+/// How many times larger a table gets. Twice would move millions of keys once more often.
+const GROWTH: usize = 4;
+
+/// A key in which several values are packed, the last of them lowest.
+pub(super) trait Packed: Copy + Eq + Default + Send + Sync {
+    /// This key with another value behind it.
+    fn with(self, value: u64, bits: u32) -> Self;
+    /// All of it.
+    fn wide(self) -> u128;
+    fn of_wide(wide: u128) -> Self;
+    /// Its halves.
+    fn words(self) -> (u64, u64);
+}
+
+impl Packed for u64 {
+    #[inline(always)]
+    fn with(self, value: u64, bits: u32) -> Self {
+        self << bits | value
+    }
+
+    fn wide(self) -> u128 {
+        self.into()
+    }
+
+    fn of_wide(wide: u128) -> Self {
+        wide as u64
+    }
+
+    #[inline(always)]
+    fn words(self) -> (u64, u64) {
+        (self, 0)
+    }
+}
+
+impl Packed for u128 {
+    #[inline(always)]
+    fn with(self, value: u64, bits: u32) -> Self {
+        self << bits | Self::from(value)
+    }
+
+    fn wide(self) -> u128 {
+        self
+    }
+
+    fn of_wide(wide: u128) -> Self {
+        wide
+    }
+
+    #[inline(always)]
+    fn words(self) -> (u64, u64) {
+        (self as u64, (self >> 64) as u64)
+    }
+}
+
+/// A key and its sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Entry<K> {
+    pub(super) key: K,
+    pub(super) sums: Sums,
+}
+
+/// What hashes are made with.
+#[derive(Clone, Copy)]
+pub(super) struct Seed([u64; 2]);
+
+impl Seed {
+    /// Another one each time.
+    pub(super) fn random() -> Self {
+        let state = foldhash::fast::RandomState::default();
+        Self([state.hash_one(1u64) | 1, state.hash_one(2u64)])
+    }
+
+    #[inline(always)]
+    pub(super) fn hash<K: Packed>(self, key: K) -> u64 {
+        let (low, high) = key.words();
+        let first = u128::from(low ^ self.0[1]) * u128::from(0x9E37_79B9_7F4A_7C15 ^ self.0[0]);
+        let first = first as u64 ^ (first >> 64) as u64;
+        let second = u128::from(first ^ high) * u128::from(0xD1B5_4A32_D192_ED03_u64);
+        second as u64 ^ (second >> 64) as u64
+    }
+}
+
+pub(super) struct Table<K> {
+    seed: Seed,
+    slots: Vec<u64>,
+    entries: Vec<Entry<K>>,
+    /// Keys that are remembered.
+    keys_max: usize,
+    /// Sums of keys for which there was no room.
+    pub(super) rest: Sums,
+}
+
+impl<K: Packed> Table<K> {
+    pub(super) fn new(seed: Seed, keys_max: usize) -> Self {
+        // A place has 32 bits, of which zero is none.
+        let keys_max = keys_max.min(u32::MAX as usize - 1);
+        Self { seed, slots: Vec::new(), entries: Vec::new(), keys_max, rest: Sums::default() }
+    }
+
+    pub(super) fn entries(&self) -> &[Entry<K>] {
+        &self.entries
+    }
+
+    pub(super) fn into_entries(self) -> Vec<Entry<K>> {
+        self.entries
+    }
+
+    /// Appends an entry for a key that whoever calls keeps apart from others; `None` if there is no room.
+    pub(super) fn append(&mut self, key: K) -> Option<u32> {
+        if self.entries.len() >= self.keys_max {
+            return None;
+        }
+        self.entries.push(Entry { key, sums: Sums::default() });
+        Some((self.entries.len() - 1) as u32)
+    }
+
+    /// Adds to the entry in a place that [`Self::append`] gave, or to the rest.
+    #[inline]
+    pub(super) fn add_at(&mut self, place: Option<u32>, sums: Sums) {
+        match place.and_then(|place| self.entries.get_mut(place as usize)) {
+            Some(entry) => entry.sums.add(sums),
+            None => self.rest.add(sums),
+        }
+    }
+
+    /// Adds records of one each to their keys. All three lists are of one length.
+    pub(super) fn add_rows(&mut self, keys: &[K], packets: &[u64], octets: &[u64]) {
+        let amounts = packets.chunks(RUN).zip(octets.chunks(RUN));
+        for (keys, (packets, octets)) in keys.chunks(RUN).zip(amounts) {
+            self.make_room();
+            let mask = self.slots.len() - 1;
+            let mut hashes = [0u64; RUN];
+            let mut places = [0u32; RUN];
+            for ((key, hash), place) in keys.iter().zip(&mut hashes).zip(&mut places) {
+                *hash = self.seed.hash(*key);
+                let slot = self.slots[*hash as usize & mask];
+                // Another key's slot counts as none: its tag differs, but for one in four thousand millions.
+                *place = if (slot ^ *hash) >> 32 == 0 { slot as u32 } else { 0 };
+            }
+            for (key, place) in keys.iter().zip(&mut places) {
+                let there = self.entries.get((*place as usize).wrapping_sub(1));
+                *place = if there.is_some_and(|entry| entry.key == *key) { *place } else { 0 };
+            }
+            let rows = keys.iter().zip(hashes).zip(places).zip(packets.iter().zip(octets));
+            for (((key, hash), place), (packets, octets)) in rows {
+                let sums = Sums { packets: *packets, octets: *octets, flows: 1 };
+                match self.entries.get_mut((place as usize).wrapping_sub(1)) {
+                    Some(entry) => entry.sums.add(sums),
+                    None => self.add_hashed(*key, hash, sums),
+                }
+            }
+        }
+    }
+
+    /// Adds sums to a key.
+    pub(super) fn add(&mut self, key: K, sums: Sums) {
+        self.make_room();
+        self.add_hashed(key, self.seed.hash(key), sums);
+    }
+
+    fn add_hashed(&mut self, key: K, hash: u64, sums: Sums) {
+        let mask = self.slots.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot == 0 {
+                break;
+            }
+            if (slot ^ hash) >> 32 == 0
+                && let Some(entry) = self.entries.get_mut((slot as u32 - 1) as usize)
+                && entry.key == key
+            {
+                return entry.sums.add(sums);
+            }
+            at = (at + 1) & mask;
+        }
+        let place = self.append(key);
+        if let Some(place) = place {
+            self.slots[at] = hash >> 32 << 32 | u64::from(place + 1);
+        }
+        self.add_at(place, sums);
+    }
+
+    /// Makes room for a run of new keys. A table that is as large as it may get stays as it is.
+    fn make_room(&mut self) {
+        let wanted = (self.entries.len() + RUN).min(self.keys_max + 1) * 2;
+        if wanted <= self.slots.len() {
+            return;
+        }
+        let count = wanted.next_power_of_two().max(SLOTS_MIN).max(self.slots.len() * GROWTH);
+        self.slots = vec![0; count];
+        for (place, entry) in (1u64..).zip(&self.entries) {
+            let hash = self.seed.hash(entry.key);
+            let mut at = hash as usize & (count - 1);
+            while self.slots[at] != 0 {
+                at = (at + 1) & (count - 1);
+            }
+            self.slots[at] = hash >> 32 << 32 | place;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn sums_are_those_of_a_plain_map() {
+        let mut chance = thalweg_base::XorShift64Star::new(5);
+        for keys_max in [1 << 20, 700, 1, 0] {
+            let mut table = Table::<u128>::new(Seed::random(), keys_max);
+            let mut narrow = Table::<u64>::new(Seed::random(), keys_max);
+            let mut plain: HashMap<u64, Sums> = HashMap::new();
+            let mut rest = Sums::default();
+            for _ in 0..300 {
+                let keys: Vec<u64> = (0..1 + chance.below(200)).map(|_| chance.below(5000).into()).collect();
+                let packets: Vec<u64> = keys.iter().map(|_| chance.next_u64() >> 30).collect();
+                let octets: Vec<u64> = keys.iter().map(|_| chance.next_u64() >> 30).collect();
+                let wide: Vec<u128> = keys.iter().map(|key| u128::from(*key) << 70).collect();
+                table.add_rows(&wide, &packets, &octets);
+                narrow.add_rows(&keys, &packets, &octets);
+                for ((key, packets), octets) in keys.iter().zip(&packets).zip(&octets) {
+                    let sums = Sums { packets: *packets, octets: *octets, flows: 1 };
+                    match plain.len() < keys_max || plain.contains_key(key) {
+                        true => plain.entry(*key).or_default().add(sums),
+                        false => rest.add(sums),
+                    }
+                }
+            }
+            assert_eq!(narrow.entries().len(), plain.len());
+            assert_eq!((narrow.rest, table.rest), (rest, rest));
+            assert!(narrow.entries().iter().all(|entry| plain[&entry.key] == entry.sums));
+            assert!(table.entries().iter().all(|entry| plain[&((entry.key >> 70) as u64)] == entry.sums));
+        }
+    }
+}

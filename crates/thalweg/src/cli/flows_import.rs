@@ -1,0 +1,60 @@
+//! Arguments of `thalweg flows import`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use thalweg_probe::{ImportOptions, ImportSource};
+
+#[derive(Debug, Args)]
+#[command(after_help = IMPORT_HELP)]
+pub(crate) struct FlowsImportArgs {
+    /// Captures, files of messages, `-` for a capture on standard input; or udp://ADDRESS:PORT, tcp://ADDRESS:PORT to listen
+    #[arg(required = true, value_name = "SOURCE")]
+    pub(crate) sources: Vec<ImportSource>,
+    /// Of captures only what goes to this port
+    #[arg(long, value_name = "PORT")]
+    pub(crate) port: Option<u16>,
+    /// Listen for so many seconds [default: until interrupted]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) seconds: Option<u32>,
+    /// Leave the dataset alone
+    #[arg(long)]
+    pub(crate) no_store: bool,
+    /// Write records to a file as lines of JSON; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Write records to a file as comma-separated values; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+impl FlowsImportArgs {
+    /// What is asked for, with the dataset's folder. Errors with what does not fit together.
+    pub(crate) fn options(&self, data: &Path) -> Result<ImportOptions, String> {
+        let is_stdout = |path: &&PathBuf| path.as_os_str() == "-";
+        if self.json.iter().chain(&self.csv).filter(is_stdout).count() > 1 {
+            return Err("standard output can be JSON or CSV, not both".to_owned());
+        }
+        let is_stdin = |source: &&ImportSource| **source == ImportSource::File("-".into());
+        if self.sources.iter().filter(is_stdin).count() > 1 {
+            return Err("standard input (`-`) can be read only once".to_owned());
+        }
+        Ok(ImportOptions {
+            sources: self.sources.clone(),
+            port: self.port,
+            seconds: self.seconds,
+            store: (!self.no_store).then(|| data.to_owned()),
+            json: self.json.clone(),
+            csv: self.csv.clone(),
+        })
+    }
+}
+
+const IMPORT_HELP: &str = "\
+Reads NetFlow 5, NetFlow 9 and IPFIX. Counts are kept as they were sent: each record says how many packets were sampled.
+With port 0 the system chooses one, and standard error says which.
+
+Examples:
+  thalweg flows import netflow.pcapng --data flows
+  thalweg flows import udp://0.0.0.0:2055 udp://[::]:4739 tcp://[::]:4739 --data /var/lib/thalweg/flows
+  thalweg flows import export.ipfix --no-store --json - | jq .dst";

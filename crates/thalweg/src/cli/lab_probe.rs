@@ -1,0 +1,122 @@
+//! The command line of `thalweg lab probe`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use thalweg_lab::probe::shape::Configuration;
+use thalweg_lab::probe::{Part, Subject};
+use thalweg_lab::workload::flows::Spread;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Configurations: serial, 1R+2W (readers, workers), 2x(1R+1W) (pipelines of it), 2xserial, run-to-completion:2, pipeline:2, tokens:2; \
+behind each @pinned (threads stay on cores) or @huge (huge pages).
+Traffic: zipf:FLOWS, uniform:FLOWS, unique (every packet a flow of its own).
+
+Examples:
+  thalweg lab probe --quick                                 under two minutes, to see that it works
+  thalweg lab probe --only table                            ffProbe's table
+  thalweg lab probe --only rivals --runs 3                  softflowd, nfpcapd, pmacctd on the same file
+  thalweg lab probe --only table --configurations serial,4R+8W,8x(1R+1W)@pinned --packets 20000000
+It needs no permissions, sends to 127.0.0.1 only, and removes the captures that it makes (76 octets a packet, in the system's folder \
+for temporary files). As root its collector gets a larger receive buffer, and loses less.")]
+pub(crate) struct LabProbeArgs {
+    /// Parts of the experiment [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS", help_heading = "What to vary")]
+    pub(crate) only: Vec<ProbePartArg>,
+    /// Who is measured; programs that are not here are skipped by name
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "SUBJECTS",
+        default_value = "thalweg,softflowd,nfpcapd,pmacctd",
+        help_heading = "What to vary"
+    )]
+    pub(crate) subjects: Vec<ProbeSubjectArg>,
+    /// How the probe spreads its work [default: ffProbe's table, the other models, pinned, huge pages]
+    #[arg(long, value_delimiter = ',', value_name = "SHAPES", help_heading = "What to vary")]
+    pub(crate) configurations: Vec<Configuration>,
+    /// Kinds of traffic; the first one is that of the table and of rivals, and others are compared with it
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "KINDS",
+        default_value = "zipf:200000,uniform:1000000,unique",
+        help_heading = "What to vary"
+    )]
+    pub(crate) traffic: Vec<Spread>,
+    /// Numbers of live flows [default: 1000,10000,100000,1000000; 1000,100000 with --quick]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(thalweg_lab::workload::flows::FLOWS_MAX)),
+        help_heading = "What to vary"
+    )]
+    pub(crate) flows: Vec<u32>,
+    /// Packets of each capture [default: 5000000; 1000000 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) packets: Option<u64>,
+    /// Rounds, each with everything in shuffled order [default: 5; 1 with --quick]
+    #[arg(long, value_name = "N")]
+    pub(crate) runs: Option<NonZeroUsize>,
+    /// Folder for report.html and results.json
+    #[arg(long, value_name = "DIR", default_value = "lab-probe")]
+    pub(crate) output: PathBuf,
+    /// Few packets and one round, to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Seed of captures and of the order of runs
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) seed: u64,
+}
+
+/// A part, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProbePartArg {
+    /// ffProbe's table: configurations from memory and from a file
+    Table,
+    /// Kinds of traffic under a few configurations, with export
+    Traffic,
+    /// The number of live flows
+    Flows,
+    /// Other probes on the same file
+    Rivals,
+}
+
+impl ProbePartArg {
+    pub(crate) fn part(self) -> Part {
+        match self {
+            ProbePartArg::Table => Part::Table,
+            ProbePartArg::Traffic => Part::Traffic,
+            ProbePartArg::Flows => Part::Flows,
+            ProbePartArg::Rivals => Part::Rivals,
+        }
+    }
+}
+
+/// Who meters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProbeSubjectArg {
+    /// This program
+    Thalweg,
+    /// NetFlow 9 to a collector
+    Softflowd,
+    /// Of nfdump: files of its own
+    Nfpcapd,
+    /// Of pmacct: a text file
+    Pmacctd,
+}
+
+impl ProbeSubjectArg {
+    pub(crate) fn subject(self) -> Subject {
+        match self {
+            ProbeSubjectArg::Thalweg => Subject::Thalweg,
+            ProbeSubjectArg::Softflowd => Subject::Softflowd,
+            ProbeSubjectArg::Nfpcapd => Subject::Nfpcapd,
+            ProbeSubjectArg::Pmacctd => Subject::Pmacctd,
+        }
+    }
+}

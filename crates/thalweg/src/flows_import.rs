@@ -1,0 +1,182 @@
+//! `thalweg flows import`: records that others exported, and what became of what they sent.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use thalweg_probe::{ExporterSummary, ImportSummary, ProbeError, ProbeProgress};
+
+use crate::cli::{FlowsArgs, FlowsImportArgs, Format};
+use crate::tables::{count, duration, table};
+use crate::{Failure, print};
+
+/// Exporters that a table has rows for.
+const ROWS_MAX: usize = 50;
+
+/// Says what somebody who waits should know.
+struct Notices;
+
+impl ProbeProgress for Notices {
+    fn advanced(&self, _packets: u64, _fraction: Option<f64>) {}
+
+    fn notice(&self, text: &str) {
+        // Without standard error there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) -> Result<(), Failure> {
+    let options = import.options(&args.data).map_err(Failure::Usage)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        let failed = |error| Failure::Probe(ProbeError::Thread(error));
+        // The first ends the work in order; a second one, should that take too long, at once.
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+    }
+    let imported = thalweg_probe::import(&options, &stop, &Notices);
+    let summary = imported.map_err(|error| match error {
+        // Whoever reads the records may have seen enough.
+        ProbeError::Output { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => {
+            Failure::Output(source)
+        }
+        other => Failure::Probe(other),
+    })?;
+    let text = match format {
+        Format::Human => render(&summary),
+        Format::Json => to_json(&summary),
+    };
+    let is_stdout = |path: &PathBuf| path.as_os_str() == "-";
+    if options.json.iter().chain(&options.csv).any(is_stdout) {
+        // Records are there already; whoever reads them wants nothing else.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    } else {
+        print(&text)?;
+    }
+    if summary.conserved {
+        return Ok(());
+    }
+    let what =
+        "records were decoded that are neither flows nor anything else: please report this, with the input";
+    Err(Failure::Run(what.to_owned()))
+}
+
+fn to_json(summary: &ImportSummary) -> String {
+    // Plain data with string keys always serialises.
+    serde_json::to_string_pretty(summary).map_or_else(|error| error.to_string(), |json| json + "\n")
+}
+
+fn render(s: &ImportSummary) -> String {
+    let mut text = String::new();
+    let time = duration((s.elapsed_s.max(0.0) * 1e9) as u64);
+    let _ = writeln!(
+        text,
+        "{} records of {} packets, {} octets in {} messages; exporters: {}; {time}, memory at most {:.1} MB",
+        count(s.records),
+        count(s.packets),
+        count(s.bytes),
+        count(s.messages),
+        count(s.exporters.len() as u64),
+        s.rss_peak_bytes as f64 / 1e6,
+    );
+    if s.records_sampled > 0 {
+        let _ = writeln!(
+            text,
+            "{} records are sampled: counts are of packets that were looked at",
+            count(s.records_sampled)
+        );
+    }
+    text.push('\n');
+    exporters(&mut text, s);
+    passed_over(&mut text, s);
+    outlets(&mut text, s);
+    issues(&mut text, s);
+    text
+}
+
+fn exporters(text: &mut String, s: &ImportSummary) {
+    if s.exporters.is_empty() {
+        return;
+    }
+    let sent = |exporter: &ExporterSummary| {
+        let protocols: Vec<&str> = exporter.messages.keys().map(String::as_str).collect();
+        let messages = exporter.messages.values().sum();
+        let numbers = [messages, exporter.records, exporter.packets, exporter.bytes].map(count);
+        [exporter.exporter.clone(), protocols.join(", ")].into_iter().chain(numbers).collect::<Vec<String>>()
+    };
+    let header = ["exporter", "protocol", "messages", "records", "packets", "octets"];
+    *text += &table(&header, &[2, 3, 4, 5], s.exporters.iter().take(ROWS_MAX).map(sent));
+    if s.exporters.len() > ROWS_MAX {
+        let more = (s.exporters.len() - ROWS_MAX) as u64;
+        let _ = writeln!(text, "... and {} more (--format json has all)", count(more));
+    }
+    text.push('\n');
+    let is_odd = |exporter: &&ExporterSummary| oddities(exporter).iter().any(|number| *number > 0);
+    let odd = |exporter: &ExporterSummary| {
+        std::iter::once(exporter.exporter.clone()).chain(oddities(exporter).map(count)).collect()
+    };
+    let rows: Vec<Vec<String>> = s.exporters.iter().filter(is_odd).take(ROWS_MAX).map(odd).collect();
+    if !rows.is_empty() {
+        let header = ["exporter", "no flows", "no template", "gaps", "missing", "faults"];
+        *text += &table(&header, &[1, 2, 3, 4, 5], rows);
+        text.push('\n');
+    }
+}
+
+/// What of an exporter's is no flow, or not as it should be, in the order of the table.
+fn oddities(exporter: &ExporterSummary) -> [u64; 5] {
+    [
+        exporter.events + exporter.without_addresses,
+        exporter.sets_without_template,
+        exporter.sequence_gaps,
+        exporter.units_missing,
+        exporter.refused + exporter.faults,
+    ]
+}
+
+fn passed_over(text: &mut String, s: &ImportSummary) {
+    if s.passed_over.is_empty() {
+        return;
+    }
+    let rows = s.passed_over.iter().map(|(what, packets)| vec![what.clone(), count(*packets)]);
+    *text += &table(&["packets passed over", "packets"], &[1], rows);
+    text.push('\n');
+}
+
+fn outlets(text: &mut String, s: &ImportSummary) {
+    if s.outlets.is_empty() {
+        return;
+    }
+    let rows = s.outlets.iter().map(|outlet| {
+        let lost: Vec<_> = outlet.lost.iter().map(|(why, n)| format!("{} {why}", count(*n))).collect();
+        let lost = if lost.is_empty() { "0".to_owned() } else { lost.join(", ") };
+        vec![outlet.to.clone(), count(outlet.records), count(outlet.packets), count(outlet.bytes), lost]
+    });
+    *text += &table(&["delivered to", "records", "packets", "octets", "lost"], &[1, 2, 3], rows);
+}
+
+fn issues(text: &mut String, s: &ImportSummary) {
+    let issues = &s.input_issues;
+    if issues.total == 0 {
+        return;
+    }
+    let kinds: Vec<String> = issues.by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
+    let _ = writeln!(
+        text,
+        "\n{} places in the input were not as expected: {}",
+        count(issues.total),
+        kinds.join(", ")
+    );
+    for issue in &issues.first {
+        // Nothing from the input may drive the terminal.
+        let clean = issue.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c });
+        let _ = writeln!(text, "  {}", clean.collect::<String>());
+    }
+    let shown = issues.first.len() as u64;
+    if issues.total > shown {
+        let _ = writeln!(text, "  ... and {} more", count(issues.total - shown));
+    }
+}

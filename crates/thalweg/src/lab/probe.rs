@@ -1,0 +1,60 @@
+//! `thalweg lab probe`: ffProbe's table, kinds of traffic, and other probes on the same file.
+
+use std::num::NonZeroUsize;
+
+use thalweg_lab::probe::shape::Configuration;
+use thalweg_lab::probe::{self, FLOWS, Options, Part, render};
+use thalweg_lab::report::Origin;
+
+use super::{LabError, command_line, forwarding, show_all};
+use crate::Failure;
+use crate::cli::{Format, LabProbeArgs};
+use crate::progress::Steps;
+
+const PACKETS: u64 = 5_000_000;
+const PACKETS_QUICK: u64 = 1_000_000;
+const RUNS: usize = 5;
+const FLOWS_QUICK: [u32; 2] = [1_000, 100_000];
+
+pub(super) fn run(args: &LabProbeArgs, format: Format) -> Result<(), Failure> {
+    let options = options(args)?;
+    let stop = forwarding::stop_on_signals()?;
+    let mut steps: Option<Steps> = None;
+    let outcome = probe::run(&options, &stop, &mut |done, total, what| {
+        steps.get_or_insert_with(|| Steps::on_terminal(Some(total))).at(done, what);
+    });
+    if let Some(steps) = steps {
+        steps.finish();
+    }
+    let outcome = outcome.map_err(|error| Failure::Lab(LabError::Probe(error)))?;
+    let kinds: Vec<String> = options.traffic.iter().map(ToString::to_string).collect();
+    let input = format!(
+        "captures of {} packets of 64 bytes each, made: {}; seed {}",
+        options.packets,
+        kinds.join(", "),
+        options.seed
+    );
+    let report = render::report(&outcome, Origin::here(command_line(), input));
+    show_all(&report, &outcome, &render::tables(&outcome), &args.output, format)
+}
+
+fn options(args: &LabProbeArgs) -> Result<Options, Failure> {
+    let given = &args.configurations;
+    let or = |usual: Vec<Configuration>| if given.is_empty() { usual } else { given.clone() };
+    let usual_flows = if args.quick { FLOWS_QUICK.to_vec() } else { FLOWS.to_vec() };
+    Ok(Options {
+        parts: match args.only.as_slice() {
+            [] => Part::ALL.to_vec(),
+            parts => parts.iter().map(|part| part.part()).collect(),
+        },
+        subjects: args.subjects.iter().map(|subject| subject.subject()).collect(),
+        configurations: or(Configuration::table()),
+        traffic_configurations: or(Configuration::few()),
+        traffic: args.traffic.clone(),
+        flows: if args.flows.is_empty() { usual_flows } else { args.flows.clone() },
+        packets: args.packets.unwrap_or(if args.quick { PACKETS_QUICK } else { PACKETS }),
+        runs: args.runs.map_or(if args.quick { 1 } else { RUNS }, NonZeroUsize::get),
+        seed: args.seed,
+        program: forwarding::own_program()?,
+    })
+}

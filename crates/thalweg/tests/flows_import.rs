@@ -1,0 +1,219 @@
+//! `thalweg flows import`: what goes out by one program comes in by another.
+
+#![allow(clippy::unwrap_used)] // a helper that fails fails the test
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use support::thalweg;
+
+const OFFICE: &str = "examples/small-office/office.pcapng";
+
+/// An import that listens.
+struct Listening {
+    child: Child,
+    port: u16,
+}
+
+impl Listening {
+    fn start(scheme: &str, data: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .args(["flows", "--format", "json", "import", &format!("{scheme}://127.0.0.1:0"), "--data"])
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim_end().rsplit(':').next().unwrap().parse();
+        Self { child, port: port.unwrap_or_else(|_| panic!("where does it listen? {line}")) }
+    }
+
+    /// Ends it as a person does; what it says.
+    fn end(&mut self) -> Value {
+        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let mut said = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{said}");
+        serde_json::from_str(&said).unwrap()
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // It has usually ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = thalweg(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Answers from a dataset, without what depends on its files.
+fn top(data: &Path, keys: &str) -> Value {
+    let data = data.display().to_string();
+    let mut answer = json(&["flows", "--data", &data, "--format", "json", "top", keys, "-n", "1000"]);
+    answer.as_object_mut().unwrap().remove("scanned");
+    answer
+}
+
+#[test]
+fn what_the_probe_exports_comes_in_as_what_it_stores() {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = folder.path().join("stored");
+    let store = stored.display().to_string();
+    json(&["probe", OFFICE, "--format", "json", "--model", "serial", "--store", &store]);
+    let expected = top(&stored, "src,dst,src-port,dst-port,proto");
+    assert!(expected["total"]["flows"].as_u64() > Some(0));
+    for (scheme, export) in [("udp", "ipfix"), ("tcp", "ipfix+tcp"), ("udp", "v9")] {
+        let data = folder.path().join(export);
+        let mut listening = Listening::start(scheme, &data);
+        let url = format!("{export}://127.0.0.1:{}", listening.port);
+        let probed = json(&["probe", OFFICE, "--format", "json", "--model", "serial", "--export", &url]);
+        let summary = listening.end();
+        for (ours, theirs) in
+            [("records", "records_exported"), ("packets", "packets_exported"), ("bytes", "bytes_exported")]
+        {
+            assert_eq!(summary[ours], probed[theirs], "{export}: {summary}");
+        }
+        assert_eq!(summary["conserved"], true);
+        assert_eq!(
+            (&summary["refused"], &summary["sequence_gaps"]),
+            (&Value::from(0), &Value::from(0)),
+            "{summary}"
+        );
+        assert_eq!(summary["exporters"].as_array().unwrap().len(), 1);
+        assert_eq!(top(&data, "src,dst,src-port,dst-port,proto"), expected, "{export}");
+    }
+}
+
+/// A capture of so many UDP flows of five packets each; the octets of its IP packets.
+fn write_capture(path: &Path, flows: u16) -> u64 {
+    let mut octets: Vec<u8> = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        octets.extend(word.to_le_bytes());
+    }
+    let mut sum = 0;
+    for n in 0..5 * flows {
+        let payload = usize::from(20 + n % 100);
+        let length = (28 + payload) as u16;
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
+        frame.extend(length.to_be_bytes());
+        frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 7]);
+        frame.extend((1024 + n % flows).to_be_bytes());
+        frame.extend([0, 53]);
+        frame.extend((length - 20).to_be_bytes());
+        frame.resize(14 + usize::from(length), 0);
+        for word in [1_700_000_000, u32::from(n), frame.len() as u32, frame.len() as u32] {
+            octets.extend(word.to_le_bytes());
+        }
+        octets.extend(frame);
+        sum += u64::from(length);
+    }
+    std::fs::write(path, octets).unwrap();
+    sum
+}
+
+/// softflowd as exporter: its totals are the capture's.
+#[test]
+fn softflowd_is_understood() {
+    let output = Command::new("softflowd").arg("-h").output();
+    if output.is_err() {
+        thalweg_testdata::skipped("no softflowd");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("flows.pcap");
+    let octets = write_capture(&capture, 200);
+    for version in ["5", "9", "10"] {
+        let data = folder.path().join(version);
+        let mut listening = Listening::start("udp", &data);
+        let to = format!("127.0.0.1:{}", listening.port);
+        let mut softflowd = Command::new("softflowd");
+        let sent = softflowd.arg("-r").arg(&capture).args(["-n", &to, "-v", version, "-d"]).output().unwrap();
+        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+        let summary = listening.end();
+        assert_eq!(summary["conserved"], true);
+        assert_eq!(summary["input_issues"]["total"], 0, "{summary}");
+        assert_eq!(summary["packets"], 1000, "NetFlow {version}: {summary}");
+        assert_eq!(
+            (&summary["bytes"], &summary["records"]),
+            (&octets.into(), &200.into()),
+            "NetFlow {version}"
+        );
+    }
+}
+
+/// pmacctd as exporter, likewise.
+#[test]
+fn pmacctd_is_understood() {
+    if Command::new("pmacctd").arg("-V").output().is_err() {
+        thalweg_testdata::skipped("no pmacctd");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("flows.pcap");
+    let octets = write_capture(&capture, 200);
+    for version in ["5", "9", "10"] {
+        let data = folder.path().join(version);
+        let mut listening = Listening::start("udp", &data);
+        let config = folder.path().join("pmacctd.conf");
+        let text = format!(
+            "pcap_savefile: {}\nplugins: nfprobe\nnfprobe_receiver: 127.0.0.1:{}\nnfprobe_version: {version}\n\
+             aggregate: src_host, dst_host, src_port, dst_port, proto, tos\ndaemonize: false\n",
+            capture.display(),
+            listening.port
+        );
+        std::fs::write(&config, text).unwrap();
+        let sent = Command::new("pmacctd").arg("-f").arg(&config).output().unwrap();
+        // Its core may find its plugin gone at the end, and exits with an error then; what counts is what it sent.
+        let said = String::from_utf8_lossy(&sent.stderr);
+        let summary = listening.end();
+        assert_eq!(
+            (&summary["conserved"], &summary["input_issues"]["total"]),
+            (&true.into(), &0.into()),
+            "{summary}"
+        );
+        assert_eq!(summary["packets"], 1000, "NetFlow {version}: {summary}\n{said}");
+        assert_eq!(
+            (&summary["bytes"], &summary["records"]),
+            (&octets.into(), &200.into()),
+            "NetFlow {version}"
+        );
+    }
+}
+
+#[test]
+fn the_summary_is_documented_and_mistakes_are_told() {
+    let manual = include_str!("../../../docs/flow-import.md");
+    let summary = json(&["flows", "--format", "json", "import", "--no-store", OFFICE]);
+    let object = summary.as_object().unwrap();
+    assert!(object.keys().all(|name| manual.contains(&format!("`{name}`"))), "{:?}", object.keys());
+    assert_eq!(summary["records"], 0, "nobody exports there");
+    assert!(summary["passed_over"].as_object().unwrap().values().any(|n| n.as_u64() > Some(0)));
+    let table = thalweg(&["flows", "import", "--no-store", OFFICE]);
+    assert!(String::from_utf8(table.stdout).unwrap().contains("packets passed over"));
+    for (arguments, code, word) in [
+        (&["import"][..], 2, "SOURCE"),
+        (&["import", "udp://here", "--no-store"], 2, "0.0.0.0:2055"),
+        (&["import", "sctp://1.2.3.4:5", "--no-store"], 2, "udp://ADDRESS:PORT"),
+        (&["import", "-", "-", "--no-store"], 2, "only once"),
+        (&["import", "no/such.pcap", "--no-store"], 1, "no/such.pcap"),
+        (&["import", "udp://192.0.2.1:9", "--no-store"], 1, "udp://192.0.2.1:9"),
+    ] {
+        let output = thalweg(&[&["flows"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}

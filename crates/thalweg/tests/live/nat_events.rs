@@ -1,0 +1,234 @@
+//! What collectors are told of a router's NAT, by the collectors: our own decoder, and nfcapd with nfdump.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use thalweg_wire::netflow::decode::{Decoder, FieldName, Source};
+use thalweg_wire::netflow::element as ie;
+
+use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually, has};
+
+/// The protocol's number.
+const UDP: u64 = 17;
+/// Sessions of the office.
+const SESSIONS: usize = 12;
+/// Sessions that a subscriber may have, in blocks of 16.
+const PORTS_MAX: usize = 20;
+
+fn config(logging: &str, collectors: [u16; 2]) -> String {
+    let [ours, theirs] = collectors;
+    format!(
+        "[ports.lan]\ninterface = \"lan\"\naddresses = [\"10.1.0.1/24\"]\ndriver = \"af_packet\"\n\n\
+         [ports.wan]\ninterface = \"wan\"\naddresses = [\"198.51.100.1/24\"]\ndriver = \"af_packet\"\n\n\
+         [nat]\noutside = \"wan\"\ninside = [\"lan\"]\n\n\
+         [nat.subscribers]\nblock_size = 16\nports_max = {PORTS_MAX}\n\n\
+         [flows]\ncollectors = [\"ipfix://127.0.0.1:{ours}\", \"v9://127.0.0.1:{theirs}\"]\nnat_events = \"{logging}\"\n"
+    )
+}
+
+fn socket(site: &Site, host: crate::site::Host, at: &str) -> UdpSocket {
+    let socket = site.within(&site.namespace(host), || UdpSocket::bind(at)).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    socket
+}
+
+/// A data record about NAT: numbers and addresses by element.
+#[derive(Clone, Debug)]
+struct Event {
+    code: u64,
+    numbers: BTreeMap<u16, u64>,
+    addresses: BTreeMap<u16, IpAddr>,
+}
+
+impl Event {
+    /// The public endpoint, with its protocol: identifiers of ICMP are apart from ports of UDP.
+    fn public(&self) -> (u64, SocketAddr) {
+        let port = self.numbers[&ie::POST_NAPT_SOURCE_TRANSPORT_PORT] as u16;
+        (
+            self.numbers[&ie::PROTOCOL_IDENTIFIER],
+            (self.addresses[&ie::POST_NAT_SOURCE_IPV4_ADDRESS], port).into(),
+        )
+    }
+}
+
+/// All events that came.
+fn events(socket: &UdpSocket) -> Vec<Event> {
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+    let (mut decoder, mut events) = (Decoder::default(), Vec::new());
+    let mut message = vec![0; 65_536];
+    while let Ok((length, _)) = socket.recv_from(&mut message) {
+        let report = decoder.handle_message(Source::datagrams(1), &message[..length], 0, |record| {
+            let mut event = Event { code: 0, numbers: BTreeMap::new(), addresses: BTreeMap::new() };
+            for field in record.fields() {
+                let FieldName::Element(id) = field.name else { continue };
+                // Four octets may be either.
+                event.addresses.extend(field.address().map(|address| (id, address)));
+                event.numbers.extend(field.unsigned().map(|number| (id, number)));
+            }
+            event.code = event.numbers.get(&ie::NAT_EVENT).copied().unwrap_or(0);
+            events.push(event);
+        });
+        assert_eq!(report.expect("a message").faults, 0);
+    }
+    assert_eq!(decoder.counters().sequence.gaps, 0);
+    assert_eq!(decoder.waiting(), (0, 0));
+    events.retain(|event| event.code > 0);
+    events
+}
+
+/// What NAT counts.
+fn counter(router: &Router<'_>, name: &str) -> u64 {
+    let view = router.show(&["nat", "--counters"]).expect("it answers").pop().expect("one");
+    let rows = view["counters"].as_array().expect("rows").clone();
+    let row = rows.into_iter().find(|row| row[0] == name);
+    row.and_then(|row| row[1].as_u64()).unwrap_or_else(|| panic!("{name} in {view}"))
+}
+
+/// nfcapd in the router's namespace, and what nfdump says of what it got.
+struct Nfcapd<'a> {
+    site: &'a Site,
+    process: crate::site::Process,
+    port: u16,
+    data: String,
+}
+
+impl<'a> Nfcapd<'a> {
+    fn start(site: &'a Site, port: u16) -> Self {
+        let data = site.file("nfcapd").display().to_string();
+        fs::create_dir(&data).expect("a folder");
+        let port_text = port.to_string();
+        let arguments = ["-b", "127.0.0.1", "-p", &port_text, "-t", "3600", "-w", &data];
+        let process = site.start(&site.router(), "nfcapd", &arguments);
+        let nfcapd = Self { site, process, port, data };
+        eventually("nfcapd listens", || (!nfcapd.sockets().is_empty()).then_some(()));
+        nfcapd
+    }
+
+    /// Its line in the kernel's list.
+    fn sockets(&self) -> String {
+        let list = self.site.said(&self.site.router(), "cat", &["/proc/net/udp"]);
+        let ours = format!(":{:04X} ", self.port);
+        list.lines().find(|line| line.contains(&ours)).unwrap_or_default().to_owned()
+    }
+
+    fn end(mut self) -> String {
+        eventually("nfcapd has read all", || {
+            let line = self.sockets();
+            line.split_whitespace().nth(4).filter(|queues| queues.ends_with(":00000000")).map(|_| ())
+        });
+        // A signal that comes just before nfcapd reads its socket is forgotten there: it is sent again.
+        eventually("nfcapd ends", || {
+            self.process.signal("TERM");
+            self.process.has_ended().then_some(())
+        });
+        self.site.said(&self.site.router(), "nfdump", &["-R", &self.data, "-o", "raw"])
+    }
+}
+
+/// Events of this code in what nfdump says; 1.7.1 has no names for them.
+fn by_nfdump(text: &str, code: u64) -> usize {
+    let code = format!("{code}:");
+    let is_one = |line: &&str| line.split_whitespace().take(4).eq(["nat", "event", "=", &code]);
+    text.lines().filter(is_one).count()
+}
+
+#[test]
+fn collectors_are_told_who_had_which_port_and_when() {
+    for logging in ["sessions", "bindings", "blocks"] {
+        let Some(site) = Site::new() else { return };
+        if !has("nfcapd") || !has("nfdump") {
+            return;
+        }
+        let bind = || UdpSocket::bind("127.0.0.1:0");
+        let ours = site.within(&site.router(), bind).expect("a collector");
+        let port_of = |socket: &UdpSocket| socket.local_addr().expect("an address").port();
+        let theirs = port_of(&site.within(&site.router(), bind).expect("a port"));
+        let nfcapd = Nfcapd::start(&site, theirs);
+        let began_ms = now_ms();
+        let mut router = site.run(&config(logging, [port_of(&ours), theirs]), &[]);
+        // Pings by which it was seen that the router runs have sessions too.
+        let pings = counter(&router, "sessions_created") as usize;
+        let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
+        let mut publics = BTreeSet::new();
+        let mut clients = Vec::new();
+        for n in 0..PORTS_MAX + 5 {
+            let client = socket(&site, OFFICE, "10.1.0.2:0");
+            client.send_to(b"there", "198.51.100.2:7000").expect("sent");
+            if n < SESSIONS || (logging == "blocks" && n < PORTS_MAX) {
+                let (_, seen) = server.recv_from(&mut [0; 16]).expect("it arrives");
+                publics.insert((UDP, seen));
+            } else if logging != "blocks" {
+                break;
+            }
+            clients.push(client);
+        }
+        // One more was sent above and need not have come yet.
+        let made = eventually("all sessions are there", || {
+            let made = counter(&router, "sessions_created") as usize;
+            (made == pings + if logging == "blocks" { PORTS_MAX } else { SESSIONS + 1 }).then_some(made)
+        });
+        let told = eventually("the events are on their way", || {
+            let view = router.one("flow-cache");
+            let told = view["nat_events"].as_u64().filter(|told| *told > 0)?;
+            (told == counter(&router, "events")).then_some(told as usize)
+        });
+        if logging == "blocks" {
+            // Two blocks, and somebody at its limit.
+            assert_eq!(told, 3);
+        } else {
+            assert_eq!(told, made);
+        }
+        assert_eq!(counter(&router, "events_dropped"), 0);
+        assert!(router.process.end(), "it ends when asked to");
+        let ended_ms = now_ms();
+
+        let events = events(&ours);
+        let office: IpAddr = "10.1.0.2".parse().expect("an address");
+        for event in &events {
+            let time_ms = event.numbers[&ie::OBSERVATION_TIME_MILLISECONDS];
+            assert!((began_ms..=ended_ms).contains(&time_ms), "{event:?}");
+            assert_eq!(event.addresses[&ie::SOURCE_IPV4_ADDRESS], office, "{event:?}");
+        }
+        let of = |code| events.iter().filter(|event| event.code == code).collect::<Vec<_>>();
+        let text = nfcapd.end();
+        match logging {
+            "blocks" => {
+                let range = |event: &Event| {
+                    (event.numbers[&ie::PORT_RANGE_START], event.numbers[&ie::PORT_RANGE_END])
+                };
+                let given: BTreeSet<_> = of(16).into_iter().map(range).collect();
+                let back: BTreeSet<_> = of(17).into_iter().map(range).collect();
+                assert_eq!((given.len(), &given), (2, &back));
+                let is_in = |(_, seen): &(u64, SocketAddr)| {
+                    given.iter().any(|(first, last)| (*first..=*last).contains(&u64::from(seen.port())))
+                };
+                assert!(publics.iter().all(is_in), "{publics:?} {given:?}");
+                let [limit] = of(13)[..] else { panic!("{events:?}") };
+                assert_eq!(limit.numbers[&ie::MAX_ENTRIES_PER_USER], PORTS_MAX as u64);
+                assert_eq!(events.len(), 5, "{events:?}");
+                assert_eq!(by_nfdump(&text, 16), 2, "{text}");
+            }
+            _ => {
+                let (begin, end) = if logging == "sessions" { (4, 5) } else { (8, 9) };
+                let begun: BTreeSet<_> = of(begin).into_iter().map(Event::public).collect();
+                let over: BTreeSet<_> = of(end).into_iter().map(Event::public).collect();
+                assert_eq!((begun.len(), &begun), (made, &over), "{events:?}");
+                assert!(publics.is_subset(&begun), "{publics:?} {begun:?}");
+                assert_eq!(events.len(), 2 * made);
+                for event in of(begin) {
+                    let remote = event.addresses.get(&ie::DESTINATION_IPV4_ADDRESS);
+                    let expected = (logging == "sessions").then(|| IpAddr::from([198, 51, 100, 2]));
+                    assert_eq!(remote.copied(), expected);
+                }
+                assert_eq!(by_nfdump(&text, begin), made, "{text}");
+            }
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.expect("after 1970").as_millis() as u64
+}
