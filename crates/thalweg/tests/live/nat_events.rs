@@ -5,6 +5,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use thalweg_ports::live::LiveClock;
 use thalweg_wire::netflow::decode::{Decoder, FieldName, Source};
 use thalweg_wire::netflow::element as ie;
 
@@ -146,7 +147,7 @@ fn collectors_are_told_who_had_which_port_and_when() {
         let port_of = |socket: &UdpSocket| socket.local_addr().expect("an address").port();
         let theirs = port_of(&site.within(&site.router(), bind).expect("a port"));
         let nfcapd = Nfcapd::start(&site, theirs);
-        let began_ms = now_ms();
+        let began_ms = LiveClock::start().now_ns() / 1_000_000;
         let mut router = site.run(&config(logging, [port_of(&ours), theirs]), &[]);
         // Pings by which it was seen that the router runs have sessions too.
         let pings = counter(&router, "sessions_created") as usize;
@@ -182,7 +183,7 @@ fn collectors_are_told_who_had_which_port_and_when() {
         }
         assert_eq!(counter(&router, "events_dropped"), 0);
         assert!(router.process.end(), "it ends when asked to");
-        let ended_ms = now_ms();
+        let ended_ms = LiveClock::start().now_ns() / 1_000_000;
 
         let events = events(&ours);
         let office: IpAddr = "10.1.0.2".parse().expect("an address");
@@ -226,9 +227,4 @@ fn collectors_are_told_who_had_which_port_and_when() {
             }
         }
     }
-}
-
-fn now_ms() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.expect("after 1970").as_millis() as u64
 }
