@@ -74,6 +74,8 @@ impl ExaBgp<'_> {
     }
 
     fn change(&mut self, networks: &[String], word: &str) {
+        // 4.2.21 was seen to drop, on a busy machine, what is told right after the neighbour has got a former change of it.
+        std::thread::sleep(std::time::Duration::from_secs(1));
         let mut lines = String::new();
         for network in networks {
             let family = if Family::V4.has(network) { Family::V4 } else { Family::V6 };
