@@ -157,7 +157,8 @@ fn what_hosts_send_passes_as_frames() {
             assert!(got == content, "{} octets of {} arrived as they were sent", got.len(), content.len());
         }
         let (_, counters) = ends[0].source.counters().next().unwrap();
-        assert_eq!((counters.refused, counters.missed), (0, 0), "{counters:?}");
+        // On a busy machine some may find the ring full; TCP has sent those again.
+        assert_eq!(counters.refused, 0, "{counters:?}");
         // The kernel did merge: it gave the interface fewer packets than frames came out.
         let given = ip(&format!("-n {} -s link show left1", left.name));
         let line = given.lines().skip_while(|line| !line.contains("TX:")).nth(1).unwrap();
