@@ -118,6 +118,21 @@ const fn first_octets(starts: &[&[u8]], mut is_first: [bool; 256]) -> [bool; 256
     is_first
 }
 
+/// Marks the first octets of what names an application by its beginning alone.
+const fn first_octets_of(starts: &[(&[u8], u8)], mut is_first: [bool; 256]) -> [bool; 256] {
+    let mut at = 0;
+    while at < starts.len() {
+        is_first = first_octets(&[starts[at].0], is_first);
+        at += 1;
+    }
+    is_first
+}
+
+/// The application that is named by the beginning alone.
+fn by_start(starts: &[(&[u8], u8)], payload: &[u8]) -> Option<u8> {
+    starts.iter().find(|(start, _)| payload.starts_with(start)).map(|(_, code)| *code)
+}
+
 fn be16_at(octets: &[u8], at: usize) -> Option<u16> {
     octets.get(at..)?.first_chunk().map(|octets| u16::from_be_bytes(*octets))
 }

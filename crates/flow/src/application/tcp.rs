@@ -1,6 +1,6 @@
 //! Applications over TCP, by how a side's first segment begins.
 
-use super::{Ports, be16_at, be32_at, by_ports, first_octets, udp};
+use super::{Ports, be16_at, be32_at, by_ports, by_start, first_octets, first_octets_of, udp};
 use thalweg_wire::application::{code_of, ip_protocol};
 
 const BGP: u8 = code_of("bgp");
@@ -77,12 +77,7 @@ static IS_FIRST: [bool; 256] = {
     is_first = first_octets(&XMPP_STARTS, is_first);
     is_first = first_octets(&[GREETING, udp::SIP_VERSION], is_first);
     is_first = first_octets(&udp::SIP_METHODS, is_first);
-    let mut at = 0;
-    while at < STARTS.len() {
-        is_first = first_octets(&[STARTS[at].0], is_first);
-        at += 1;
-    }
-    is_first
+    first_octets_of(&STARTS, is_first)
 };
 
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
@@ -92,8 +87,8 @@ pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
         return secured.filter(|code| SECURED.contains(code)).or(Some(TLS));
     }
     if payload.first().is_some_and(|first| IS_FIRST[usize::from(*first)]) {
-        if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
-            return Some(*code);
+        if let Some(code) = by_start(&STARTS, payload) {
+            return Some(code);
         }
         if let Some(code) = by_text(payload).or_else(|| greeting(payload)) {
             return Some(code);

@@ -1,6 +1,6 @@
 //! Applications over UDP, by how a datagram begins.
 
-use super::{Ports, be16_at, be32_at, by_ports, first_octets};
+use super::{Ports, be16_at, be32_at, by_ports, by_start, first_octets, first_octets_of};
 use thalweg_wire::application::{code_of, ip_protocol};
 
 const BITTORRENT: u8 = code_of("bittorrent");
@@ -59,18 +59,13 @@ static IS_FIRST: [bool; 256] = {
     let mut is_first = first_octets(&SIP_METHODS, [false; 256]);
     is_first = first_octets(&MGCP_VERBS, is_first);
     is_first = first_octets(&[SIP_VERSION, SSDP_ANSWER], is_first);
-    let mut at = 0;
-    while at < STARTS.len() {
-        is_first = first_octets(&[STARTS[at].0], is_first);
-        at += 1;
-    }
-    is_first
+    first_octets_of(&STARTS, is_first)
 };
 
 pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
     if payload.first().is_some_and(|first| IS_FIRST[usize::from(*first)]) {
-        if let Some((_, code)) = STARTS.iter().find(|(start, _)| payload.starts_with(start)) {
-            return Some(*code);
+        if let Some(code) = by_start(&STARTS, payload) {
+            return Some(code);
         }
         if ports.have(1900) && payload.starts_with(SSDP_ANSWER) {
             return Some(SSDP);
