@@ -10,7 +10,7 @@
 //!
 //! An [`Exporter`] is one session with one collector: it owns the observation domain, the sequence number and what has
 //! been announced. It has no socket and no clock; whoever has them calls `handle_*` with the time and then takes
-//! messages by [`Exporter::poll_message`] until there are none.
+//! messages by [`Exporter::poll_message`] or [`Exporter::poll_train`] until there are none.
 //!
 //! - **Templates.** What a record has decides its shape (`shape.rs`): a set of groups of fields. A template's number *is*
 //!   its shape (1024 + bits), so the same record has the same template in every session and after every restart. Only
@@ -53,6 +53,8 @@ pub use options::{
     ExportOptions, ExportOptionsError, Interface, MESSAGE_OCTETS_MIN, SamplingMethod, Times, Transport,
     Version,
 };
+
+pub use outbox::Train;
 
 use crate::record::FlowRecord;
 use outbox::Outbox;
@@ -281,6 +283,12 @@ impl Exporter {
     /// is no message.
     pub fn poll_message(&mut self, message: &mut Vec<u8>) -> Option<Amount> {
         self.outbox.poll(message)
+    }
+
+    /// Puts as many whole messages into `train` as belong together, at least one; `false` if there is none. For systems that
+    /// send several datagrams of one length by one call.
+    pub fn poll_train(&mut self, train: &mut Train, octets_max: usize, messages_max: usize) -> bool {
+        self.outbox.poll_train(train, octets_max, messages_max)
     }
 
     /// What was done so far, over all sessions.

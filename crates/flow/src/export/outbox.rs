@@ -10,6 +10,38 @@ use std::ops::Range;
 /// The buffer keeps this much at most when it is empty, octets.
 const KEPT_OCTETS_MAX: usize = 8 << 20;
 
+/// Messages one behind the other, all of one length but for the last, which may be shorter.
+#[derive(Debug, Default)]
+pub struct Train {
+    octets: Vec<u8>,
+    each: usize,
+    amounts: Vec<Amount>,
+}
+
+impl Train {
+    /// All of them.
+    pub fn octets(&self) -> &[u8] {
+        &self.octets
+    }
+
+    /// The length of every message but the last.
+    pub fn message_octets(&self) -> usize {
+        self.each
+    }
+
+    /// One after the other, each with what is in it.
+    pub fn messages(&self) -> impl Iterator<Item = (&[u8], Amount)> {
+        self.octets.chunks(self.each.max(1)).zip(self.amounts.iter().copied())
+    }
+
+    /// What is in all of them.
+    pub fn amount(&self) -> Amount {
+        let mut sum = Amount::default();
+        self.amounts.iter().for_each(|amount| sum += *amount);
+        sum
+    }
+}
+
 /// See the head of this file.
 pub(super) struct Outbox {
     buffer: Vec<u8>,
@@ -110,6 +142,34 @@ impl Outbox {
         message.clear();
         message.extend_from_slice(&self.buffer[range]);
         Some(counts)
+    }
+
+    /// See [`Exporter::poll_train`](super::Exporter::poll_train).
+    pub(super) fn poll_train(&mut self, train: &mut Train, octets_max: usize, messages_max: usize) -> bool {
+        train.amounts.clear();
+        let Some((first, counts)) = self.closed.pop_front() else {
+            self.rewind();
+            return false;
+        };
+        train.each = first.len();
+        train.amounts.push(counts);
+        let mut end = first.end;
+        let mut longest = train.each;
+        // Messages lie one behind the other; behind a shorter one nothing can follow.
+        while longest == train.each
+            && train.amounts.len() < messages_max
+            && let Some((next, counts)) = self.closed.front()
+            && next.len() <= train.each
+            && next.end - first.start <= octets_max
+        {
+            longest = next.len();
+            end = next.end;
+            train.amounts.push(*counts);
+            self.closed.pop_front();
+        }
+        train.octets.clear();
+        train.octets.extend_from_slice(&self.buffer[first.start..end]);
+        true
     }
 
     /// Forgets every message, open and closed; what was in them.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::reader::Reader;
-use thalweg_flow::export::{Transport, Version};
+use thalweg_flow::export::{Train, Transport, Version};
 
 fn any_options() -> impl Strategy<Value = ExportOptions> {
     let protocol = prop_oneof![
@@ -31,6 +31,8 @@ enum Step {
     Wait(u64),
     Flush,
     Poll,
+    /// So many octets and messages together at most.
+    PollTrains(usize, usize),
     Reconnect,
 }
 
@@ -39,9 +41,25 @@ fn any_step() -> impl Strategy<Value = Step> {
         4 => proptest::collection::vec(any_record(), 0..40).prop_map(Step::Records),
         2 => (0..100_000_000_000u64).prop_map(Step::Wait),
         1 => Just(Step::Flush),
-        2 => Just(Step::Poll),
+        1 => Just(Step::Poll),
+        2 => (0..70_000usize, 1..65usize).prop_map(|(octets, messages)| Step::PollTrains(octets, messages)),
         1 => Just(Step::Reconnect),
     ]
+}
+
+/// As [`poll_all`], several at a time.
+fn poll_trains(exporter: &mut Exporter, octets_max: usize, messages_max: usize) -> Vec<(Vec<u8>, Amount)> {
+    let (mut messages, mut train) = (Vec::new(), Train::default());
+    while exporter.poll_train(&mut train, octets_max, messages_max) {
+        let cars: Vec<(Vec<u8>, Amount)> =
+            train.messages().map(|(message, amount)| (message.to_vec(), amount)).collect();
+        assert!(train.octets().len() <= octets_max || cars.len() == 1);
+        assert!((1..=messages_max).contains(&cars.len()));
+        assert!(cars.iter().rev().skip(1).all(|(message, _)| message.len() == train.message_octets()));
+        assert_eq!(sum(cars.iter().map(|(_, amount)| *amount)), train.amount());
+        messages.extend(cars);
+    }
+    messages
 }
 
 fn sum(amounts: impl IntoIterator<Item = Amount>) -> Amount {
@@ -77,6 +95,9 @@ proptest! {
                 }
                 Step::Flush => exporter.flush(now_ns),
                 Step::Poll => sessions.last_mut().unwrap().extend(poll_all(&mut exporter)),
+                Step::PollTrains(octets, messages) => {
+                    sessions.last_mut().unwrap().extend(poll_trains(&mut exporter, octets, messages));
+                }
                 Step::Reconnect => {
                     withdrawn += exporter.handle_connected(now_ns);
                     sessions.push(Vec::new());

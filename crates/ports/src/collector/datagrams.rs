@@ -1,15 +1,21 @@
 //! The worker of a collector that takes datagrams.
+//!
+//! Messages of one length go to the kernel together, which cuts them into datagrams (`UDP_SEGMENT`, since Linux 4.18): a call
+//! and a way through the network stack for some forty of them. Where that is refused (an older kernel, messages longer than the
+//! path's MTU, a device without checksums), and where datagrams are to keep a rate, each has a call of its own.
 
 use super::report::{CollectorReport, Loss, Shared};
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
 use crate::live::LiveClock;
+use crate::socket_option;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_flow::export::{Amount, Exporter, Statistics};
+use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
 /// What the kernel may hold for us, octets: the sender then waits instead of losing.
 const SEND_BUFFER_OCTETS: usize = 1 << 20;
@@ -19,6 +25,13 @@ const TURN: Duration = Duration::from_millis(100);
 const TRIES: u32 = 4;
 /// Pauses shorter than this are not slept one by one.
 const NAP: Duration = Duration::from_millis(1);
+/// Datagrams that the kernel cuts from one call at most (`UDP_MAX_SEGMENTS`), and octets: what one packet of IP may have.
+const TRAIN_MESSAGES_MAX: usize = 64;
+const TRAIN_OCTETS_MAX: usize = 65_000;
+/// Batches that are encoded before anything is sent, so that there is something to be sent together.
+const BATCHES_MAX: usize = 8;
+/// A queue that was found empty is looked at again after this, so that it is not one batch that comes.
+const GATHERED_IN: Duration = Duration::from_millis(1);
 
 /// See the head of this file.
 pub(super) struct Datagrams {
@@ -31,6 +44,11 @@ pub(super) struct Datagrams {
     interval: Option<Duration>,
     next_send: Instant,
     statistics: Statistics,
+    train: Train,
+    /// Messages that may go together; 1 where the kernel does not cut.
+    together_max: usize,
+    /// The length at which the kernel cuts; 0 is never.
+    cut_at: usize,
 }
 
 impl Datagrams {
@@ -53,40 +71,58 @@ impl Datagrams {
             interval: rate.map(|rate| Duration::from_secs(1) / rate),
             next_send: Instant::now(),
             statistics: Statistics::default(),
+            train: Train::default(),
+            together_max: if rate.is_some() { 1 } else { TRAIN_MESSAGES_MAX },
+            cut_at: 0,
         })
     }
 
     pub(super) fn run(mut self, inputs: &Receiver<Input>) {
         self.exporter.handle_connected(self.clock.now_ns());
-        loop {
-            let input = inputs.recv_timeout(TURN);
-            let now_ns = self.clock.now_ns();
-            match input {
-                Ok(Input::Records(batch)) => {
-                    let mut amount = Amount::default();
-                    batch.iter().for_each(|record| amount += Amount::of(record));
-                    self.report.accepted += amount;
-                    if self.shared.end().is_some_and(|end| Instant::now() >= end) {
-                        self.report.lose(Loss::Ended, amount);
-                    } else {
-                        self.exporter.handle_records(&batch, now_ns);
-                    }
+        let mut ended = false;
+        while !ended {
+            if inputs.is_empty() {
+                std::thread::sleep(GATHERED_IN);
+            }
+            match inputs.recv_timeout(TURN) {
+                Ok(input) => {
+                    ended = self.handle(input);
+                    let more = inputs.try_iter().take(BATCHES_MAX - 1);
+                    more.for_each(|input| ended |= self.handle(input));
                 }
-                Ok(Input::NatEvents(events)) => {
-                    self.report.accepted.records += events.len() as u64;
-                    self.exporter.handle_nat_events(&events, now_ns);
-                }
-                Ok(Input::Statistics(statistics)) => self.statistics = *statistics,
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(Input::End(_)) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => ended = true,
             }
             self.tell_statistics();
-            self.exporter.handle_time(now_ns);
+            self.exporter.handle_time(self.clock.now_ns());
             self.send_all();
         }
-        self.tell_statistics();
         self.exporter.handle_end(self.clock.now_ns());
         self.send_all();
+    }
+
+    /// Whether this was the last one.
+    fn handle(&mut self, input: Input) -> bool {
+        let now_ns = self.clock.now_ns();
+        match input {
+            Input::Records(batch) => {
+                let mut amount = Amount::default();
+                batch.iter().for_each(|record| amount += Amount::of(record));
+                self.report.accepted += amount;
+                if self.shared.end().is_some_and(|end| Instant::now() >= end) {
+                    self.report.lose(Loss::Ended, amount);
+                } else {
+                    self.exporter.handle_records(&batch, now_ns);
+                }
+            }
+            Input::NatEvents(events) => {
+                self.report.accepted.records += events.len() as u64;
+                self.exporter.handle_nat_events(&events, now_ns);
+            }
+            Input::Statistics(statistics) => self.statistics = *statistics,
+            Input::End(_) => return true,
+        }
+        false
     }
 
     /// Statistics go out with what this side lost.
@@ -99,14 +135,26 @@ impl Datagrams {
     }
 
     fn send_all(&mut self) {
-        let mut message = Vec::new();
-        while let Some(amount) = self.exporter.poll_message(&mut message) {
+        let mut train = std::mem::take(&mut self.train);
+        while self.exporter.poll_train(&mut train, TRAIN_OCTETS_MAX, self.together_max) {
             self.wait_for_turn();
-            match self.send(&message) {
-                Ok(()) => self.report.sent += amount,
-                Err(_) => self.report.lose(Loss::SendFailed, amount),
+            let is_train = train.octets().len() > train.message_octets();
+            if is_train && self.send_together(&train).is_ok() {
+                self.report.sent += train.amount();
+                continue;
+            }
+            for (message, amount) in train.messages() {
+                match self.send_one(message) {
+                    Ok(()) => {
+                        self.report.sent += amount;
+                        // The way is open; what was refused is to send them together.
+                        self.together_max = if is_train { 1 } else { self.together_max };
+                    }
+                    Err(_) => self.report.lose(Loss::SendFailed, amount),
+                }
             }
         }
+        self.train = train;
         self.report.export = *self.exporter.totals();
         let exported = self.report.export.exported;
         let (sent, lost) = (self.report.sent, self.report.lost[Loss::SendFailed as usize]);
@@ -118,16 +166,38 @@ impl Datagrams {
         self.shared.set_report(&self.report);
     }
 
-    /// Sends a datagram. An error that an earlier one caused is reported to the next call; that one is tried again.
-    fn send(&mut self, message: &[u8]) -> io::Result<()> {
-        let mut result = self.socket.send(message);
+    /// Sends several messages by one call: all of them or none.
+    fn send_together(&mut self, train: &Train) -> io::Result<()> {
+        self.have_cut(train.message_octets())?;
+        self.send(train.octets())
+    }
+
+    fn send_one(&mut self, message: &[u8]) -> io::Result<()> {
+        // What is to be cut is refused if a piece were too long for the path, even where there is one piece only.
+        self.have_cut(0)?;
+        self.send(message)
+    }
+
+    /// Has the kernel cut what is longer than this; 0 is never.
+    fn have_cut(&mut self, octets: usize) -> io::Result<()> {
+        if self.cut_at != octets {
+            let value = i32::try_from(octets).map_err(io::Error::other)?;
+            socket_option::set_int(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value)?;
+            self.cut_at = octets;
+        }
+        Ok(())
+    }
+
+    /// Sends octets. An error that an earlier datagram caused is reported to the next call; that one is tried again.
+    fn send(&mut self, octets: &[u8]) -> io::Result<()> {
+        let mut result = self.socket.send(octets);
         for _ in 0..TRIES {
             match result.as_ref().map_err(io::Error::kind) {
                 Err(io::ErrorKind::Interrupted) => {}
                 Err(io::ErrorKind::ConnectionRefused) => self.report.refused += 1,
                 _ => break,
             }
-            result = self.socket.send(message);
+            result = self.socket.send(octets);
         }
         result.map(|_| ())
     }

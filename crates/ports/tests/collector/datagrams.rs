@@ -1,6 +1,7 @@
 //! UDP: totals, sequence numbers, ICMP errors, several collectors.
 
 use super::*;
+use crate::common::{in_namespace, ip};
 use crate::reader::{Reader, address, number};
 use std::net::UdpSocket;
 use thalweg_flow::export::{Fan, Spread, Statistics};
@@ -50,6 +51,33 @@ fn records_arrive_over_both_families() {
         assert_eq!(report.lost_in_all(), Amount::default());
         check_books(&report);
     }
+}
+
+/// What the kernel does not cut into datagrams for us goes one by one, and nothing is lost over it.
+#[test]
+fn messages_longer_than_the_paths_mtu_arrive() {
+    in_namespace("datagrams::messages_longer_than_the_paths_mtu_arrive", || {
+        ip("link set lo mtu 1280");
+        let (socket, address) = socket("ipfix", "127.0.0.1");
+        let mut options = CollectorOptions::new(&address);
+        let records: Vec<_> = (1..=1500).map(record).collect();
+        options.export.message_octets_max = 1400;
+        let collector = Collector::open(&address, options.clone()).unwrap();
+        records.chunks(400).for_each(|batch| collector.send(batch.to_vec()).unwrap());
+        let report = collector.finish(PATIENCE);
+        assert_eq!((report.sent, report.lost_in_all()), (amount(&records), Amount::default()));
+        let messages = drain(&socket);
+        assert!(messages.iter().any(|message| message.len() > 1280), "they were longer");
+        assert_eq!(Reader::of(&messages).flows.len(), records.len());
+        // Shorter ones go together, and come one by one.
+        options.export.message_octets_max = 1200;
+        let collector = Collector::open(&address, options).unwrap();
+        records.chunks(400).for_each(|batch| collector.send(batch.to_vec()).unwrap());
+        assert_eq!(collector.finish(PATIENCE).sent, amount(&records));
+        let messages = drain(&socket);
+        assert!(messages.iter().all(|message| message.len() <= 1200), "each is a datagram");
+        assert_eq!(Reader::of(&messages).flows.len(), records.len());
+    });
 }
 
 #[test]

@@ -2,6 +2,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod datagrams;
 mod midsession;
 mod nfdump;
