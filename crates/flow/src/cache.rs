@@ -19,7 +19,8 @@
 //! At the limit of flows the one goes whose turn on the wheel comes first; one that had a packet since it was last
 //! considered is hung up again first (a second chance), so a flood of single packets drives out its
 //! own kind. Where both buckets of a new flow are full, the stalest in the first of them goes. Both are reported
-//! (`LackOfResources`) and counted.
+//! (`LackOfResources`) and counted. In such a flood most new flows are reported with their first packet, for the same reason,
+//! and never come into the cache ([`flood`]).
 //!
 //! # Cost
 //!
@@ -28,6 +29,7 @@
 //! is scanned but a bucket. An IPv4 flow takes 64 octets and 16 of the index in a full cache.
 
 mod arena;
+mod flood;
 mod index;
 
 use crate::key::{Facts, Key, Matching, Outcome};
@@ -37,7 +39,8 @@ use crate::meter::totals::{Amount, MeterTotals};
 use crate::record::{EndReason, FlowRecord};
 use crate::sampling::Sampler;
 use crate::wheel::{LIST, Linked, Wheel};
-use arena::{Arenas, Family, Half, place, state};
+use arena::{Arenas, Family, Fate, Half, place, state};
+use flood::Flood;
 use index::Index;
 use thalweg_base::DropReason;
 
@@ -99,6 +102,7 @@ pub(crate) struct Shard {
     arenas: Arenas,
     sampler: Sampler,
     scout: Scout,
+    flood: Flood,
     /// The books, without what is known otherwise.
     totals: MeterTotals,
 }
@@ -198,6 +202,7 @@ impl Shard {
             arenas,
             sampler: Sampler::new(options.sampling, number),
             scout: Scout::default(),
+            flood: Flood::new(options.hash_key[0] ^ u64::from(number)),
             totals: MeterTotals::default(),
         }
     }
@@ -220,7 +225,7 @@ impl Shard {
     /// Asks the cache for what finds a flow.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(&self, hash: u64) {
-        self.index.prefetch(hash);
+        self.index.prefetch(hash, false);
     }
 
     /// Asks the cache for a flow, once its first bucket is there. If it is not in that, asks for the second instead and
@@ -319,6 +324,9 @@ impl Shard {
                 self.settle(slot, key, facts, out);
                 (slot, state::TOUCHED)
             }
+            None if self.flows >= self.flows_max && !self.flood.admits() => {
+                return self.pass_by(key, facts, outcome, out);
+            }
             None => (self.insert(hash, key, facts, out), 0),
         };
         let at = place(slot);
@@ -384,6 +392,31 @@ impl Shard {
         }
     }
 
+    /// Reports a flow of which nothing is kept, for this packet.
+    fn pass_by<const WORDS: usize>(
+        &mut self,
+        key: &Key<WORDS>,
+        facts: &Facts,
+        outcome: Option<&Outcome>,
+        out: &mut Out<'_>,
+    ) where
+        Key<WORDS>: Family,
+    {
+        let mut half = Half { state: initial_state(facts), ..Half::EMPTY };
+        half.count(facts);
+        let fate = outcome.map(|outcome| {
+            let mut fate = Fate::none();
+            fate.count(outcome);
+            fate
+        });
+        let record = self.told(key, (&half, None), fate.as_ref(), EndReason::LackOfResources);
+        self.totals.flows_created += 1;
+        self.totals.passed_by += 1;
+        self.totals.exported += Amount::of(&record);
+        self.totals.records[EndReason::LackOfResources as usize - 1] += 1;
+        out(&record);
+    }
+
     #[inline(always)]
     fn insert<const WORDS: usize>(
         &mut self,
@@ -405,7 +438,9 @@ impl Shard {
                 self.index.vacancy(hash)
             }
         };
-        let at = Key::arena_mut(&mut self.arenas).allocate(*key, initial_state(facts));
+        let second = vacancy.is_some_and(|vacancy| vacancy.second);
+        let state = initial_state(facts) | if second { state::SECOND } else { 0 };
+        let at = Key::arena_mut(&mut self.arenas).allocate(*key, state);
         let slot = Key::<WORDS>::slot(at);
         debug_assert!(vacancy.is_some(), "one of the rivals has gone");
         if let Some(vacancy) = vacancy {
@@ -468,16 +503,30 @@ impl Shard {
         if entry.half.packets == 0 && reverse.is_none() {
             return None;
         }
-        let key = entry.key.flow_key(entry.half.state & state::BACKWARD != 0);
-        let counters = entry.half.counters(reverse.unwrap_or(&Half::EMPTY));
-        let mut record = FlowRecord::new(key, counters, reason);
-        record.reverse = reverse.map(|reverse| reverse.counters(&entry.half));
-        record.application = entry.key.application();
+        Some(self.told(&entry.key, (&entry.half, reverse), arena.fate(at), reason))
+    }
+
+    /// A record of what was counted of a flow.
+    #[inline(always)]
+    fn told<const WORDS: usize>(
+        &self,
+        key: &Key<WORDS>,
+        (half, reverse): (&Half, Option<&Half>),
+        fate: Option<&Fate>,
+        reason: EndReason,
+    ) -> FlowRecord
+    where
+        Key<WORDS>: Family,
+    {
+        let counters = half.counters(reverse.unwrap_or(&Half::EMPTY));
+        let mut record = FlowRecord::new(key.flow_key(half.state & state::BACKWARD != 0), counters, reason);
+        record.reverse = reverse.map(|reverse| reverse.counters(half));
+        record.application = key.application();
         record.sampling_interval = self.sampling_interval;
-        if let Some(fate) = arena.fate(at) {
+        if let Some(fate) = fate {
             fate.tell(&mut record);
         }
-        Some(record)
+        record
     }
 
     /// Reports and forgets what is over by this clock.
@@ -497,7 +546,7 @@ impl Shard {
                 let mut count = 0;
                 while count < VISITS && slot & LIST == 0 {
                     let hash = self.hash_of(slot);
-                    self.index.prefetch(hash);
+                    self.index.prefetch(hash, self.is_in_second(slot));
                     visits[count] = (slot, hash);
                     count += 1;
                     slot = self.arenas.links(slot).next;
@@ -547,9 +596,14 @@ impl Shard {
     where
         Key<WORDS>: Family,
     {
-        self.index.remove(hash, slot);
+        self.index.remove(hash, slot, self.is_in_second(slot));
         Key::<WORDS>::arena_mut(&mut self.arenas).free(place(slot));
         self.flows -= 1;
+    }
+
+    /// Whether a flow lies in the second bucket of its hash.
+    fn is_in_second(&self, slot: u32) -> bool {
+        self.arenas.half(slot).state & state::SECOND != 0
     }
 
     fn hash_of(&self, slot: u32) -> u64 {
@@ -577,6 +631,7 @@ impl Shard {
                 continue;
             }
             self.totals.evicted_cache_full += 1;
+            self.flood.note_victim(self.arenas.half(slot).packets);
             self.evict(slot, out);
             break;
         }
@@ -597,7 +652,7 @@ impl Shard {
                 self.scout.slot = LIST;
                 return;
             }
-            self.index.prefetch(self.hash_of(slot));
+            self.index.prefetch(self.hash_of(slot), self.is_in_second(slot));
             self.scout.slot = self.arenas.links(slot).next;
             self.scout.ahead += 1;
             self.arenas.prefetch(self.scout.slot);
@@ -636,7 +691,7 @@ impl Shard {
                 self.report::<3>(at, reason, out);
                 if few {
                     let slot = Key::<3>::slot(at);
-                    self.index.remove(self.hash_of(slot), slot);
+                    self.index.remove(self.hash_of(slot), slot, self.is_in_second(slot));
                 }
             }
         }
@@ -645,7 +700,7 @@ impl Shard {
                 self.report::<6>(at, reason, out);
                 if few {
                     let slot = Key::<6>::slot(at);
-                    self.index.remove(self.hash_of(slot), slot);
+                    self.index.remove(self.hash_of(slot), slot, self.is_in_second(slot));
                 }
             }
         }

@@ -90,7 +90,7 @@ impl ProbeSummary {
         self.packets_cached += totals.cached.packets;
         self.bytes_cached += totals.cached.octets;
         self.flows += totals.flows_created;
-        self.flows_evicted += totals.evicted_cache_full + totals.evicted_bucket_full;
+        self.flows_evicted += totals.evicted();
         self.cache_bytes += totals.memory_octets;
         for (reason, amount) in totals.not_metered() {
             self.drop_for(reason.name(), amount.packets, amount.octets);

@@ -37,6 +37,8 @@ pub(crate) mod state {
     pub(crate) const ENDED: u8 = 16;
     /// Had a packet since it was last considered for eviction.
     pub(crate) const TOUCHED: u8 = 32;
+    /// Lies in the second bucket of its hash.
+    pub(crate) const SECOND: u8 = 64;
 }
 
 /// What is counted of one direction.
@@ -131,7 +133,7 @@ pub(crate) struct Fate {
 const _: () = assert!(size_of::<Fate>() == 44);
 
 impl Fate {
-    fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             reasons: [0; 3],
             is_translated: false,
@@ -317,9 +319,10 @@ impl<K: Copy> Arena<K> {
         }
     }
 
-    /// An entry becomes another flow.
+    /// An entry becomes another flow of the same key.
     pub(crate) fn renew(&mut self, at: usize, key: K, state: u8) {
         let entry = &mut self.entries[at];
+        let state = state | entry.half.state & state::SECOND;
         entry.key = key;
         entry.half = Half { state, ..Half::EMPTY };
         self.begin_anew_beside(at);
@@ -377,6 +380,12 @@ impl Arenas {
     }
 
     /// The half of a slot's first direction.
+    #[inline(always)]
+    pub(crate) fn half(&self, slot: u32) -> &Half {
+        if is_ipv6(slot) { &self.v6.entry(place(slot)).half } else { &self.v4.entry(place(slot)).half }
+    }
+
+    /// The same, to be changed.
     #[inline(always)]
     pub(crate) fn half_mut(&mut self, slot: u32) -> &mut Half {
         if is_ipv6(slot) {

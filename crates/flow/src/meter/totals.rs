@@ -76,6 +76,8 @@ pub struct MeterTotals {
     pub evicted_cache_full: u64,
     /// Flows that had to go because both their buckets were full.
     pub evicted_bucket_full: u64,
+    /// Flows that never came into the full cache: reported with their first packet, in a flood of such.
+    pub passed_by: u64,
     /// Later fragments that got the ports of their first.
     pub fragments_matched: u64,
     /// Later fragments whose first was not seen before: flows without ports.
@@ -99,6 +101,7 @@ impl Default for MeterTotals {
             flows_cached: 0,
             evicted_cache_full: 0,
             evicted_bucket_full: 0,
+            passed_by: 0,
             fragments_matched: 0,
             fragments_unmatched: 0,
             fragments_evicted: 0,
@@ -131,6 +134,11 @@ impl MeterTotals {
         self.records.iter().sum()
     }
 
+    /// Flows that were reported early because there was no room, whatever the reason.
+    pub fn evicted(&self) -> u64 {
+        self.evicted_cache_full + self.evicted_bucket_full + self.passed_by
+    }
+
     /// Whether every packet and octet is accounted for.
     pub fn holds(&self) -> bool {
         self.seen == self.exported + self.cached + self.unsampled + self.not_metered_sum()
@@ -152,6 +160,7 @@ impl MeterTotals {
         self.flows_cached += other.flows_cached;
         self.evicted_cache_full += other.evicted_cache_full;
         self.evicted_bucket_full += other.evicted_bucket_full;
+        self.passed_by += other.passed_by;
         self.fragments_matched += other.fragments_matched;
         self.fragments_unmatched += other.fragments_unmatched;
         self.fragments_evicted += other.fragments_evicted;

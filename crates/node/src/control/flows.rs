@@ -69,7 +69,7 @@ impl FlowCacheView {
             balances: totals.holds(),
             flows: totals.flows_cached,
             flows_created: totals.flows_created,
-            flows_evicted: totals.evicted_cache_full + totals.evicted_bucket_full,
+            flows_evicted: totals.evicted(),
             memory_octets: totals.memory_octets,
             records: EndReason::ALL
                 .iter()

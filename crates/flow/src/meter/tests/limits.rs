@@ -20,7 +20,7 @@ fn a_flood_is_bounded_evicted_and_counted() {
         let totals = run.meter.totals();
         assert!(totals.flows_cached <= 4000 && totals.flows_cached > 3900, "{totals:?}");
         assert_eq!(totals.flows_created, 40_000);
-        assert_eq!(totals.evicted_cache_full + totals.evicted_bucket_full, 40_000 - totals.flows_cached);
+        assert_eq!(totals.evicted(), 40_000 - totals.flows_cached);
         assert_eq!(totals.records(EndReason::LackOfResources), 40_000 - totals.flows_cached);
         let octets_a_flow = totals.memory_octets / totals.flows_cached;
         assert!(
@@ -47,6 +47,40 @@ fn flows_that_go_on_outlive_a_flood() {
     }
     let whole = run.cached().iter().filter(|record| record.counters.packets == 200).count();
     assert_eq!(whole, 20, "each flow of 200 packets is one flow");
+}
+
+/// Most flows of a flood are not let in; a flow that goes on is, and until then each of its packets is a record.
+#[test]
+fn flows_that_begin_in_a_flood_are_let_in() {
+    for (fates, biflow) in [(false, false), (true, false), (false, true)] {
+        let options = MeterOptions { flows_max: 1024, shards: 1, fates, biflow, ..MeterOptions::default() };
+        let mut run = Run::new(&options, Grouping::Whole);
+        let at = |round: u32, sample: Sample| Sample { arrival_ns: START_NS + u64::from(round), ..sample };
+        for round in 0..400 {
+            let flood = (0..200).map(|n| flow(1_000_000 + round * 200 + n));
+            let begun = if round < 100 { 0..0 } else { 0..20 };
+            run.observe(&flood.chain(begun.map(flow)).map(|sample| at(round, sample)).collect::<Vec<_>>());
+        }
+        let totals = run.meter.totals();
+        assert!(totals.holds());
+        assert!(totals.passed_by > 60_000 && totals.evicted_cache_full > 8_000, "{totals:?}");
+        assert_eq!(totals.evicted(), totals.records(EndReason::LackOfResources));
+        let let_in: Vec<_> = run
+            .cached()
+            .iter()
+            .map(|record| record.counters.packets)
+            .filter(|packets| *packets > 1)
+            .collect();
+        assert_eq!(let_in.len(), 20, "{let_in:?}");
+        assert!(let_in.iter().all(|packets| *packets > 200), "{let_in:?}");
+        run.flush();
+        let ends: Vec<_> =
+            (0..20).map(flow).map(|sample| (sample.src, sample.src_port, sample.dst)).collect();
+        let steady =
+            |record: &&FlowRecord| ends.contains(&(record.key.src, record.key.src_port, record.key.dst));
+        let packets: u64 = run.records.iter().filter(steady).map(|record| record.packets()).sum();
+        assert_eq!(packets, 20 * 300);
+    }
 }
 
 #[test]
