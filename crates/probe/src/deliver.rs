@@ -97,16 +97,20 @@ impl Delivery {
     pub(crate) fn run(mut self) -> Result<Delivered, ProbeError> {
         let mut delivered = Delivered::default();
         let mut failed = None;
+        let mut records = Vec::new();
         loop {
             let done = match self.arrivals.next(TICK) {
                 Arrival::End => break,
                 Arrival::Nothing => self.outlets.iter_mut().try_for_each(|outlet| outlet.tick()),
-                Arrival::Batch(mut batch) => {
-                    self.completing.complete(&mut batch);
-                    delivered.amount += amount_of(&batch);
-                    let records = batch.len();
-                    let done = self.hand_out(batch);
-                    self.arrivals.delivered(records);
+                Arrival::Batch(batch) => {
+                    records.clear();
+                    records.extend(batch.records());
+                    self.arrivals.give_back(batch);
+                    self.completing.complete(&mut records);
+                    delivered.amount += amount_of(&records);
+                    let count = records.len();
+                    let done = self.hand_out(&mut records);
+                    self.arrivals.delivered(count);
                     done
                 }
             };
@@ -149,14 +153,12 @@ impl Delivery {
         statistics
     }
 
-    fn hand_out(&mut self, batch: Vec<FlowRecord>) -> Result<(), ProbeError> {
-        let Some((last, others)) = self.outlets.split_last_mut() else {
-            self.arrivals.give_back(batch);
-            return Ok(());
-        };
-        others.iter_mut().try_for_each(|outlet| outlet.take(&batch))?;
-        if let Some(batch) = last.take_all(batch)? {
-            self.arrivals.give_back(batch);
+    /// Gives records to everybody; the last one may keep the list.
+    fn hand_out(&mut self, records: &mut Vec<FlowRecord>) -> Result<(), ProbeError> {
+        let Some((last, others)) = self.outlets.split_last_mut() else { return Ok(()) };
+        others.iter_mut().try_for_each(|outlet| outlet.take(records))?;
+        if let Some(given_back) = last.take_all(std::mem::take(records))? {
+            *records = given_back;
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ mod inputs;
 mod live;
 mod options;
 mod outbox;
+mod packed;
 mod pipelines;
 mod plan;
 mod protobuf;

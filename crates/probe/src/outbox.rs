@@ -6,8 +6,8 @@
 //!           └───────── empty batches <─────────┘
 //! ```
 //!
-//! A record is some three hundred octets, so it is written once into a batch and the batch handed over. Batches go round:
-//! after the first few nothing is allocated.
+//! A record is written once into a batch, packed ([`Packed`]), and the batch handed over. Batches go round: after the first few
+//! nothing is allocated.
 //!
 //! **A full queue.** Packets of a file can wait, so their worker waits: nothing is lost. Packets of an interface cannot: a
 //! worker waits no longer than the interface's ring holds what comes meanwhile, and then the batch is lost, and counted by
@@ -21,10 +21,15 @@ use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounde
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 
-/// Records in a batch: 38 KiB, which a second-level cache holds from the worker's writing to the hand-over.
-pub(crate) const BATCH_RECORDS: usize = 128;
-/// Batches that may wait: 2.4 MiB.
+use crate::packed::Packed;
+
+/// Records in a batch: 16 KiB of plain ones, which a second-level cache holds from the worker's writing to the hand-over.
+pub(crate) const BATCH_RECORDS: usize = 256;
+/// Batches that may wait: 1 MiB of plain records, 5 MiB of others.
 const QUEUE_BATCHES: usize = 64;
+/// Whoever finds the queue empty looks again after this: to be woken for every batch costs both ends more than the batch.
+/// Meanwhile 16,384 records find room.
+const NAP: Duration = Duration::from_millis(1);
 
 /// What these records stand for.
 pub(crate) fn amount_of(records: &[FlowRecord]) -> Amount {
@@ -62,15 +67,15 @@ impl Passage {
 /// The way to the queue, from which every worker gets an outbox of its own.
 #[derive(Clone)]
 pub(crate) struct Way {
-    full: Sender<Vec<FlowRecord>>,
-    empty: Receiver<Vec<FlowRecord>>,
+    full: Sender<Packed>,
+    empty: Receiver<Packed>,
     passage: Arc<Passage>,
 }
 
 impl Way {
     /// Room for a batch, used before if there is one.
-    pub(crate) fn empty_batch(&self) -> Vec<FlowRecord> {
-        self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH_RECORDS))
+    pub(crate) fn empty_batch(&self) -> Packed {
+        self.empty.try_recv().unwrap_or_else(|_| Packed::with_capacity(BATCH_RECORDS))
     }
 
     /// What came through.
@@ -79,13 +84,13 @@ impl Way {
     }
 
     /// Hands a batch over, or gives it back if there is no room or nobody any more.
-    pub(crate) fn try_send(&self, batch: Vec<FlowRecord>) -> Result<(), Vec<FlowRecord>> {
+    pub(crate) fn try_send(&self, batch: Packed) -> Result<(), Packed> {
         self.full.try_send(batch).map_err(TrySendError::into_inner)
     }
 
     /// An outbox that waits for `patience` when the queue is full, or for as long as it takes.
     pub(crate) fn outbox(&self, patience: Option<Duration>) -> Outbox {
-        Outbox { way: self.clone(), patience, batch: Vec::new(), lost: Amount::default() }
+        Outbox { way: self.clone(), patience, batch: Packed::default(), lost: Amount::default() }
     }
 }
 
@@ -93,7 +98,7 @@ impl Way {
 pub(crate) struct Outbox {
     way: Way,
     patience: Option<Duration>,
-    batch: Vec<FlowRecord>,
+    batch: Packed,
     lost: Amount,
 }
 
@@ -101,7 +106,7 @@ impl Outbox {
     /// Takes a record, and hands over what has gathered when it is enough.
     #[inline]
     pub(crate) fn put(&mut self, record: &FlowRecord) {
-        self.batch.push(*record);
+        self.batch.push(record);
         if self.batch.len() >= BATCH_RECORDS {
             self.send();
         }
@@ -129,7 +134,7 @@ impl Outbox {
         };
         if let Some(batch) = refused {
             self.way.passage.add(batch.len());
-            self.lost += amount_of(&batch);
+            self.lost += batch.amount();
         }
     }
 
@@ -147,15 +152,15 @@ impl std::fmt::Debug for Outbox {
 
 /// The other end.
 pub(crate) struct Arrivals {
-    arrivals: Receiver<Vec<FlowRecord>>,
-    returned: Sender<Vec<FlowRecord>>,
+    arrivals: Receiver<Packed>,
+    returned: Sender<Packed>,
     passage: Arc<Passage>,
 }
 
 /// What waiting came to.
 pub(crate) enum Arrival {
     /// A batch, to be given back.
-    Batch(Vec<FlowRecord>),
+    Batch(Packed),
     /// None in this time.
     Nothing,
     /// None any more.
@@ -165,6 +170,10 @@ pub(crate) enum Arrival {
 impl Arrivals {
     /// Waits for a batch.
     pub(crate) fn next(&self, timeout: Duration) -> Arrival {
+        if let Ok(batch) = self.arrivals.try_recv() {
+            return Arrival::Batch(batch);
+        }
+        std::thread::sleep(NAP);
         match self.arrivals.recv_timeout(timeout) {
             Ok(batch) => Arrival::Batch(batch),
             Err(crossbeam_channel::RecvTimeoutError::Timeout) => Arrival::Nothing,
@@ -178,7 +187,7 @@ impl Arrivals {
     }
 
     /// Gives a batch back to be filled again.
-    pub(crate) fn give_back(&self, mut batch: Vec<FlowRecord>) {
+    pub(crate) fn give_back(&self, mut batch: Packed) {
         batch.clear();
         // More than can be on their way at once are not needed.
         let _ = self.returned.try_send(batch);
@@ -218,7 +227,7 @@ mod tests {
                 loop {
                     match arrivals.next(Duration::from_secs(60)) {
                         Arrival::Batch(batch) => {
-                            all += amount_of(&batch);
+                            all += batch.amount();
                             arrivals.give_back(batch);
                         }
                         Arrival::Nothing => panic!("the sender is there and sends nothing"),

@@ -17,7 +17,8 @@ use crate::deliver::{
     AskMeters, Books, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay, Kept,
     Outlet, event_queue,
 };
-use crate::outbox::{BATCH_RECORDS, Way, amount_of, queue};
+use crate::outbox::{BATCH_RECORDS, Way, queue};
+use crate::packed::Packed;
 use crate::pipelines::died;
 use crate::summary::OutletSummary;
 use crate::{ExportTargets, ProbeError};
@@ -63,7 +64,7 @@ struct State {
     /// None when it is closed.
     way: Option<Way>,
     /// Fewer records than make a batch, of all workers.
-    gathered: Vec<FlowRecord>,
+    gathered: Packed,
     /// None when it is closed.
     events: Option<EventWay>,
     books_read: Instant,
@@ -120,14 +121,14 @@ impl StandingWay {
     fn new(way: Way, events: EventWay, books: Arc<Books>) -> Self {
         let counts = Arc::clone(events.counts());
         let (way, events) = (Some(way), Some(events));
-        let state = State { way, gathered: Vec::new(), events, books_read: Instant::now() };
+        let state = State { way, gathered: Packed::default(), events, books_read: Instant::now() };
         Self { state: Mutex::new(state), books, lost: Default::default(), events: counts }
     }
 
     /// Takes all records out of the list. Waits for nobody but others that do the same.
     pub fn take(&self, records: &mut Vec<FlowRecord>) {
         let mut state = self.state();
-        state.gathered.append(records);
+        records.drain(..).for_each(|record| state.gathered.push(&record));
         if state.gathered.len() >= BATCH_RECORDS {
             self.send(&mut state);
         }
@@ -194,7 +195,7 @@ impl StandingWay {
             if let Some(way) = &state.way {
                 way.passage().add(refused.len());
             }
-            let lost = amount_of(&refused);
+            let lost = refused.amount();
             for (sum, lost) in self.lost.iter().zip([lost.records, lost.packets, lost.octets]) {
                 sum.fetch_add(lost, Ordering::Relaxed);
             }

@@ -1,0 +1,269 @@
+//! Records as they cross from one core to another: what most of them are in one line of memory instead of five.
+//!
+//! A plain record is one of IPv4 in one direction of which nothing is known but what its packets said. A flood of new flows is
+//! made of those, and then what it costs to write records down and to read them again decides how fast packets go. All others
+//! are kept whole. They come out again in the order in which they were put in.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use thalweg_flow::export::Amount;
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
+
+/// A plain record.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Plain {
+    octets: u64,
+    first_ns: u64,
+    last_ns: u64,
+    packets: u32,
+    sampling_interval: u32,
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    src_port: u16,
+    dst_port: u16,
+    ingress: u16,
+    egress: u16,
+    vlan: u16,
+    protocol: u8,
+    traffic_class: u8,
+    tcp_flags: u8,
+    ttl_min: u8,
+    ttl_max: u8,
+    application: u8,
+    end_reason: EndReason,
+}
+
+const _: () = assert!(size_of::<Plain>() == 64);
+
+impl Plain {
+    /// The record, if it is plain.
+    #[inline(always)]
+    fn of(record: &FlowRecord) -> Option<Self> {
+        // Every field is named, so that whoever adds one thinks of this place.
+        let FlowRecord {
+            key,
+            counters,
+            reverse: None,
+            end_reason,
+            application,
+            egress,
+            next_hop: None,
+            src_as: thalweg_flow::NO_AS,
+            dst_as: thalweg_flow::NO_AS,
+            bgp_next_hop: None,
+            translation: None,
+            drops,
+            sampling_interval,
+        } = record
+        else {
+            return None;
+        };
+        let FlowKey {
+            src: IpAddr::V4(src),
+            dst: IpAddr::V4(dst),
+            src_port,
+            dst_port,
+            protocol,
+            traffic_class,
+            ingress,
+            vlan,
+            mpls_label: None,
+        } = *key
+        else {
+            return None;
+        };
+        let Counters { packets, octets, first_ns, last_ns, tcp_flags, ttl_min, ttl_max } = *counters;
+        let packets = u32::try_from(packets).ok().filter(|_| drops.is_empty())?;
+        Some(Self {
+            octets,
+            first_ns,
+            last_ns,
+            packets,
+            sampling_interval: *sampling_interval,
+            src,
+            dst,
+            src_port,
+            dst_port,
+            ingress,
+            egress: *egress,
+            vlan,
+            protocol,
+            traffic_class,
+            tcp_flags,
+            ttl_min,
+            ttl_max,
+            application: *application,
+            end_reason: *end_reason,
+        })
+    }
+
+    #[inline(always)]
+    fn record(&self) -> FlowRecord {
+        let key = FlowKey {
+            src: IpAddr::V4(self.src),
+            dst: IpAddr::V4(self.dst),
+            src_port: self.src_port,
+            dst_port: self.dst_port,
+            protocol: self.protocol,
+            traffic_class: self.traffic_class,
+            ingress: self.ingress,
+            vlan: self.vlan,
+            mpls_label: None,
+        };
+        let counters = Counters {
+            packets: u64::from(self.packets),
+            octets: self.octets,
+            first_ns: self.first_ns,
+            last_ns: self.last_ns,
+            tcp_flags: self.tcp_flags,
+            ttl_min: self.ttl_min,
+            ttl_max: self.ttl_max,
+        };
+        FlowRecord {
+            application: self.application,
+            egress: self.egress,
+            sampling_interval: self.sampling_interval,
+            ..FlowRecord::new(key, counters, self.end_reason)
+        }
+    }
+}
+
+/// A list of records.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    plain: Vec<Plain>,
+    /// The others, each with its place among all.
+    others: Vec<(u32, FlowRecord)>,
+}
+
+impl Packed {
+    /// An empty list with room for so many.
+    pub(crate) fn with_capacity(records: usize) -> Self {
+        Self { plain: Vec::with_capacity(records), others: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, record: &FlowRecord) {
+        match Plain::of(record) {
+            Some(plain) => self.plain.push(plain),
+            None => self.others.push((self.len() as u32, *record)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.plain.len() + self.others.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.plain.clear();
+        self.others.clear();
+    }
+
+    /// All of them, in the order in which they were put in.
+    pub(crate) fn records(&self) -> impl Iterator<Item = FlowRecord> {
+        let (mut plain, mut others) = (self.plain.iter(), self.others.iter().peekable());
+        (0..self.len() as u32).filter_map(move |place| match others.next_if(|(at, _)| *at == place) {
+            Some((_, record)) => Some(*record),
+            None => plain.next().map(Plain::record),
+        })
+    }
+
+    /// What they stand for.
+    pub(crate) fn amount(&self) -> Amount {
+        let mut sum = Amount::default();
+        self.records().for_each(|record| sum += Amount::of(&record));
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_base::DropReason;
+    use thalweg_flow::{Drops, Translation};
+
+    fn plain(number: u16) -> FlowRecord {
+        let key = FlowKey {
+            src: IpAddr::from([192, 0, 2, number as u8]),
+            dst: IpAddr::from([198, 51, 100, 2]),
+            src_port: number,
+            dst_port: 3,
+            protocol: 17,
+            traffic_class: 4,
+            ingress: 5,
+            vlan: 6,
+            mpls_label: None,
+        };
+        let counters = Counters {
+            packets: u64::from(u32::MAX),
+            octets: u64::MAX,
+            first_ns: 7,
+            last_ns: u64::MAX - 1,
+            tcp_flags: 8,
+            ttl_min: 9,
+            ttl_max: 10,
+        };
+        FlowRecord {
+            application: 11,
+            egress: 12,
+            sampling_interval: 13,
+            ..FlowRecord::new(key, counters, EndReason::EndDetected)
+        }
+    }
+
+    /// One for each thing that makes a record other than plain.
+    fn others() -> Vec<FlowRecord> {
+        let plain = plain(1);
+        let (v4, v6) = (IpAddr::from([203, 0, 113, 1]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]));
+        let mut drops = Drops::default();
+        drops.add(DropReason::AclDenied, 1, 100);
+        let mut without_reason = Drops::default();
+        without_reason.add_without_reason(1, 100);
+        let translation = Translation { src: v4, dst: v4, src_port: 1, dst_port: 2 };
+        let many = Counters { packets: 1 << 32, ..plain.counters };
+        vec![
+            FlowRecord { key: FlowKey { src: v6, dst: v6, ..plain.key }, ..plain },
+            FlowRecord { key: FlowKey { mpls_label: Some(0), ..plain.key }, ..plain },
+            FlowRecord { counters: many, ..plain },
+            FlowRecord { reverse: Some(Counters::default()), ..plain },
+            FlowRecord { next_hop: Some(v4), ..plain },
+            FlowRecord { src_as: 1, ..plain },
+            FlowRecord { dst_as: 1, ..plain },
+            FlowRecord { bgp_next_hop: Some(v6), ..plain },
+            FlowRecord { translation: Some(translation), ..plain },
+            FlowRecord { drops, ..plain },
+            FlowRecord { drops: without_reason, ..plain },
+        ]
+    }
+
+    #[test]
+    fn what_is_put_in_comes_out_as_it_was() {
+        let mut chance = thalweg_base::XorShift64Star::new(3);
+        let others = others();
+        let mut packed = Packed::with_capacity(4);
+        for round in 0..200 {
+            let records: Vec<FlowRecord> = (0..round)
+                .map(|number| match chance.below(2 + round as u32 / 50) {
+                    0 => others[chance.below(others.len() as u32) as usize],
+                    _ => plain(number),
+                })
+                .collect();
+            packed.clear();
+            records.iter().for_each(|record| packed.push(record));
+            assert_eq!(packed.len(), records.len());
+            assert_eq!(packed.records().collect::<Vec<_>>(), records);
+        }
+    }
+
+    #[test]
+    fn plain_records_are_kept_as_such_and_no_others() {
+        assert_eq!(Plain::of(&plain(1)).map(|packed| packed.record()), Some(plain(1)));
+        assert!(others().iter().all(|record| Plain::of(record).is_none()));
+    }
+}
