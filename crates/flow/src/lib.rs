@@ -28,6 +28,7 @@ mod sampling;
 pub mod testing;
 mod wheel;
 
+pub use memory::prefer_huge_pages;
 pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};
 pub use meter::totals::{Amount, MeterTotals};
 pub use meter::{Meter, RecordSink};

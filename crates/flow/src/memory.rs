@@ -5,6 +5,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// A line of the cache, to which items are aligned.
@@ -222,13 +223,20 @@ fn portable_places_of(tag: u32, tags: &[u32; 8]) -> u32 {
     (0..8).fold(0, |places, place| places | u32::from(tags[place] == tag) << place)
 }
 
+/// Asks for huge pages in memory that is not touched yet; a refusal costs speed only.
+pub fn prefer_huge_pages<T>(memory: &mut [MaybeUninit<T>]) {
+    let (octets, start) = (size_of_val(memory), memory.as_mut_ptr().cast::<u8>());
+    let skip = start.align_offset(HUGE_PAGE).min(octets);
+    advise_huge_pages(start.wrapping_add(skip), octets - skip);
+}
+
 /// Asks for huge pages from an address on that is aligned to one; a refusal costs speed only.
 fn advise_huge_pages(start: *mut u8, octets: usize) {
     #[cfg(target_os = "linux")]
     {
         let whole = octets / HUGE_PAGE * HUGE_PAGE;
         if whole > 0 {
-            // SAFETY: whole pages inside the region's own memory; the advice changes no content.
+            // SAFETY: whole pages inside the caller's own memory; the advice changes no content.
             unsafe { libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE) };
         }
     }
@@ -266,6 +274,16 @@ mod tests {
         let items = isize::MAX as usize / 64;
         assert!(Share::<[u32; 16]>::new(1, items, Laid::Apart, false).is_err());
         assert!(Share::<[u32; 16]>::new(usize::MAX, 2, Laid::Apart, false).is_err());
+    }
+
+    #[test]
+    fn memory_in_huge_pages_is_memory() {
+        for count in [0, 1, 1000, 1 << 20] {
+            let mut numbers: Vec<u64> = Vec::with_capacity(count);
+            prefer_huge_pages(numbers.spare_capacity_mut());
+            numbers.extend(0..count as u64);
+            assert!(numbers.iter().copied().eq(0..count as u64));
+        }
     }
 
     #[test]

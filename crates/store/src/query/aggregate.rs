@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use super::table::{Entry, Packed, Seed, Table};
+use super::table::{Entry, Packed, RUN, Seed, Table};
 use super::{Key, KeyValue, Metric, Query, Rows, Scanned, scan, tasks};
 use crate::block::{AddressNumbers, Addresses, Column};
 use crate::dataset::View;
@@ -265,6 +265,18 @@ struct Amounts<'a> {
 }
 
 impl Amounts<'_> {
+    /// Adds every row to the sum of its code. Many sums are in no near cache: those of a run are all asked for before the first
+    /// is added to.
+    fn add_by_code(&self, codes: &[u32], sums: &mut [Sums]) {
+        let amounts = self.packets.chunks(RUN).zip(self.octets.chunks(RUN));
+        for (codes, (packets, octets)) in codes.chunks(RUN).zip(amounts) {
+            std::hint::black_box(codes.iter().fold(0, |all, code| all | sums[*code as usize].flows));
+            for (code, (packets, octets)) in codes.iter().zip(packets.iter().zip(octets)) {
+                sums[*code as usize].add(Sums { packets: *packets, octets: *octets, flows: 1 });
+            }
+        }
+    }
+
     /// Calls `take` for every selected row.
     #[inline]
     fn for_each<T: Copy>(&self, values: &[T], selected: Option<&[bool]>, mut take: impl FnMut(T, Sums)) {
@@ -406,7 +418,12 @@ impl<'a, K: Packed> Groups<'a, K> {
         self.by_code.clear();
         self.by_code.resize(addresses.distinct.len(), Sums::default());
         let sums = &mut self.by_code;
-        amounts.for_each(&addresses.codes, selected, |code, amount| sums[code as usize].add(amount));
+        match selected {
+            None => amounts.add_by_code(&addresses.codes, sums),
+            Some(_) => {
+                amounts.for_each(&addresses.codes, selected, |code, amount| sums[code as usize].add(amount));
+            }
+        }
         match numbers {
             Some(numbers) => self.add_codes(|_, code| numbers[code as usize]),
             None => self.add_codes(|known, code| known.number(addresses.distinct[code as usize])),
@@ -415,17 +432,27 @@ impl<'a, K: Packed> Groups<'a, K> {
 
     /// Adds the sums by code to those of the values that codes stand for.
     fn add_codes(&mut self, value: impl Fn(&mut AddressNumbers, u32) -> u32) {
-        for (code, sums) in (0..).zip(&self.by_code).filter(|(_, sums)| sums.flows > 0) {
-            let value = value(&mut self.addresses, code) as usize;
-            if value >= self.direct.len() {
-                self.direct.resize(value + 1, UNSET);
+        let mut codes = (0..).zip(&self.by_code).filter(|(_, sums)| sums.flows > 0);
+        let mut run = [(None, Sums::default()); RUN];
+        loop {
+            let mut count = 0;
+            for (entry, (code, sums)) in run.iter_mut().zip(&mut codes) {
+                let value = value(&mut self.addresses, code) as usize;
+                if value >= self.direct.len() {
+                    self.direct.resize(value + 1, UNSET);
+                }
+                if self.direct[value] == UNSET
+                    && let Some(place) = self.table.append(K::of_wide(value as u128))
+                {
+                    self.direct[value] = place;
+                }
+                *entry = (Some(self.direct[value]).filter(|place| *place != UNSET), *sums);
+                count += 1;
             }
-            if self.direct[value] == UNSET
-                && let Some(place) = self.table.append(K::of_wide(value as u128))
-            {
-                self.direct[value] = place;
+            if count == 0 {
+                return;
             }
-            self.table.add_at(Some(self.direct[value]).filter(|place| *place != UNSET), *sums);
+            self.table.add_run(&run[..count]);
         }
     }
 

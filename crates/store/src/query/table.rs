@@ -8,16 +8,20 @@
 //! With millions of keys every row costs two accesses to memory that no cache holds. They are not waited for one by one: of
 //! a run of rows all slots are read first, then all entries, and only then is added up, so that a core has many of them on
 //! their way at a time. Rows whose key is not where it was looked for (new ones, as a rule) go the slow way at the end.
+//! Memory is asked for in huge pages: else the system takes longer to hand it out than all the rest takes.
 //!
 //! Hashes are seeded at random, so that nobody who sends packets knows which keys meet in a slot.
 
 use std::hash::BuildHasher;
 
+use thalweg_flow::prefer_huge_pages;
+
 use super::Sums;
 
 /// Rows that are looked up together.
-const RUN: usize = 64;
+pub(super) const RUN: usize = 64;
 const SLOTS_MIN: usize = 1 << 10;
+const ENTRIES_MIN: usize = 1 << 9;
 /// How many times larger a table gets. Twice would move millions of keys once more often.
 const GROWTH: usize = 4;
 
@@ -130,13 +134,26 @@ impl<K: Packed> Table<K> {
         if self.entries.len() >= self.keys_max {
             return None;
         }
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve(ENTRIES_MIN);
+            prefer_huge_pages(self.entries.spare_capacity_mut());
+        }
         self.entries.push(Entry { key, sums: Sums::default() });
         Some((self.entries.len() - 1) as u32)
     }
 
-    /// Adds to the entry in a place that [`Self::append`] gave, or to the rest.
+    /// Adds to the entries in places that [`Self::append`] gave, or to the rest.
+    pub(super) fn add_run(&mut self, run: &[(Option<u32>, Sums)]) {
+        // All are asked for before the first is needed.
+        let flows = |place: u32| self.entries.get(place as usize).map_or(0, |entry| entry.sums.flows);
+        std::hint::black_box(
+            run.iter().filter_map(|(place, _)| *place).fold(0, |all, place| all | flows(place)),
+        );
+        run.iter().for_each(|(place, sums)| self.add_at(*place, *sums));
+    }
+
     #[inline]
-    pub(super) fn add_at(&mut self, place: Option<u32>, sums: Sums) {
+    fn add_at(&mut self, place: Option<u32>, sums: Sums) {
         match place.and_then(|place| self.entries.get_mut(place as usize)) {
             Some(entry) => entry.sums.add(sums),
             None => self.rest.add(sums),
@@ -208,7 +225,9 @@ impl<K: Packed> Table<K> {
             return;
         }
         let count = wanted.next_power_of_two().max(SLOTS_MIN).max(self.slots.len() * GROWTH);
-        self.slots = vec![0; count];
+        self.slots = Vec::with_capacity(count);
+        prefer_huge_pages(self.slots.spare_capacity_mut());
+        self.slots.resize(count, 0);
         for (place, entry) in (1u64..).zip(&self.entries) {
             let hash = self.seed.hash(entry.key);
             let mut at = hash as usize & (count - 1);
