@@ -11,6 +11,8 @@ use std::sync::Arc;
 /// A line of the cache, to which items are aligned.
 const LINE: usize = 64;
 const HUGE_PAGE: usize = 2 << 20;
+/// From so much memory on huge pages are worth their size.
+const LARGE: usize = 8 << 20;
 
 /// Asks the cache for all lines of an item.
 #[inline(always)]
@@ -100,7 +102,7 @@ impl<T: Copy> Share<T> {
         let region = Arc::new(Region { start, layout });
         let skip = start.align_offset(HUGE_PAGE).min(HUGE_PAGE);
         let first = start.wrapping_add(skip).cast::<T>();
-        if huge_pages {
+        if huge_pages && octets >= LARGE {
             advise_huge_pages(first.cast(), octets - skip);
         }
         let (from, step) = match laid {

@@ -234,7 +234,7 @@ fn probes_on_the_same_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let few = ["--packets", "30000", "--traffic", "zipf:3000,uniform:5000,unique", "--flows", "200,4000"];
     let shapes =
-        ["--configurations", "serial,2R+2W,2x(1R+1W),tokens:2,2xserial@pinned,run-to-completion:2@huge"];
+        ["--configurations", "serial,2R+2W,2x(1R+1W),tokens:2,2xserial@pinned,run-to-completion:2@small"];
     let arguments = [&["lab", "probe", "--quick", "--runs", "2"][..], &few, &shapes].concat();
     let output = experiment(&arguments, folder.path());
     let json = results(&output, folder.path());

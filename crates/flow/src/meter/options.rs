@@ -62,7 +62,7 @@ pub struct MeterOptions {
     /// Whether packets have been through a router: what became of them (egress port, drops) is kept, at 44 octets a flow.
     pub fates: bool,
     /// Whether the cache asks for huge pages: a third faster when it has hundreds of thousands of flows, but memory is then
-    /// taken in steps of 2 MiB, by each family and the index.
+    /// taken in steps of 2 MiB, by each family and the index. Small caches have none.
     pub huge_pages: bool,
     /// How flows come by the name of their application. Whoever parses packets looks at payloads, whoever delivers records at
     /// ports; the meter keeps what it is told.
@@ -84,7 +84,7 @@ impl Default for MeterOptions {
             count: Octets::Ip,
             sampling: Sampling::All,
             fates: false,
-            huge_pages: false,
+            huge_pages: true,
             labelling: Labelling::default(),
             hash_key: [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
         }

@@ -6,7 +6,7 @@
 //! 2x(1R+1W), 2x1R+1W           so many pipelines of it
 //! 2xserial                     so many pipelines of one thread each
 //! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
-//! ...@pinned, ...@huge         threads stay on cores; huge pages for the flow cache
+//! ...@pinned, ...@small         threads stay on cores; no huge pages for the flow cache
 //! ```
 //!
 //! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011. It is
@@ -68,15 +68,15 @@ pub struct Configuration {
     pipelines: usize,
     threads: Threads,
     pinned: bool,
-    huge_pages: bool,
+    small_pages: bool,
 }
 
 impl Configuration {
     /// One thread, the reference.
     pub const SERIAL: Configuration =
-        Configuration { pipelines: 1, threads: Threads::Serial, pinned: false, huge_pages: false };
+        Configuration { pipelines: 1, threads: Threads::Serial, pinned: false, small_pages: false };
 
-    /// ffProbe's table, the models beside it, and what pinning and huge pages change.
+    /// ffProbe's table, the models beside it, and what pinning and small pages change.
     pub fn table() -> Vec<Configuration> {
         const NAMES: [&str; 16] = [
             "serial",
@@ -92,7 +92,7 @@ impl Configuration {
             "run-to-completion:2",
             "pipeline:2",
             "tokens:2",
-            "serial@huge",
+            "serial@small",
             "1R+1W@pinned",
             "2x(1R+1W)@pinned",
         ];
@@ -101,7 +101,7 @@ impl Configuration {
 
     /// Those that all kinds of traffic are put to.
     pub fn few() -> Vec<Configuration> {
-        ["serial", "serial@huge", "1R+1W", "2x(1R+1W)"].iter().filter_map(|name| name.parse().ok()).collect()
+        ["serial", "serial@small", "1R+1W", "2x(1R+1W)"].iter().filter_map(|name| name.parse().ok()).collect()
     }
 
     /// Pipelines, each with a capture queue of its own.
@@ -141,7 +141,7 @@ impl Configuration {
 
     /// What was published of ffProbe in this shape.
     pub fn published(&self) -> Option<Published> {
-        if self.huge_pages || self.pinned {
+        if self.small_pages || self.pinned {
             return None;
         }
         match self.threads {
@@ -170,8 +170,8 @@ impl Configuration {
         if self.pinned {
             say("--pin", format!("0-{}", cores.max(1) - 1));
         }
-        if self.huge_pages {
-            words.push("--huge-pages".to_owned());
+        if self.small_pages {
+            words.push("--small-pages".to_owned());
         }
         words
     }
@@ -190,7 +190,7 @@ impl fmt::Display for Configuration {
             Threads::Other { model, workers } => write!(f, "{}:{workers}", MODELS[model])?,
         }
         f.write_str(if self.pinned { "@pinned" } else { "" })?;
-        f.write_str(if self.huge_pages { "@huge" } else { "" })
+        f.write_str(if self.small_pages { "@small" } else { "" })
     }
 }
 
@@ -201,7 +201,7 @@ impl FromStr for Configuration {
         let expected = || {
             format!(
                 "{text:?}: expected a shape such as serial, 1R+2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or \
-                 tokens:2, with at most {THREADS_MAX} threads of a kind, and behind it @pinned or @huge if wanted"
+                 tokens:2, with at most {THREADS_MAX} threads of a kind, and behind it @pinned or @small if wanted"
             )
         };
         let mut parts = text.split('@');
@@ -210,7 +210,7 @@ impl FromStr for Configuration {
         for word in parts {
             match word {
                 "pinned" => read.pinned = true,
-                "huge" => read.huge_pages = true,
+                "small" => read.small_pages = true,
                 _ => return Err(expected()),
             }
         }
@@ -287,14 +287,14 @@ mod tests {
         assert_eq!(of("2R+2W"), (4, Some((9.13, 150.0))));
         assert_eq!(of("2R+3W"), (5, Some((10.033, 150.0))));
         assert_eq!(of("2xserial"), (2, None));
-        assert_eq!(of("serial@huge"), (1, None));
+        assert_eq!(of("serial@small"), (1, None));
         assert_eq!(of("tokens:4"), (4, None));
     }
 
     #[test]
     fn the_probe_is_told_in_its_own_words() {
         let words = |text: &str| text.parse::<Configuration>().unwrap().arguments(2).join(" ");
-        assert_eq!(words("serial@huge"), "--model serial --huge-pages");
+        assert_eq!(words("serial@small"), "--model serial --small-pages");
         assert_eq!(words("2x(1R+2W)@pinned"), "--model farm --workers 2 --readers 1 --pipelines 2 --pin 0-1");
         assert_eq!(words("2xserial"), "--model serial --pipelines 2");
         assert_eq!(words("tokens:3"), "--model tokens --workers 3");

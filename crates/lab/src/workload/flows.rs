@@ -21,8 +21,8 @@ use thalweg_base::{XorShift64Star, mix64};
 const SOURCES: (u32, u32) = (0x0a00_0000, 24);
 /// The same of destinations.
 const DESTINATIONS: (u32, u32) = (0x6440_0000, 22);
-/// Destination ports; the one of these is TCP's.
-const SERVICES: [u16; 4] = [53, 443, 4500, 5060];
+/// Destination ports; the one of these is TCP's. DNS's is not among them: nfpcapd reports every packet of it by itself.
+const SERVICES: [u16; 4] = [123, 443, 4500, 5060];
 const TCP_SERVICE: u16 = 443;
 /// More than this nobody can keep apart in 32 bits, nor in memory.
 pub const FLOWS_MAX: u32 = 100_000_000;

@@ -11,7 +11,7 @@ use thalweg_lab::workload::flows::Spread;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Configurations: serial, 1R+2W (readers, workers), 2x(1R+1W) (pipelines of it), 2xserial, run-to-completion:2, pipeline:2, tokens:2; \
-behind each @pinned (threads stay on cores) or @huge (huge pages).
+behind each @pinned (threads stay on cores) or @small (no huge pages).
 Traffic: zipf:FLOWS, uniform:FLOWS, unique (every packet a flow of its own).
 
 Examples:
@@ -35,7 +35,7 @@ pub(crate) struct LabProbeArgs {
         help_heading = "What to vary"
     )]
     pub(crate) subjects: Vec<ProbeSubjectArg>,
-    /// How the probe spreads its work [default: ffProbe's table, the other models, pinned, huge pages]
+    /// How the probe spreads its work [default: ffProbe's table, the other models, pinned, small pages]
     #[arg(long, value_delimiter = ',', value_name = "SHAPES", help_heading = "What to vary")]
     pub(crate) configurations: Vec<Configuration>,
     /// Kinds of traffic; the first one is that of the table and of rivals, and others are compared with it

@@ -177,13 +177,13 @@ fn a_worker_for_each(site: &Site, driver: &str) {
 
 #[test]
 fn a_worker_for_each_socket_of_af_packet() {
-    let Some(site) = Site::new() else { return };
+    let Some(site) = Site::alone() else { return };
     a_worker_for_each(&site, "af_packet");
 }
 
 #[test]
 fn a_worker_for_each_queue_of_af_xdp() {
-    let Some(site) = Site::new() else { return };
+    let Some(site) = Site::alone() else { return };
     with_queues(&site);
     a_worker_for_each(&site, "af_xdp");
 }
@@ -191,7 +191,7 @@ fn a_worker_for_each_queue_of_af_xdp() {
 /// More queues than workers, and more workers than queues.
 #[test]
 fn queues_are_dealt_out_to_workers() {
-    let Some(site) = Site::new() else { return };
+    let Some(site) = Site::alone() else { return };
     for (queues, workers, lanes) in [(4, 1, 1), (3, 2, 2), (2, 3, 2)] {
         let more = format!("queues = {queues}\n");
         let arguments = ["--workers", &workers.to_string()];

@@ -13,6 +13,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -76,18 +77,38 @@ impl Host {
     }
 }
 
+/// Who else may have traffic meanwhile. What the kernel's cores hold of packets between interfaces (`netdev_max_backlog`) is for
+/// all namespaces together, and what finds no room there is lost.
+static COMPANY: RwLock<()> = RwLock::new(());
+
+/// Kept until the site is gone.
+enum Company {
+    Others { _among: RwLockReadGuard<'static, ()> },
+    Nobody { _alone: RwLockWriteGuard<'static, ()> },
+}
+
 /// The namespaces and a folder for files.
 pub(crate) struct Site {
     name: String,
     folder: tempfile::TempDir,
+    _company: Company,
 }
 
 impl Site {
     /// Makes them; `None`, said loudly, where that is not allowed.
     pub(crate) fn new() -> Option<Self> {
+        Self::among(Company::Others { _among: COMPANY.read().unwrap_or_else(PoisonError::into_inner) })
+    }
+
+    /// The same for a test that may lose nothing: no other site is there meanwhile.
+    pub(crate) fn alone() -> Option<Self> {
+        Self::among(Company::Nobody { _alone: COMPANY.write().unwrap_or_else(PoisonError::into_inner) })
+    }
+
+    fn among(company: Company) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("thwl{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let site = Self { name, folder: tempfile::tempdir().expect("a folder") };
+        let site = Self { name, folder: tempfile::tempdir().expect("a folder"), _company: company };
         match site.make() {
             Ok(()) => Some(site),
             Err(why) => {
