@@ -192,6 +192,7 @@ fn a_scan_leaves_the_kernels_table_as_it_is() {
     let Some(site) = super::site() else { return };
     let router = site.run(CONFIG, &[]);
     assert!(site.pings(OFFICE, GUEST.v6) && site.pings(OFFICE, GUEST.v4));
+    has(&site, "tw-guest", GUEST.v4, &mac_text(&site, GUEST));
     has(&site, "tw-guest", GUEST.v6, &mac_text(&site, GUEST));
     let before = ours(&site, "tw-guest");
     let (v4, v6) = site.within(&site.namespace(OFFICE), || {
