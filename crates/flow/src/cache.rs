@@ -412,9 +412,7 @@ impl Shard {
         let record = self.told(key, (&half, None), fate.as_ref(), EndReason::LackOfResources);
         self.totals.flows_created += 1;
         self.totals.passed_by += 1;
-        self.totals.exported += Amount::of(&record);
-        self.totals.records[EndReason::LackOfResources as usize - 1] += 1;
-        out(&record);
+        self.give_out(&record, out);
     }
 
     #[inline(always)]
@@ -485,11 +483,16 @@ impl Shard {
     {
         let Some(record) = self.record::<WORDS>(at, reason) else { return };
         Key::<WORDS>::arena_mut(&mut self.arenas).begin_anew(at);
-        let amount = Amount::of(&record);
-        self.totals.cached -= amount;
-        self.totals.exported += amount;
-        self.totals.records[reason as usize - 1] += 1;
-        out(&record);
+        self.totals.cached -= Amount::of(&record);
+        self.give_out(&record, out);
+    }
+
+    /// Gives a record out and notes it in the books.
+    #[inline(always)]
+    fn give_out(&mut self, record: &FlowRecord, out: &mut Out<'_>) {
+        self.totals.exported += Amount::of(record);
+        self.totals.records[record.end_reason as usize - 1] += 1;
+        out(record);
     }
 
     /// What is counted of a flow and not reported.

@@ -53,7 +53,6 @@ pub use options::{
     ExportOptions, ExportOptionsError, Interface, MESSAGE_OCTETS_MIN, SamplingMethod, Times, Transport,
     Version,
 };
-
 pub use outbox::Train;
 
 use crate::record::FlowRecord;

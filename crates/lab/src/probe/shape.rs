@@ -6,7 +6,7 @@
 //! 2x(1R+1W), 2x1R+1W           so many pipelines of it
 //! 2xserial                     so many pipelines of one thread each
 //! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
-//! ...@pinned, ...@small         threads stay on cores; no huge pages for the flow cache
+//! ...@pinned, ...@small        threads stay on cores; no huge pages for the flow cache
 //! ```
 //!
 //! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011. It is
