@@ -97,6 +97,7 @@ impl Datagrams {
             self.exporter.handle_time(self.clock.now_ns());
             self.send_all();
         }
+        self.tell_statistics();
         self.exporter.handle_end(self.clock.now_ns());
         self.send_all();
     }

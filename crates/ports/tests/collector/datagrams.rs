@@ -95,7 +95,7 @@ fn what_version_5_cannot_say_is_in_the_books() {
 
 #[test]
 fn nobody_there_is_told_by_icmp() {
-    let (socket, address) = socket("v9", "127.0.0.1");
+    let (socket, address) = socket("v9", "127.0.0.78");
     drop(socket);
     let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
     for n in 1..=20 {
@@ -156,7 +156,8 @@ fn sets(message: &[u8]) -> impl Iterator<Item = (u16, usize)> + '_ {
 
 #[test]
 fn a_collector_that_is_restarted_reads_after_an_interval() {
-    let (first, place) = socket("ipfix", "127.0.0.1");
+    // An address of its own: nobody else takes the port in between.
+    let (first, place) = socket("ipfix", "127.0.0.77");
     let local = first.local_addr().unwrap();
     let mut options = CollectorOptions::new(&place);
     options.export.template_interval_ns = SECOND_NS;
@@ -164,7 +165,13 @@ fn a_collector_that_is_restarted_reads_after_an_interval() {
     collector.send((1..=100).map(record).collect()).unwrap();
     wait_until("the first messages", || collector.report().sent.records > 0);
     drop(first);
-    let second = UdpSocket::bind(local).unwrap();
+    // A process that another test starts has the first one's socket, too, until it is another program.
+    let mut second = None;
+    wait_until("the port is free", || {
+        second = UdpSocket::bind(local).ok();
+        second.is_some()
+    });
+    let second = second.unwrap();
     let mut messages: Vec<Vec<u8>> = Vec::new();
     // What comes before the templates cannot be read; with them everything can.
     let has_templates = |message: &Vec<u8>| sets(message).any(|(id, _)| id == 2);
