@@ -167,15 +167,15 @@ pub struct NeighborView {
     /// Routes of it in the RIB, both families.
     pub accepted: u64,
     /// By family.
-    pub accepted_by_family: [u64; 2],
+    pub accepted_by_family: ByFamily<u64>,
     /// UPDATEs that came.
     pub updates_received: u64,
     /// Messages that came.
     pub messages_received: u64,
     /// Messages of the session that went, without UPDATEs.
     pub messages_sent: u64,
-    /// Octets that went.
-    pub octets_sent: u64,
+    /// Bytes that went.
+    pub bytes_sent: u64,
     /// How often the session went down.
     pub flaps: u64,
     /// Why it went down last.
@@ -204,9 +204,9 @@ pub struct NegotiatedView {
     /// Beginning and end of a refresh are marked.
     pub enhanced_refresh: bool,
     /// Additional paths come, by family.
-    pub add_path_receive: [bool; 2],
+    pub add_path_receive: ByFamily<bool>,
     /// Additional paths go, by family.
-    pub add_path_send: [bool; 2],
+    pub add_path_send: ByFamily<bool>,
     /// Graceful restart was agreed on.
     pub graceful_restart: bool,
 }
@@ -244,13 +244,28 @@ pub struct RouteView {
     pub why: Option<String>,
 }
 
+/// Something of each address family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByFamily<T> {
+    /// Of IPv4.
+    pub ipv4: T,
+    /// Of IPv6.
+    pub ipv6: T,
+}
+
+impl<T> From<[T; 2]> for ByFamily<T> {
+    fn from([ipv4, ipv6]: [T; 2]) -> Self {
+        Self { ipv4, ipv6 }
+    }
+}
+
 /// What [`Request::Rib`] shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RibView {
     /// Prefixes with at least one route, by family.
-    pub prefixes: [u64; 2],
+    pub prefixes: ByFamily<u64>,
     /// Routes, by family.
-    pub paths: [u64; 2],
+    pub paths: ByFamily<u64>,
     /// Different attribute sets.
     pub attribute_sets: u64,
     /// How many shards they are cut into.
@@ -268,7 +283,7 @@ pub struct UpdateGroupView {
     pub view: String,
     /// How many members it has.
     pub members: usize,
-    /// Octets encoded and not yet taken by all members.
+    /// Bytes encoded and not yet taken by all members.
     pub log_bytes: u64,
     /// The most that waited so.
     pub log_bytes_max: u64,
@@ -280,7 +295,7 @@ pub struct UpdateGroupView {
     pub lagging: u64,
 }
 
-/// What memory is used for, in octets.
+/// What memory is used for, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryView {
     /// Tables of prefixes and paths.

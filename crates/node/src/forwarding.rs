@@ -26,6 +26,7 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, SharedChanges, shard_of};
 
+use crate::control::ByFamily;
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
@@ -53,7 +54,7 @@ pub struct ForwardingView {
     /// `fib` or `kernel`.
     pub install: String,
     /// Prefixes with a next hop, by family.
-    pub prefixes: [u64; 2],
+    pub prefixes: ByFamily<u64>,
     /// Prefixes that are not installed because their next hop is unresolved.
     pub unresolved_prefixes: u64,
     /// Prefixes that discard.
@@ -358,7 +359,7 @@ pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> Forwardi
     let unresolved = outlet.unresolved().take(UNRESOLVED_SHOWN);
     ForwardingView {
         install: install.to_owned(),
-        prefixes: counters.prefixes,
+        prefixes: counters.prefixes.into(),
         unresolved_prefixes: counters.unresolved_prefixes,
         discarding_prefixes: counters.discarding_prefixes,
         hops: counters.hops,

@@ -13,9 +13,10 @@ use thalweg_node::control::{
     FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, NeighboursInStepView,
     Request, RibView, RouteFilter, RouteView, UpdateGroupView,
 };
+use thalweg_text::units::{age, bytes, count};
 
 use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
-use crate::tables::{byte_size, count, table};
+use crate::tables::table;
 use crate::{Failure, print};
 
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
@@ -182,7 +183,7 @@ fn neighbors(neighbors: &[NeighborView]) -> String {
             each.address.to_string(),
             each.remote_as.clone(),
             each.state.clone(),
-            each.uptime_s.map_or_else(String::new, uptime),
+            each.uptime_s.map_or_else(String::new, age),
             count(each.accepted),
             count(each.updates_received),
             each.last_error.clone().unwrap_or_default(),
@@ -190,15 +191,6 @@ fn neighbors(neighbors: &[NeighborView]) -> String {
     });
     let header = ["Neighbour", "Address", "AS", "State", "Up", "Routes", "UPDATEs in", "Last error"];
     table(&header, &[5, 6], rows)
-}
-
-fn uptime(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours) {
-        (0, 0) => format!("{minutes}:{:02}", seconds % 60),
-        (0, _) => format!("{hours}:{minutes:02}:{:02}", seconds % 60),
-        _ => format!("{days}d {hours:02}h{minutes:02}"),
-    }
 }
 
 const ROUTE_COLUMNS: &str = "   prefix             next hop         neighbour        pref  med   AS path";
@@ -251,9 +243,9 @@ fn route(routes: &[RouteView]) -> String {
 }
 
 fn rib(view: &RibView) -> String {
-    let rows = ["IPv4", "IPv6"].iter().enumerate().map(|(family, name)| {
-        vec![(*name).to_owned(), count(view.prefixes[family]), count(view.paths[family])]
-    });
+    let (prefixes, paths) = (view.prefixes, view.paths);
+    let families = [("IPv4", prefixes.ipv4, paths.ipv4), ("IPv6", prefixes.ipv6, paths.ipv6)];
+    let rows = families.map(|(name, prefixes, paths)| vec![name.to_owned(), count(prefixes), count(paths)]);
     let attributes = count(view.attribute_sets);
     format!(
         "{}{attributes} attribute sets in {} shards, scheduling {}\n",
@@ -268,7 +260,7 @@ fn groups(groups: &[UpdateGroupView]) -> String {
         vec![
             group.group.to_string(),
             group.members.to_string(),
-            byte_size(group.log_bytes),
+            bytes(group.log_bytes),
             count(group.messages),
             count(group.lagging),
             group.view.clone(),
@@ -289,13 +281,13 @@ fn memory(view: &MemoryView) -> String {
         ("Resident in all", view.resident),
         ("Resident at most", view.resident_peak),
     ];
-    table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), byte_size(octets)]))
+    table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), bytes(octets)]))
 }
 
 fn forwarding(view: &ForwardingView) -> String {
     let mut rows = vec![
-        ("IPv4 prefixes", count(view.prefixes[0])),
-        ("IPv6 prefixes", count(view.prefixes[1])),
+        ("IPv4 prefixes", count(view.prefixes.ipv4)),
+        ("IPv6 prefixes", count(view.prefixes.ipv6)),
         ("Not installed: next hop unresolved", count(view.unresolved_prefixes)),
         ("Not installed: no hop number left", count(view.without_number)),
         ("Discarding", count(view.discarding_prefixes)),
@@ -305,7 +297,7 @@ fn forwarding(view: &ForwardingView) -> String {
         ("Changes waiting", count(view.waiting)),
         ("Changes dropped, shards looked at again", format!("{}, {}", count(view.dropped), view.rescans)),
     ];
-    rows.extend(view.table_bytes.map(|octets| ("Memory of the tables", byte_size(octets))));
+    rows.extend(view.table_bytes.map(|octets| ("Memory of the tables", bytes(octets))));
     let mut text = format!(
         "Best routes go into the {}\n",
         match view.install.as_str() {

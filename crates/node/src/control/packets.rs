@@ -1,5 +1,7 @@
 //! What a router on live interfaces shows of its packets.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A port, as [`super::Request::Ports`] shows it.
@@ -19,8 +21,8 @@ pub struct PortView {
     pub mtu: u32,
     /// Frames received.
     pub received: u64,
-    /// Octets of them.
-    pub received_octets: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
     /// Frames that were there and could not be taken.
     pub missed: u64,
     /// Frames for other stations.
@@ -30,8 +32,8 @@ pub struct PortView {
     pub queues: Vec<ReceiveQueueView>,
     /// Frames sent.
     pub sent: u64,
-    /// Octets of them.
-    pub sent_octets: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
     /// Frames that the interface did not take.
     pub failed: u64,
     /// Frames that wait in its queues.
@@ -45,8 +47,8 @@ pub struct PortView {
 pub struct ReceiveQueueView {
     /// Frames received.
     pub received: u64,
-    /// Octets of them.
-    pub received_octets: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
     /// Frames that were there and could not be taken.
     pub missed: u64,
 }
@@ -77,9 +79,9 @@ pub struct CountersView {
     /// Wait in queues.
     pub queued: u64,
     /// Were handed to the router itself, by reason.
-    pub to_host: Vec<(String, u64)>,
+    pub to_host: BTreeMap<String, u64>,
     /// Were dropped, by reason.
-    pub dropped: Vec<(String, u64)>,
+    pub dropped: BTreeMap<String, u64>,
     /// Packets that wait for their neighbour.
     pub waiting_for_neighbour: u64,
     /// ICMP errors written.
@@ -120,8 +122,8 @@ pub struct QueueView {
     pub enqueued: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Octets of them.
-    pub sent_octets: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
     /// Dropped because the queue was full.
     pub dropped_full: u64,
     /// Dropped by active queue management.

@@ -202,17 +202,21 @@ impl Speaker {
     }
 
     fn rib_view(&self) -> RibView {
-        let mut view =
-            RibView { shards: self.shards.len(), scheduling: self.scheduling.clone(), ..RibView::default() };
+        let (mut prefixes, mut paths) = ([0; 2], [0; 2]);
         for shard in &self.shards {
             let counters = shard.rib().counters();
             for family in Family::ALL {
-                view.prefixes[family.index()] += counters.prefixes[family.index()] as u64;
-                view.paths[family.index()] += counters.paths[family.index()] as u64;
+                prefixes[family.index()] += counters.prefixes[family.index()] as u64;
+                paths[family.index()] += counters.paths[family.index()] as u64;
             }
         }
-        view.attribute_sets = self.interner.counters().sets as u64;
-        view
+        RibView {
+            prefixes: prefixes.into(),
+            paths: paths.into(),
+            attribute_sets: self.interner.counters().sets as u64,
+            shards: self.shards.len(),
+            scheduling: self.scheduling.clone(),
+        }
     }
 
     fn memory_view(&self) -> MemoryView {
@@ -400,11 +404,11 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborVie
         state: state.session.state().to_string(),
         uptime_s: state.session.up_ms(now).map(|ms| ms / 1000),
         accepted: accepted.iter().sum(),
-        accepted_by_family: accepted,
+        accepted_by_family: accepted.into(),
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
         messages_sent: counters.sent.total(),
-        octets_sent: state.written_octets,
+        bytes_sent: state.written_octets,
         flaps: counters.flaps,
         last_error: counters.last_error.clone(),
         negotiated: state.negotiated.as_deref().map(negotiated_view),
@@ -435,8 +439,8 @@ fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
         extended_messages: negotiated.codec.extended_messages,
         route_refresh: negotiated.route_refresh,
         enhanced_refresh: negotiated.enhanced_refresh,
-        add_path_receive: negotiated.codec.add_path_receive,
-        add_path_send: negotiated.codec.add_path_send,
+        add_path_receive: negotiated.codec.add_path_receive.into(),
+        add_path_send: negotiated.codec.add_path_send.into(),
         graceful_restart: negotiated.graceful_restart.is_some(),
     }
 }

@@ -171,12 +171,12 @@ impl LiveSide {
             mac: mac_text(port.facts.mac),
             mtu: port.facts.mtu,
             received: port.received.frames + port.offloaded.received.0,
-            received_octets: port.received.octets + port.offloaded.received.1,
+            received_bytes: port.received.octets + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
             queues: port.queues.iter().map(receive_queue_view).collect(),
             sent: port.sent.frames + port.offloaded.sent.0,
-            sent_octets: port.sent.octets + port.offloaded.sent.1,
+            sent_bytes: port.sent.octets + port.offloaded.sent.1,
             failed: port.sent.failed,
             queued: port.queued,
             offloaded: port.offloaded.received.0,
@@ -327,7 +327,7 @@ impl LiveControl for LiveSide {
 fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
     ReceiveQueueView {
         received: queue.frames,
-        received_octets: queue.octets,
+        received_bytes: queue.octets,
         missed: queue.missed + queue.refused,
     }
 }
@@ -344,7 +344,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         class: class.to_owned(),
         enqueued: counters.enqueued,
         sent: counters.sent,
-        sent_octets: counters.octets,
+        sent_bytes: counters.octets,
         dropped_full: counters.dropped_full,
         dropped_managed: counters.dropped_managed,
         marked: counters.marked,

@@ -1,9 +1,10 @@
 //! `thalweg show nat`: sessions, blocks of ports and counters of a running router's NAT.
 
 use thalweg_node::control::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView, Request};
+use thalweg_text::units::count;
 
 use crate::cli::NatArgs;
-use crate::tables::{count, table};
+use crate::tables::table;
 
 pub(super) fn request(args: &NatArgs) -> Request {
     let filter = NatSessionFilter {

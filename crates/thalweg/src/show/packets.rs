@@ -1,8 +1,11 @@
 //! What a router on live interfaces tells of itself, as tables.
 
-use thalweg_node::control::{ArpView, CountersView, PortView, QueueView, WorkerView};
+use std::collections::BTreeMap;
 
-use crate::tables::{byte_size, count, table};
+use thalweg_node::control::{ArpView, CountersView, PortView, QueueView, WorkerView};
+use thalweg_text::units::{bytes, count};
+
+use crate::tables::table;
 
 pub(super) fn ports(ports: &[PortView]) -> String {
     let rows = ports.iter().map(|port| {
@@ -13,10 +16,10 @@ pub(super) fn ports(ports: &[PortView]) -> String {
             port.mac.clone(),
             port.mtu.to_string(),
             count(port.received),
-            byte_size(port.received_octets),
+            bytes(port.received_bytes),
             count(port.missed),
             count(port.sent),
-            byte_size(port.sent_octets),
+            bytes(port.sent_bytes),
             count(port.failed),
             count(port.queued),
             count(port.offloaded),
@@ -51,7 +54,7 @@ pub(super) fn ports(ports: &[PortView]) -> String {
 }
 
 pub(super) fn counters(view: &CountersView) -> String {
-    let sum = |counts: &[(String, u64)]| counts.iter().map(|(_, n)| n).sum::<u64>();
+    let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     let mut rows = vec![
         vec!["received".to_owned(), count(view.received)],
         vec!["  of these the router's own".to_owned(), count(view.own)],
@@ -60,8 +63,11 @@ pub(super) fn counters(view: &CountersView) -> String {
         vec!["wait in queues".to_owned(), count(view.queued)],
         vec!["to the router itself".to_owned(), count(sum(&view.to_host))],
     ];
-    let by_reason = |counts: &[(String, u64)]| {
-        counts.iter().map(|(name, n)| vec![format!("  {name}"), count(*n)]).collect::<Vec<_>>()
+    let by_reason = |counts: &BTreeMap<String, u64>| {
+        // The most frequent first.
+        let mut counts: Vec<_> = counts.iter().collect();
+        counts.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+        counts.into_iter().map(|(name, n)| vec![format!("  {name}"), count(*n)]).collect::<Vec<_>>()
     };
     rows.extend(by_reason(&view.to_host));
     rows.push(vec!["dropped".to_owned(), count(sum(&view.dropped))]);
@@ -103,7 +109,7 @@ pub(super) fn queues(queues: &[QueueView]) -> String {
             each.port.clone(),
             each.class.clone(),
             count(each.sent),
-            byte_size(each.sent_octets),
+            bytes(each.sent_bytes),
             count(each.dropped_full),
             count(each.dropped_managed),
             count(each.marked),

@@ -64,7 +64,7 @@ fn every_question_is_answered_in_both_formats() {
     assert!(one.text("show", &["neighbor", "127.0.0.2"]).contains("\"hold_time_s\": 90"));
 
     let rib = one.one(&["rib"]);
-    assert_eq!(rib["prefixes"][0], 2);
+    assert_eq!(rib["prefixes"]["ipv4"], 2);
     assert!(one.text("show", &["rib"]).contains("attribute sets"));
     assert_eq!(one.one(&["update-groups"])["members"], 1);
     assert!(one.text("show", &["update-groups"]).contains("Members"));

@@ -135,7 +135,7 @@ fn a_seeded_table_is_decided_on_and_installed() {
     // The data plane's table follows.
     eventually("all three are installed", || {
         let view = router.one(&["forwarding"]);
-        (view["prefixes"] == serde_json::json!([2, 1])).then_some(())
+        (view["prefixes"] == serde_json::json!({"ipv4": 2, "ipv6": 1})).then_some(())
     });
     let view = router.one(&["fib", "20.1.2.3"]);
     assert_eq!((&view["prefix"], &view["neighbor"]), (&"20.1.0.0/16".into(), &"198.18.0.20".into()));

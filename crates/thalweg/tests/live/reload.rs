@@ -284,7 +284,7 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
 }
 
 /// What was dropped for reasons that a reload could bring about.
-fn lost(counters: &Value) -> Vec<Value> {
+fn lost(counters: &Value) -> Vec<(String, Value)> {
     let reasons = [
         "transmit-failed",
         "queue-full",
@@ -293,8 +293,8 @@ fn lost(counters: &Value) -> Vec<Value> {
         "policed",
         "neighbour-unresolved",
     ];
-    let dropped = counters["dropped"].as_array().expect("a list").iter();
-    dropped.filter(|entry| reasons.iter().any(|name| entry[0] == *name)).cloned().collect()
+    let dropped = counters["dropped"].as_object().expect("reasons").clone().into_iter();
+    dropped.filter(|(reason, _)| reasons.contains(&reason.as_str())).collect()
 }
 
 #[test]
