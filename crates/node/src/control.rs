@@ -10,6 +10,7 @@ mod flows;
 mod nat;
 mod packets;
 mod server;
+mod status;
 
 use std::net::IpAddr;
 
@@ -18,10 +19,17 @@ use serde::{Deserialize, Serialize};
 pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
 pub use flows::{AmountView, FlowCacheView};
 pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
-pub use packets::{ArpView, CountersView, PortView, QueueView, ReceiveQueueView, WorkerView};
+pub use packets::{
+    AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView,
+    ReceiveQueueView, WorkerView,
+};
 pub use server::{LiveControl, Reload, Server, serve};
+pub(crate) use status::ProcessFacts;
+pub use status::{ConfigView, Identity, NatUse, PacketStatus, StatusView, UpDown};
 
-pub use crate::forwarding::{FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView};
+pub use crate::forwarding::{
+    FibRouteView, FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView,
+};
 
 /// What can be asked of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +66,16 @@ pub enum Request {
         /// The address.
         destination: String,
     },
+    /// One item for each route of the forwarding table that passes the filter.
+    FibRoutes(FibFilter),
+    /// Version, age, what is wrong, what is up and down, memory.
+    Status,
+    /// The configuration in force.
+    Config,
+    /// One item for each rule of each access list: what met it.
+    AccessLists,
+    /// One item for each class with a policer: what it called packets.
+    Policers,
     /// Time spent by function, where the router was started to measure it.
     Functions,
     /// One item for each port: its interface, driver and counters.
@@ -129,6 +147,20 @@ pub struct RouteFilter {
     pub family: Option<String>,
     /// Only best routes.
     pub best: bool,
+    /// No more than this many.
+    pub limit: Option<usize>,
+}
+
+/// Which routes of the forwarding table to show. Empty: all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FibFilter {
+    /// Only prefixes inside this one.
+    pub inside: Option<String>,
+    /// Only one family: `ipv4` or `ipv6`.
+    pub family: Option<String>,
+    /// Only routes from here: `connected`, `configured`, `kernel` or `bgp`.
+    pub source: Option<String>,
     /// No more than this many.
     pub limit: Option<usize>,
 }

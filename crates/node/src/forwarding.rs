@@ -30,7 +30,7 @@ use crate::control::ByFamily;
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use fib::{FibForwarding, FibView, FibWay, routes_of};
+pub use fib::{FibForwarding, FibRouteView, FibView, FibWay, routes_of};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.
@@ -46,6 +46,10 @@ pub trait Forwarding: Send + Sync {
 
     /// What would become of packets: a whole prefix's, where no longer one says otherwise, or an address's.
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, String>;
+
+    /// The next routes of the forwarding table, in order of family, address and length: those behind `after`, at most
+    /// `most`. Errors where the table is somebody else's.
+    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String>;
 }
 
 /// Where best routes go, and how well that works.

@@ -11,12 +11,14 @@ use thalweg_bgp::attrs::Attrs;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibShard, ScanCursor, Step, Verdict};
 use thalweg_bgp::route::{RouteAddress, shard_of};
-use thalweg_bgp::session::{Negotiated, StopReason};
+use thalweg_bgp::session::{Negotiated, State, StopReason};
 use thalweg_wire::bgp::{Family, Origin};
 
 use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
-use crate::control::{MemoryView, NegotiatedView, NeighborView, Request, RibView, RouteFilter, RouteView};
+use crate::control::{
+    MemoryView, NegotiatedView, NeighborView, ProcessFacts, Request, RibView, RouteFilter, RouteView, UpDown,
+};
 
 /// Prefixes looked at under one hold of a shard's lock.
 const SLICE_PREFIXES: usize = 1024;
@@ -80,6 +82,11 @@ impl Speaker {
             Request::Reload
             | Request::Forwarding
             | Request::Fib { .. }
+            | Request::FibRoutes(_)
+            | Request::Status
+            | Request::Config
+            | Request::AccessLists
+            | Request::Policers
             | Request::Ports
             | Request::Counters
             | Request::Arp
@@ -94,6 +101,22 @@ impl Speaker {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// How many neighbors are up, and a sentence for each that is not.
+    pub fn neighbor_status(&self) -> (UpDown, Vec<String>) {
+        let (mut count, mut problems) = (UpDown::default(), Vec::new());
+        for slot in self.slots_in_use() {
+            let state = slot.lock();
+            if state.session.state() == State::Established {
+                count.up += 1;
+                continue;
+            }
+            count.down += 1;
+            let why = state.session.counters().last_error.as_deref().unwrap_or("it was never up");
+            problems.push(format!("neighbor {} is {}: {why}", state.config.name, state.session.state()));
+        }
+        (count, problems)
     }
 
     fn find(&self, neighbor: &str) -> Option<Arc<PeerSlot>> {
@@ -221,13 +244,13 @@ impl Speaker {
 
     fn memory_view(&self) -> MemoryView {
         let rib: usize = self.shards.iter().map(|shard| shard.rib().counters().bytes).sum();
-        let (resident, resident_peak) = resident_bytes();
+        let process = ProcessFacts::read();
         MemoryView {
             rib: rib as u64,
             attributes: self.interner.counters().bytes as u64,
             update_groups: self.group_views().iter().map(|view| view.log_bytes).sum(),
-            resident,
-            resident_peak,
+            resident: process.resident,
+            resident_peak: process.resident_peak,
         }
     }
 }
@@ -452,14 +475,4 @@ fn unknown(neighbor: &str) -> String {
 /// Views are plain data: they always have a JSON form.
 fn to_json(view: &impl serde::Serialize) -> Value {
     serde_json::to_value(view).unwrap_or(Value::Null)
-}
-
-/// Resident set of the process now and at most, from the kernel's account; zeros where there is none.
-fn resident_bytes() -> (u64, u64) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
-    };
-    (field("VmRSS:"), field("VmHWM:"))
 }
