@@ -24,18 +24,19 @@ pub(super) fn reloader(
         (args.config.clone(), process.socket.configured.clone(), process.identity.clone());
     let refused = {
         let (path, identity) = (path.clone(), identity.clone());
-        move |why: String| {
-            tracing::error!("{} was not taken over: {why}", path.display());
+        move |what: &str, why: String| {
+            tracing::error!("{} {what} and was not taken over: {why}", path.display());
             identity.reloaded(Err(&why));
             why
         }
     };
     Arc::new(move || {
-        let config = RouterConfig::load(&path).map_err(|errors| refused(errors.without_severity()))?;
+        let config =
+            RouterConfig::load(&path).map_err(|errors| refused("is not valid", errors.without_severity()))?;
         let config = Arc::new(config);
         let has_other_socket = config.control_socket != socket;
         let taken = take_over(&config, speaker.as_deref(), live.as_deref());
-        let mut changes = taken.map_err(&refused)?;
+        let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
         identity.reloaded(Ok(&config));
         if has_other_socket {
             changes.push("[control] socket changed: it takes effect with a restart".to_owned());
