@@ -135,7 +135,7 @@ fn a_seeded_table_is_decided_on_and_installed() {
     // The data plane's table follows.
     eventually("all three are installed", || {
         let view = router.one(&["forwarding"]);
-        (view["prefixes"] == serde_json::json!([2, 1])).then_some(())
+        (view["prefixes"] == serde_json::json!({"ipv4": 2, "ipv6": 1})).then_some(())
     });
     // A prefix is counted when its first path is installed; the better path may come a moment later.
     eventually("the better path is the one installed", || {
