@@ -48,7 +48,7 @@ fn totals_are_those_of_pmacct() {
         for name in names {
             for flow in imported(&mut Importer::default(), &captured(&folder, name)) {
                 // pmacct multiplies by the sampler's interval where it is told of one, as it was in 104.
-                let factor = u64::from(flow.sampling_interval);
+                let factor = flow.scale();
                 packets += flow.packets() * factor;
                 octets += flow.octets() * factor;
             }
