@@ -35,9 +35,9 @@ fn ipv4(n: u32) -> FlowRecord {
         octets: u64::from(n) * 900 + 64,
         first_ns: NOW_NS - 10_000_000_000,
         last_ns: NOW_NS - 1_000_000,
-        tcp_flags: 0x1b,
-        ttl_min: 60,
-        ttl_max: 64,
+        tcp_flags: Some(0x1b),
+        ttl_min: Some(60),
+        ttl_max: Some(64),
     };
     FlowRecord::new(key, counters, EndReason::IdleTimeout)
 }

@@ -12,14 +12,15 @@
 //! each other and the length. RTP has least of that: one random datagram in 500 looks like it. A look reads a few octets, and
 //! neither allocates nor loops over the payload, but for the names in TLS and HTTP ([`server_name`]).
 //!
-//! Sources: TLS RFC 8446 and 6066, DTLS RFC 9147, QUIC RFC 9000 and 9369, DNS RFC 1035, HTTP RFC 9112, SIP RFC 3261, RTSP RFC
+//! Sources: TLS RFC 8446 and 6066, DTLS RFC 6347, 9146 and 9147, QUIC RFC 9000 and 9369, DNS RFC 1035, HTTP RFC 9112, SIP RFC 3261, RTSP RFC
 //! 7826, MGCP RFC 3435, STUN RFC 8489, RTP RFC 3550, SSH RFC 4253, BitTorrent BEP 3 and 5, NTP RFC 5905, DHCP RFC 2131, SMB
-//! MS-SMB2, RDP MS-RDPBCGR, DNSCrypt version 2, WireGuard's paper 5.4, MQTT 3.1.1 3.1, BGP RFC 4271.
+//! MS-SMB2, RDP MS-RDPBCGR, DNSCrypt version 2, WireGuard's paper 5.4, OpenVPN (`openvpn.rs`), MQTT 3.1.1 3.1, BGP RFC 4271.
 //!
 //! Missing: names inside QUIC (its first packet is encrypted, if with a key that all know), what is in TLS, applications that
 //! are known by their addresses.
 
 mod name;
+mod openvpn;
 mod tcp;
 mod udp;
 

@@ -32,7 +32,7 @@ mod arena;
 mod flood;
 mod index;
 
-use crate::key::{Facts, Key, Matching, Outcome};
+use crate::key::{Facts, Key, Matching, Outcome, TCP};
 use crate::memory::Refused;
 use crate::meter::options::{MeterError, MeterOptions};
 use crate::meter::totals::{Amount, MeterTotals};
@@ -491,7 +491,9 @@ impl Shard {
     #[inline(always)]
     fn give_out(&mut self, record: &FlowRecord, out: &mut Out<'_>) {
         self.totals.exported += Amount::of(record);
-        self.totals.records[record.end_reason as usize - 1] += 1;
+        if let Some(reason) = record.end_reason {
+            self.totals.records[reason as usize - 1] += 1;
+        }
         out(record);
     }
 
@@ -521,9 +523,11 @@ impl Shard {
     where
         Key<WORDS>: Family,
     {
-        let counters = half.counters(reverse.unwrap_or(&Half::EMPTY));
-        let mut record = FlowRecord::new(key.flow_key(half.state & state::BACKWARD != 0), counters, reason);
-        record.reverse = reverse.map(|reverse| reverse.counters(half));
+        let flow_key = key.flow_key(half.state & state::BACKWARD != 0);
+        let is_tcp = flow_key.protocol == TCP;
+        let counters = half.counters(reverse.unwrap_or(&Half::EMPTY), is_tcp);
+        let mut record = FlowRecord::new(flow_key, counters, reason);
+        record.reverse = reverse.map(|reverse| reverse.counters(half, is_tcp));
         record.application = key.application();
         record.sampling_interval = self.sampling_interval;
         if let Some(fate) = fate {

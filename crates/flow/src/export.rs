@@ -245,6 +245,13 @@ impl Exporter {
         }
     }
 
+    /// Interfaces have other numbers or names: collectors are told at once.
+    pub fn handle_interfaces(&mut self, interfaces: Vec<Interface>, now_ns: u64) {
+        if let Encoder::Templated(templated) = &mut self.encoder {
+            templated.set_interfaces(interfaces, &mut self.outbox, &mut self.totals, now_ns);
+        }
+    }
+
     /// Closes a message that was open long enough, repeats templates and sends statistics that are due.
     pub fn handle_time(&mut self, now_ns: u64) {
         if let Encoder::Templated(templated) = &mut self.encoder {

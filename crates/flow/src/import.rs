@@ -39,13 +39,11 @@ pub struct Counters {
     pub without_addresses: u64,
     /// Fields of data records that a flow record has no place for.
     pub elements_ignored: u64,
-    /// Numbers of interfaces above 65,535, which read as unknown.
-    pub interfaces_too_large: u64,
     /// Flow records with no usable time: they get the message's.
     pub times_from_export: u64,
-    /// Flow records that do not say why they ended: they read as forced.
+    /// Flow records that do not say why they ended.
     pub without_end_reason: u64,
-    /// Flow records of a sampler that was not described: they read as unsampled.
+    /// Flow records of a sampler that was not described: how many packets stand for one is not known.
     pub samplers_unknown: u64,
     /// Entries of samplers, interfaces, applications and start times that had to go because too many are known.
     pub context_evicted: u64,

@@ -14,7 +14,7 @@
 
 use crate::meter::options::{KeyFields, MeterOptions, Octets};
 use crate::parse::{mpls_label_of, vlan_of};
-use crate::record::{FlowKey, Translation};
+use crate::record::{FlowKey, Translation, interface_of_port};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, NO_PORT, Origin, Packet, PacketFlags};
 
@@ -405,7 +405,7 @@ impl<const WORDS: usize> Key<WORDS> {
             dst_port: (ports >> DST_PORT) as u16,
             protocol: (ports >> PROTOCOL) as u8,
             traffic_class: (ports >> TRAFFIC_CLASS) as u8,
-            ingress: ports as u16,
+            ingress: interface_of_port(ports as u16),
             vlan: tags as u16,
             mpls_label: (tags & HAS_LABEL != 0).then_some((tags >> LABEL) as u32 & 0xf_ffff),
         };

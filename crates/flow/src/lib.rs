@@ -32,5 +32,8 @@ pub use memory::prefer_huge_pages;
 pub use meter::options::{KeyFields, MeterError, MeterOptions, Octets};
 pub use meter::totals::{Amount, MeterTotals};
 pub use meter::{Meter, RecordSink};
-pub use record::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, Translation};
+pub use record::{
+    Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
+    icmp_type_and_code, interface_of_port,
+};
 pub use sampling::Sampling;

@@ -6,11 +6,18 @@
 //!
 //! What is not known is said so (`None`, [`NO_PORT`], [`NO_AS`]), never guessed.
 
+use crate::key::is_icmp;
 use std::net::IpAddr;
 use thalweg_base::{DropReason, NO_PORT};
 
 /// No autonomous system is known: an address that no BGP route covers (RFC 7607 keeps 0 free for this).
 pub const NO_AS: u32 = 0;
+
+/// No interface is known. Interface numbers begin at 1 (`InterfaceIndex` of RFC 2863).
+pub const NO_INTERFACE: u32 = 0;
+
+/// A record names a sampler that its exporter has not described: how many packets stand for one is not known.
+pub const SAMPLING_UNKNOWN: u32 = 0;
 
 /// What tells flows apart. Fields that the meter was told to leave out of its keys are as if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,20 +34,40 @@ pub struct FlowKey {
     pub protocol: u8,
     /// IPv4's type of service or IPv6's traffic class, all eight bits.
     pub traffic_class: u8,
-    /// Number of the port (of the router, of the probe's inputs) it came in by, from 0, or `NO_PORT`. NetFlow and IPFIX
-    /// count interfaces from 1: there it is one more, and of an imported record one less than what was received.
-    pub ingress: u16,
+    /// Number of the interface it came in by, or [`NO_INTERFACE`]: in an imported record the exporter's own number. A meter
+    /// only knows ports, and numbers them from 1 ([`interface_of_port`]); what knows the system's interfaces puts their
+    /// numbers in place of these.
+    pub ingress: u32,
     /// VLAN identifier of the outermost tag; 0 is no tag (or a priority tag).
     pub vlan: u16,
     /// Label at the top of the MPLS stack.
     pub mpls_label: Option<u32>,
 }
 
+/// The number that a meter gives the interface of a port.
+#[inline(always)]
+pub fn interface_of_port(port: u16) -> u32 {
+    if port == NO_PORT { NO_INTERFACE } else { u32::from(port) + 1 }
+}
+
+/// Type and code of ICMP or ICMPv6, which keys have in the place of the destination port.
+#[inline]
+pub fn icmp_type_and_code(protocol: u8, dst_port: u16) -> Option<(u8, u8)> {
+    let [icmp_type, code] = dst_port.to_be_bytes();
+    is_icmp(protocol).then_some((icmp_type, code))
+}
+
 impl FlowKey {
+    /// Type and code of ICMP or ICMPv6.
+    #[inline]
+    pub fn icmp(&self) -> Option<(u8, u8)> {
+        icmp_type_and_code(self.protocol, self.dst_port)
+    }
+
     /// The key of the opposite direction, as if it came in by the same port.
     pub fn reversed(&self) -> Self {
         let (src, dst) = (self.dst, self.src);
-        let has_ports = !matches!(self.protocol, 1 | 58);
+        let has_ports = !is_icmp(self.protocol);
         let (src_port, dst_port) =
             if has_ports { (self.dst_port, self.src_port) } else { (self.src_port, self.dst_port) };
         Self { src, dst, src_port, dst_port, ..*self }
@@ -58,12 +85,12 @@ pub struct Counters {
     pub first_ns: u64,
     /// Arrival of the last.
     pub last_ns: u64,
-    /// Union of all TCP flags (the low eight: CWR ECE URG ACK PSH RST SYN FIN).
-    pub tcp_flags: u8,
+    /// Union of all TCP flags (the low eight: CWR ECE URG ACK PSH RST SYN FIN). Other protocols have none.
+    pub tcp_flags: Option<u8>,
     /// Smallest TTL or hop limit.
-    pub ttl_min: u8,
+    pub ttl_min: Option<u8>,
     /// Largest TTL or hop limit.
-    pub ttl_max: u8,
+    pub ttl_max: Option<u8>,
 }
 
 /// Why a record was made: the values of IPFIX `flowEndReason` (136).
@@ -196,12 +223,12 @@ pub struct FlowRecord {
     /// The opposite direction's counters, where both are metered as one (RFC 5103). The key is that of the direction
     /// whose packet came first.
     pub reverse: Option<Counters>,
-    /// Why the record was made.
-    pub end_reason: EndReason,
+    /// Why the record was made. Not every exporter says.
+    pub end_reason: Option<EndReason>,
     /// Application code (names: `thalweg_wire::application`), 0 if unknown.
     pub application: u8,
-    /// Number of the port it left by, or `NO_PORT`. As [`FlowKey::ingress`].
-    pub egress: u16,
+    /// Number of the interface it left by, or [`NO_INTERFACE`]. As [`FlowKey::ingress`].
+    pub egress: u32,
     /// Next hop of the route it took.
     pub next_hop: Option<IpAddr>,
     /// Origin AS of the source address, or [`NO_AS`].
@@ -214,20 +241,21 @@ pub struct FlowRecord {
     pub translation: Option<Translation>,
     /// Packets among the counted ones that the router dropped.
     pub drops: Drops,
-    /// One packet in so many was looked at; 1 is all. Counters are not multiplied by it.
+    /// One packet in so many was looked at; 1 is all, [`SAMPLING_UNKNOWN`] unknown. Counters are as counted, not multiplied
+    /// by it: see [`Self::scale`].
     pub sampling_interval: u32,
 }
 
 impl FlowRecord {
     /// A record of which nothing is known beyond key and counters.
-    pub fn new(key: FlowKey, counters: Counters, end_reason: EndReason) -> Self {
+    pub fn new(key: FlowKey, counters: Counters, end_reason: impl Into<Option<EndReason>>) -> Self {
         Self {
             key,
             counters,
             reverse: None,
-            end_reason,
+            end_reason: end_reason.into(),
             application: 0,
-            egress: NO_PORT,
+            egress: NO_INTERFACE,
             next_hop: None,
             src_as: NO_AS,
             dst_as: NO_AS,
@@ -236,6 +264,11 @@ impl FlowRecord {
             drops: Drops::default(),
             sampling_interval: 1,
         }
+    }
+
+    /// What counters are multiplied by to estimate all traffic: the sampling interval; 1 where that is not known.
+    pub fn scale(&self) -> u64 {
+        u64::from(self.sampling_interval.max(1))
     }
 
     /// Packets of both directions, modulo 2^64: others' records may claim any number.

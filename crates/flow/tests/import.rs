@@ -4,9 +4,8 @@
 
 use std::path::Path;
 
-use thalweg_base::NO_PORT;
-use thalweg_flow::FlowRecord;
 use thalweg_flow::import::Importer;
+use thalweg_flow::{EndReason, FlowRecord, NO_INTERFACE};
 use thalweg_wire::netflow::decode::Source;
 
 /// All flows of some messages of one exporter.
@@ -49,7 +48,7 @@ fn totals_are_those_of_pmacct() {
         for name in names {
             for flow in imported(&mut Importer::default(), &captured(&folder, name)) {
                 // pmacct multiplies by the sampler's interval where it is told of one, as it was in 104.
-                let factor = u64::from(flow.sampling_interval);
+                let factor = flow.scale();
                 packets += flow.packets() * factor;
                 octets += flow.octets() * factor;
             }
@@ -74,10 +73,10 @@ fn cisco_with_mpls_is_understood() {
         ("10.231.65.56".into(), "10.192.12.213".into())
     );
     assert_eq!((flow.key.src_port, flow.key.dst_port, flow.key.protocol), (17_000, 17_000, 17));
-    assert_eq!((flow.key.ingress, flow.egress, flow.key.traffic_class), (994, 840, 184), "numbers from 0");
+    assert_eq!((flow.key.ingress, flow.egress, flow.key.traffic_class), (995, 841, 184), "as sent");
     assert_eq!(flow.key.mpls_label, Some(69));
     assert_eq!((flow.counters.packets, flow.counters.octets), (2, 220));
-    assert_eq!((flow.counters.ttl_min, flow.counters.ttl_max), (254, 254));
+    assert_eq!((flow.counters.ttl_min, flow.counters.ttl_max), (Some(254), Some(254)));
     assert_eq!(flow.counters.first_ns, 1_677_577_561_088_000_000);
     assert_eq!(flow.counters.last_ns, 1_677_577_572_352_000_000);
     assert_eq!(flow.next_hop, Some("138.187.10.46".parse().unwrap()));
@@ -86,7 +85,7 @@ fn cisco_with_mpls_is_understood() {
         (None, 0, 0),
         "0.0.0.0 and 4294967295 are none"
     );
-    assert_eq!(flow.end_reason.name(), "active-timeout");
+    assert_eq!(flow.end_reason, Some(EndReason::ActiveTimeout));
 }
 
 #[test]
@@ -124,8 +123,11 @@ fn vendors_mean_what_they_mean() {
     // NetFlow 5: the sampler is in the header.
     let (_, juniper) = flows(&["netflow5_test_juniper_mx80"]);
     assert!(juniper.iter().all(|flow| flow.sampling_interval == 1_000));
-    assert_eq!((juniper[0].src_as, juniper[0].dst_as, juniper[0].counters.tcp_flags), (64_497, 64_496, 16));
-    assert_eq!((juniper[0].key.ingress, juniper[0].egress), (541, 535));
+    assert_eq!(
+        (juniper[0].src_as, juniper[0].dst_as, juniper[0].counters.tcp_flags),
+        (64_497, 64_496, Some(16))
+    );
+    assert_eq!((juniper[0].key.ingress, juniper[0].egress), (542, 536));
     // Sent at 190,649,064 ms of uptime, seen at 190,632,000.
     assert_eq!(juniper[0].counters.last_ns, 1_469_109_172_000_000_000 - 17_064_000_000);
 
@@ -148,7 +150,7 @@ fn vendors_mean_what_they_mean() {
     // Two families, an interface number of 0.
     let (_, softflowd) = flows(&["netflow9_test_softflowd_tpl_data"]);
     assert_eq!(softflowd.iter().filter(|flow| flow.key.src.is_ipv6()).count(), 1);
-    assert!(softflowd.iter().all(|flow| flow.key.ingress == NO_PORT && flow.egress == NO_PORT));
+    assert!(softflowd.iter().all(|flow| flow.key.ingress == NO_INTERFACE && flow.egress == NO_INTERFACE));
 
     // Names of interfaces from options.
     let (asr9k, _) = flows(&["netflow9_test_cisco_asr9k_opttpl256", "netflow9_test_cisco_asr9k_data256"]);

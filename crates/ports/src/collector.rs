@@ -55,7 +55,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{ExportOptions, Exporter, NatEvent, Statistics};
+use thalweg_flow::export::{ExportOptions, Exporter, Interface, NatEvent, Statistics};
 
 /// How long the queue of a collector without a spool waits for a connection before records are counted as lost.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -84,6 +84,9 @@ pub struct CollectorOptions {
     pub tls: TlsOptions,
     /// Datagrams a second at most; collectors have receive buffers of a size, and a capture is read faster than that.
     pub datagrams_per_s_max: Option<u32>,
+    /// Every datagram has a call of its own, and the kernel cuts none: a capture taken on this system then has them as they
+    /// are on the wire.
+    pub one_by_one: bool,
     /// The longest pause between two attempts to connect.
     pub retry_max: Duration,
 }
@@ -101,6 +104,7 @@ impl CollectorOptions {
             spool: None,
             tls: TlsOptions::default(),
             datagrams_per_s_max: None,
+            one_by_one: false,
             retry_max: Duration::from_secs(30),
         }
     }
@@ -111,6 +115,7 @@ enum Input {
     Records(Vec<FlowRecord>),
     NatEvents(Vec<NatEvent>),
     Statistics(Box<Statistics>),
+    Interfaces(Vec<Interface>),
     /// Send what there is, until then at the latest, and stop.
     End(Instant),
 }
@@ -193,7 +198,7 @@ impl Collector {
     pub fn try_send_nat_events(&self, events: Vec<NatEvent>) -> Result<(), Vec<NatEvent>> {
         self.queue.try_send(Input::NatEvents(events)).map_err(|error| match error.into_inner() {
             Input::NatEvents(events) => events,
-            Input::Records(_) | Input::Statistics(_) | Input::End(_) => Vec::new(),
+            Input::Records(_) | Input::Statistics(_) | Input::Interfaces(_) | Input::End(_) => Vec::new(),
         })
     }
 
@@ -201,6 +206,11 @@ impl Collector {
     pub fn set_statistics(&self, statistics: Statistics) {
         // Without room the statistics of a moment ago remain.
         let _ = self.queue.try_send(Input::Statistics(Box::new(statistics)));
+    }
+
+    /// Hands over other numbers or names of interfaces. Whether there was room.
+    pub fn set_interfaces(&self, interfaces: Vec<Interface>) -> bool {
+        self.queue.try_send(Input::Interfaces(interfaces)).is_ok()
     }
 
     /// What was done so far.
@@ -254,6 +264,6 @@ fn worker(
 fn not_taken(input: Input, why: fn(Vec<FlowRecord>) -> NotTaken) -> NotTaken {
     match input {
         Input::Records(batch) => why(batch),
-        Input::NatEvents(_) | Input::Statistics(_) | Input::End(_) => why(Vec::new()),
+        Input::NatEvents(_) | Input::Statistics(_) | Input::Interfaces(_) | Input::End(_) => why(Vec::new()),
     }
 }

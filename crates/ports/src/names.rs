@@ -17,6 +17,8 @@ pub struct PortNames {
     /// Open addressing with at least three free slots for each taken: word of the name, port.
     slots: Vec<(u64, u16)>,
     shift: u32,
+    /// An interface of a capture is the port with its number there.
+    numbers_captures: bool,
 }
 
 impl Default for PortNames {
@@ -26,6 +28,17 @@ impl Default for PortNames {
 }
 
 impl PortNames {
+    /// No names: interfaces of captures are ports by their numbers there (pcapng).
+    pub fn of_captures() -> Self {
+        Self { numbers_captures: true, ..Self::default() }
+    }
+
+    /// The port that an interface of a capture is, by its name, or by its number from 0.
+    pub(crate) fn find_in_capture(&self, name: Option<&[u8]>, number: usize) -> Option<u16> {
+        let by_number = || u16::try_from(number).ok().filter(|_| self.numbers_captures);
+        name.and_then(|name| self.find(name)).or_else(by_number)
+    }
+
     /// A table of these names in this order. Of equal names the first counts, and names past the 65,000th
     /// are not found.
     pub fn new<N: Into<String>>(names: impl IntoIterator<Item = N>) -> Self {
@@ -36,6 +49,7 @@ impl PortNames {
             slots: vec![(0, UNKNOWN_PORT); size],
             shift: 64 - size.trailing_zeros(),
             names: Vec::new(),
+            numbers_captures: false,
         };
         for (number, name) in (0..65_000u16).zip(&names) {
             let bytes = name.as_bytes();

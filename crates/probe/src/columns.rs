@@ -9,8 +9,9 @@ use std::fmt::Display;
 use std::io::Write;
 use std::net::IpAddr;
 
-use thalweg_base::NO_PORT;
-use thalweg_flow::{Counters, FlowRecord, NO_AS};
+use thalweg_flow::{Counters, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN};
+
+use crate::interfaces::Interfaces;
 
 /// What stands in a column.
 pub(crate) enum Value<'a> {
@@ -20,13 +21,10 @@ pub(crate) enum Value<'a> {
     Unknown,
 }
 
-/// Names of ports, by their numbers.
-pub(crate) type Ports = [String];
-
 /// A column: its name and how its value is had.
 pub(crate) struct Column {
     pub(crate) name: &'static str,
-    pub(crate) value: for<'a> fn(&FlowRecord, &'a Ports) -> Value<'a>,
+    pub(crate) value: for<'a> fn(&FlowRecord, &'a Interfaces) -> Value<'a>,
 }
 
 /// Every column, in the order of CSV.
@@ -39,23 +37,26 @@ pub(crate) const COLUMNS: &[Column] = &[
     column("dst_port", |r, _| Value::Number(r.key.dst_port.into())),
     column("protocol", |r, _| Value::Number(r.key.protocol.into())),
     column("traffic_class", |r, _| Value::Number(r.key.traffic_class.into())),
-    column("ingress", |r, ports| port(r.key.ingress, ports)),
-    column("egress", |r, ports| port(r.egress, ports)),
+    column("ingress", |r, interfaces| interface(r.key.ingress, interfaces)),
+    column("egress", |r, interfaces| interface(r.egress, interfaces)),
     column("vlan", |r, _| unless(r.key.vlan.into(), 0)),
     column("mpls_label", |r, _| number(r.key.mpls_label)),
     column("packets", |r, _| Value::Number(r.counters.packets)),
     column("octets", |r, _| Value::Number(r.counters.octets)),
-    column("tcp_flags", |r, _| Value::Number(r.counters.tcp_flags.into())),
-    column("ttl_min", |r, _| Value::Number(r.counters.ttl_min.into())),
-    column("ttl_max", |r, _| Value::Number(r.counters.ttl_max.into())),
-    column("reverse_packets", |r, _| reverse(r, |c| c.packets)),
-    column("reverse_octets", |r, _| reverse(r, |c| c.octets)),
-    column("reverse_first_ns", |r, _| reverse(r, |c| c.first_ns)),
-    column("reverse_last_ns", |r, _| reverse(r, |c| c.last_ns)),
-    column("reverse_tcp_flags", |r, _| reverse(r, |c| c.tcp_flags.into())),
-    column("reverse_ttl_min", |r, _| reverse(r, |c| c.ttl_min.into())),
-    column("reverse_ttl_max", |r, _| reverse(r, |c| c.ttl_max.into())),
-    column("end_reason", |r, _| Value::Text(r.end_reason.name())),
+    column("tcp_flags", |r, _| number(r.counters.tcp_flags)),
+    column("ttl_min", |r, _| number(r.counters.ttl_min)),
+    column("ttl_max", |r, _| number(r.counters.ttl_max)),
+    column("reverse_packets", |r, _| reverse(r, |c| Some(c.packets))),
+    column("reverse_octets", |r, _| reverse(r, |c| Some(c.octets))),
+    column("reverse_first_ns", |r, _| reverse(r, |c| Some(c.first_ns))),
+    column("reverse_last_ns", |r, _| reverse(r, |c| Some(c.last_ns))),
+    column("reverse_tcp_flags", |r, _| reverse(r, |c| c.tcp_flags.map(u64::from))),
+    column("reverse_ttl_min", |r, _| reverse(r, |c| c.ttl_min.map(u64::from))),
+    column("reverse_ttl_max", |r, _| reverse(r, |c| c.ttl_max.map(u64::from))),
+    column("end_reason", |r, _| match r.end_reason {
+        Some(reason) => Value::Text(reason.name()),
+        None => Value::Unknown,
+    }),
     column("application", |r, _| match thalweg_wire::application::by_code(r.application) {
         Some(application) => Value::Text(application.name),
         None => Value::Unknown,
@@ -70,22 +71,21 @@ pub(crate) const COLUMNS: &[Column] = &[
     column("nat_dst_port", |r, _| number(r.translation.map(|nat| nat.dst_port))),
     column("dropped_packets", |r, _| Value::Number(r.drops.packets())),
     column("dropped_octets", |r, _| Value::Number(r.drops.octets)),
-    column("sampling_interval", |r, _| Value::Number(r.sampling_interval.into())),
+    column("sampling_interval", |r, _| unless(r.sampling_interval, SAMPLING_UNKNOWN)),
+    column("icmp_type", |r, _| number(r.key.icmp().map(|(icmp_type, _)| icmp_type))),
+    column("icmp_code", |r, _| number(r.key.icmp().map(|(_, code)| code))),
 ];
 
-const fn column(name: &'static str, value: for<'a> fn(&FlowRecord, &'a Ports) -> Value<'a>) -> Column {
+const fn column(name: &'static str, value: for<'a> fn(&FlowRecord, &'a Interfaces) -> Value<'a>) -> Column {
     Column { name, value }
 }
 
-fn port(number: u16, ports: &Ports) -> Value<'_> {
-    match ports.get(usize::from(number)) {
-        Some(name) => Value::Text(name),
-        None => unless(number.into(), NO_PORT.into()),
-    }
+fn interface(number: u32, interfaces: &Interfaces) -> Value<'_> {
+    interfaces.name(number).map_or_else(|| unless(number, NO_INTERFACE), Value::Text)
 }
 
-fn reverse(record: &FlowRecord, of: impl Fn(&Counters) -> u64) -> Value<'static> {
-    record.reverse.as_ref().map_or(Value::Unknown, |counters| Value::Number(of(counters)))
+fn reverse(record: &FlowRecord, of: impl Fn(&Counters) -> Option<u64>) -> Value<'static> {
+    number(record.reverse.as_ref().and_then(of))
 }
 
 fn number(value: Option<impl Into<u64>>) -> Value<'static> {
@@ -120,18 +120,18 @@ impl LineFormat {
     }
 
     /// Appends a record's line.
-    pub(crate) fn write(self, record: &FlowRecord, ports: &Ports, line: &mut Vec<u8>) {
+    pub(crate) fn write(self, record: &FlowRecord, interfaces: &Interfaces, line: &mut Vec<u8>) {
         match self {
-            Self::Json => write_json(record, ports, line),
-            Self::Csv => write_csv(record, ports, line),
+            Self::Json => write_json(record, interfaces, line),
+            Self::Csv => write_csv(record, interfaces, line),
         }
     }
 }
 
-fn write_json(record: &FlowRecord, ports: &Ports, line: &mut Vec<u8>) {
+fn write_json(record: &FlowRecord, interfaces: &Interfaces, line: &mut Vec<u8>) {
     let mut before = b'{';
     for column in COLUMNS {
-        let value = (column.value)(record, ports);
+        let value = (column.value)(record, interfaces);
         if matches!(value, Value::Unknown) {
             continue;
         }
@@ -148,12 +148,12 @@ fn write_json(record: &FlowRecord, ports: &Ports, line: &mut Vec<u8>) {
     line.extend_from_slice(b"}\n");
 }
 
-fn write_csv(record: &FlowRecord, ports: &Ports, line: &mut Vec<u8>) {
+fn write_csv(record: &FlowRecord, interfaces: &Interfaces, line: &mut Vec<u8>) {
     for (place, column) in COLUMNS.iter().enumerate() {
         if place > 0 {
             line.push(b',');
         }
-        match (column.value)(record, ports) {
+        match (column.value)(record, interfaces) {
             Value::Number(number) => put(line, number),
             Value::Address(address) => put(line, address),
             Value::Text(text) => put_csv_text(line, text),
@@ -203,7 +203,7 @@ mod tests {
             dst_port: 53,
             protocol: 17,
             traffic_class: 0xb8,
-            ingress: 1,
+            ingress: 2,
             vlan: 7,
             mpls_label: None,
         };
@@ -212,17 +212,17 @@ mod tests {
             octets: 120,
             first_ns: 1_700_000_000_123_456_789,
             last_ns: 1_700_000_001_000_000_000,
-            tcp_flags: 0,
-            ttl_min: 63,
-            ttl_max: 64,
+            tcp_flags: None,
+            ttl_min: Some(63),
+            ttl_max: Some(64),
         };
         FlowRecord::new(key, counters, EndReason::IdleTimeout)
     }
 
     fn line(format: LineFormat, record: &FlowRecord) -> String {
-        let ports = ["lan".to_owned(), "a \"b\", c".to_owned()];
+        let interfaces = Interfaces::counted(["lan".to_owned(), "a \"b\", c".to_owned()]);
         let mut line = Vec::new();
-        format.write(record, &ports, &mut line);
+        format.write(record, &interfaces, &mut line);
         String::from_utf8(line).expect("text")
     }
 
@@ -235,7 +235,16 @@ mod tests {
         assert_eq!(json["ingress"], "a \"b\", c");
         assert_eq!(json["vlan"], 7);
         assert_eq!(json["end_reason"], "idle-timeout");
-        let unknown = ["egress", "mpls_label", "reverse_packets", "application", "src_as", "nat_src"];
+        let unknown = [
+            "tcp_flags",
+            "icmp_type",
+            "egress",
+            "mpls_label",
+            "reverse_packets",
+            "application",
+            "src_as",
+            "nat_src",
+        ];
         assert!(unknown.iter().all(|name| json.get(name).is_none()), "{text}");
         assert!(text.ends_with("}\n") && text.lines().count() == 1);
     }
@@ -253,9 +262,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_known_is_left_out_and_icmp_has_type_and_code() {
+        let mut record = record();
+        record.counters = Counters { ttl_min: None, ttl_max: None, ..record.counters };
+        (record.end_reason, record.key.ingress, record.sampling_interval) = (None, 0, 0);
+        let json: serde_json::Value = serde_json::from_str(&line(LineFormat::Json, &record)).expect("JSON");
+        for name in ["ttl_min", "ttl_max", "end_reason", "ingress", "sampling_interval"] {
+            assert_eq!(json.get(name), None, "{name}");
+        }
+        (record.key.protocol, record.key.dst_port, record.key.ingress) = (58, 135 << 8 | 3, 70_000);
+        let json: serde_json::Value = serde_json::from_str(&line(LineFormat::Json, &record)).expect("JSON");
+        assert_eq!((&json["icmp_type"], &json["icmp_code"]), (&135.into(), &3.into()));
+        assert_eq!(json["ingress"], 70_000, "a number without a name");
+    }
+
+    #[test]
     fn csv_has_a_field_for_every_name() {
         let mut plain = record();
-        plain.key.ingress = 0;
+        plain.key.ingress = 1;
         let header = LineFormat::Csv.header();
         let text = line(LineFormat::Csv, &plain);
         assert_eq!(header.trim_end().split(',').count(), COLUMNS.len());

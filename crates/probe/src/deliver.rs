@@ -23,6 +23,7 @@ use thalweg_flow::export::{Amount, NatEvent, Statistics};
 use thalweg_flow::{FlowKey, FlowRecord, MeterTotals};
 
 use crate::ProbeError;
+use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::outbox::{Arrival, Arrivals, amount_of};
 use crate::summary::{OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
@@ -52,12 +53,18 @@ pub(crate) trait Outlet: Send {
     /// The newest books.
     fn hear(&mut self, _statistics: &Statistics) {}
 
+    /// Interfaces have other numbers or names than before.
+    fn hear_interfaces(&mut self, _interfaces: &Interfaces) {}
+
     /// There are no more records. Returns when all that can be said of them is known.
     fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError>;
 }
 
 /// Asks meters for their books.
 pub type AskMeters = Box<dyn Fn() -> Vec<MeterTotals> + Send + Sync>;
+
+/// Says which interfaces the ports have at present.
+pub type AskInterfaces = Box<dyn FnMut() -> Interfaces + Send>;
 
 /// Completes a record.
 pub type Completion = Box<dyn FnMut(&mut FlowRecord) + Send>;
@@ -79,6 +86,8 @@ pub(crate) struct Delivery {
     pub(crate) outlets: Vec<Box<dyn Outlet>>,
     pub(crate) books: Arc<Books>,
     pub(crate) completing: Completing,
+    /// Asked as often as the books are told.
+    pub(crate) ask_interfaces: Option<AskInterfaces>,
     /// Set when an outlet fails.
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -121,6 +130,7 @@ impl Delivery {
             }
             self.hand_out_events();
             if let Some(statistics) = self.books.take() {
+                self.renew_interfaces();
                 let statistics = self.with_lost_events(statistics);
                 self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
             }
@@ -136,6 +146,14 @@ impl Delivery {
             delivered.outlets.extend(outlet.finish()?);
         }
         Ok(delivered)
+    }
+
+    fn renew_interfaces(&mut self) {
+        let Some(ask) = &mut self.ask_interfaces else { return };
+        if self.completing.interfaces.set(ask()) {
+            let interfaces = self.completing.interfaces.get();
+            self.outlets.iter_mut().for_each(|outlet| outlet.hear_interfaces(&interfaces));
+        }
     }
 
     /// Gives events to everybody; who keeps the last copy gets the original.
@@ -169,6 +187,8 @@ impl Delivery {
 pub(crate) struct Completing {
     /// Whether ports name applications that are not known otherwise.
     pub(crate) labelling: Labelling,
+    /// The interfaces of the meter's ports.
+    pub(crate) interfaces: SharedInterfaces,
     /// What is known elsewhere.
     pub(crate) elsewhere: Option<Arc<Mutex<Completion>>>,
 }
@@ -178,6 +198,8 @@ impl Completing {
         if self.labelling != Labelling::None {
             records.iter_mut().for_each(label);
         }
+        let interfaces = self.interfaces.get();
+        records.iter_mut().for_each(|record| interfaces.number(record));
         if let Some(elsewhere) = &self.elsewhere {
             let mut complete = elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
             records.iter_mut().for_each(&mut *complete);

@@ -31,9 +31,11 @@ use thalweg_flow::FlowRecord;
 use thalweg_ports::exporters::{Exporters as Sockets, Heard, StreamEnd};
 use thalweg_ports::live::LiveClock;
 use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec, PortNames, decompressed};
+use thalweg_wire::netflow::decode::first_message_octets;
 
 use crate::columns::LineFormat;
 use crate::deliver::{Kept, Lines, Outlet, label};
+use crate::interfaces::SharedInterfaces;
 use crate::summary::{InputIssues, OutletSummary};
 use crate::{ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_octets};
@@ -111,6 +113,8 @@ pub struct ImportSummary {
     pub bytes: u64,
     /// Flow records of which not every packet was looked at.
     pub records_sampled: u64,
+    /// Flow records that name a sampler which their exporter has not described: counted as they are, as if it took all.
+    pub samplers_unknown: u64,
     /// Records of events, which are no flows.
     pub events: u64,
     /// Records with no address of IP.
@@ -181,7 +185,7 @@ fn outlets(
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
     for (format, path) in [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)] {
         if let Some(path) = path {
-            outlets.push(Box::new(Lines::create(format, path, Vec::new())?));
+            outlets.push(Box::new(Lines::create(format, path, SharedInterfaces::default())?));
         }
     }
     if let Some(folder) = &options.store {
@@ -267,7 +271,10 @@ impl Work {
             captures.read(&mut chunk, |number, arrival_ns, found| match found {
                 Found::Message { from, is_stream, octets } => {
                     let place = || format!("{name}: packet {number}, from {from}");
-                    self.read_message(&from.to_string(), is_stream, octets, arrival_ns, place);
+                    match is_stream {
+                        true => self.read_message(&from.to_string(), true, octets, arrival_ns, place),
+                        false => self.read_datagram(&from.to_string(), octets, arrival_ns, place),
+                    }
                 }
                 Found::Refused { from, why } => {
                     self.exporters.refuse(&from.to_string());
@@ -372,7 +379,11 @@ impl Work {
         match heard {
             Heard::Message { from, is_stream, octets } => {
                 let now_ns = self.clock.now_ns();
-                self.read_message(&from.to_string(), is_stream, &octets, now_ns, || format!("from {from}"));
+                let (exporter, place) = (from.to_string(), || format!("from {from}"));
+                match is_stream {
+                    true => self.read_message(&exporter, true, &octets, now_ns, place),
+                    false => self.read_datagram(&exporter, &octets, now_ns, place),
+                }
             }
             Heard::Closed { from, why } => self.closed(from, why),
             Heard::Refused(from) => {
@@ -395,6 +406,19 @@ impl Work {
             Some(StreamEnd::Error(error)) => error.to_string(),
         };
         self.issue("connection", format!("from {from}: {why}"));
+    }
+
+    /// Reads a datagram: one message, or as many as the exporter's system was still to cut it into.
+    fn read_datagram(&mut self, exporter: &str, octets: &[u8], received_ns: u64, place: impl Fn() -> String) {
+        let mut rest = octets;
+        loop {
+            let (message, behind) = rest.split_at(first_message_octets(rest));
+            self.read_message(exporter, false, message, received_ns, &place);
+            if behind.is_empty() {
+                return;
+            }
+            rest = behind;
+        }
     }
 
     fn read_message(
@@ -453,6 +477,7 @@ impl Work {
             packets: sum(|exporter| exporter.packets),
             bytes: sum(|exporter| exporter.bytes),
             records_sampled: sum(|exporter| exporter.records_sampled),
+            samplers_unknown: sum(|exporter| exporter.samplers_unknown),
             events: sum(|exporter| exporter.events),
             without_addresses: sum(|exporter| exporter.without_addresses),
             sets_without_template: sum(|exporter| exporter.sets_without_template),

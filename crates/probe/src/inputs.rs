@@ -10,6 +10,7 @@ use thalweg_exec::ModelKind;
 use thalweg_ports::live::PortFacts;
 use thalweg_ports::{ISSUES_KEPT, InputOptions, InputReport, InputSpec, PortNames};
 
+use crate::interfaces::{Interfaces, PortInterface};
 use crate::live::{self, Feed, Told, Until};
 use crate::options::CHUNK_PACKETS;
 use crate::source::{Captures, Reading, Seen};
@@ -55,6 +56,14 @@ pub(crate) fn port_names(input: &Input) -> Vec<String> {
         }
     }
     names
+}
+
+/// The interfaces of the ports: those of the system with their numbers; of files, ports and interfaces in captures counted
+/// from 1.
+pub(crate) fn interfaces(opened: &Opened, names: &[String]) -> Interfaces {
+    let Opened::Live { facts, .. } = opened else { return Interfaces::counted(names.iter().cloned()) };
+    let interface = |facts: &PortFacts| PortInterface { number: facts.index, name: facts.interface.clone() };
+    Interfaces::new(facts.iter().map(interface).collect())
 }
 
 /// Opens the input. Errors name the file or interface.
@@ -116,7 +125,10 @@ fn open_files(
     let open = |inputs| {
         let reading = Reading {
             inputs,
-            ports: PortNames::new(names.iter().cloned()),
+            ports: match names {
+                [] => PortNames::of_captures(),
+                names => PortNames::new(names.iter().cloned()),
+            },
             options: input_options(options, files, pipelines, rate_pps),
             loops: files.loops,
             rate_pps,

@@ -24,6 +24,7 @@ mod deal;
 mod deliver;
 mod import;
 mod inputs;
+mod interfaces;
 mod live;
 mod options;
 mod outbox;
@@ -38,8 +39,9 @@ pub mod summary;
 mod usage;
 
 pub use cached::ShowMeters;
-pub use deliver::{AskMeters, Completion};
+pub use deliver::{AskInterfaces, AskMeters, Completion};
 pub use import::{ExporterSummary, ImportOptions, ImportSource, ImportSummary, import};
+pub use interfaces::{Interfaces, PortInterface};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeError, ProbeOptions, ProbeProgress,
     Shape, Spool,

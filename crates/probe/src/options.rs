@@ -127,6 +127,8 @@ pub struct ExportTargets {
     pub tls: TlsOptions,
     /// Datagrams a second to each at most: collectors lose what their receive buffers do not hold.
     pub datagrams_per_s_max: Option<u32>,
+    /// Each datagram has a call of its own, and the kernel cuts none (`UDP_SEGMENT`).
+    pub one_by_one: bool,
 }
 
 /// Where records wait.

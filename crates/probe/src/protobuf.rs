@@ -10,7 +10,8 @@ use std::net::IpAddr;
 
 use thalweg_flow::FlowRecord;
 
-use crate::columns::{COLUMNS, Column, Ports, Value};
+use crate::columns::{COLUMNS, Column, Value};
+use crate::interfaces::Interfaces;
 
 const SCHEMA: &str = include_str!("../proto/flow_record.proto");
 
@@ -53,9 +54,9 @@ impl Protobuf {
     }
 
     /// Appends a record.
-    pub(crate) fn write(&self, record: &FlowRecord, ports: &Ports, message: &mut Vec<u8>) {
+    pub(crate) fn write(&self, record: &FlowRecord, interfaces: &Interfaces, message: &mut Vec<u8>) {
         for field in &self.fields {
-            match ((field.column.value)(record, ports), field.kind) {
+            match ((field.column.value)(record, interfaces), field.kind) {
                 (Value::Number(number), Kind::Number) => {
                     put_varint(message, u64::from(field.number << 3 | VARINT));
                     put_varint(message, number);
@@ -132,7 +133,7 @@ mod tests {
             dst_port: 53,
             protocol: 17,
             traffic_class: 0xb8,
-            ingress: 1,
+            ingress: 2,
             vlan: 7,
             mpls_label: Some(0),
         };
@@ -141,12 +142,12 @@ mod tests {
             octets: u64::MAX,
             first_ns: 1_700_000_000_123_456_789,
             last_ns: 1_700_000_001_000_000_000,
-            tcp_flags: 0x12,
-            ttl_min: 63,
-            ttl_max: 64,
+            tcp_flags: Some(0x12),
+            ttl_min: Some(63),
+            ttl_max: Some(64),
         };
         let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
-        record.reverse = Some(Counters { packets: 300, octets: 127, ttl_min: 1, ..counters });
+        record.reverse = Some(Counters { packets: 300, octets: 127, ttl_min: Some(1), ..counters });
         record.application = 8;
         record.egress = 40;
         record.next_hop = "192.0.2.1".parse().ok();
@@ -172,8 +173,10 @@ mod tests {
         let declared = SCHEMA.lines().filter(|line| line.trim_start().starts_with("optional ")).count();
         assert_eq!(declared, fields.len(), "a field of the schema is no column");
         let record = full();
+        let icmp = FlowRecord { key: FlowKey { protocol: 1, ..record.key }, ..record };
         for field in &fields {
-            let fits = match (field.column.value)(&record, &["lan".to_owned()]) {
+            let record = if field.column.name.starts_with("icmp") { &icmp } else { &record };
+            let fits = match (field.column.value)(record, &Interfaces::counted(["lan".to_owned()])) {
                 Value::Number(_) => matches!(field.kind, Kind::Number | Kind::Text),
                 Value::Address(_) => field.kind == Kind::Address,
                 Value::Text(_) => field.kind == Kind::Text,
@@ -198,7 +201,11 @@ mod tests {
     #[test]
     fn protoc_reads_what_is_written() {
         let mut message = Vec::new();
-        Protobuf::new().write(&full(), &["lan".to_owned(), "wan \"x\"".to_owned()], &mut message);
+        Protobuf::new().write(
+            &full(),
+            &Interfaces::counted(["lan".to_owned(), "wan \"x\"".to_owned()]),
+            &mut message,
+        );
         let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
         let protoc = Command::new("protoc")
             .arg(format!("--proto_path={}", proto.display()))

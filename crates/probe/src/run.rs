@@ -16,6 +16,7 @@ use crate::cached::MeterCaches;
 use crate::columns::LineFormat;
 use crate::deliver::{Books, Collectors, Completing, Delivery, Kept, Lines, Outlet};
 use crate::inputs::{self, Opened, Read};
+use crate::interfaces::SharedInterfaces;
 use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
@@ -54,20 +55,23 @@ pub fn probe(
     let (metered, shown) = (meters.clone(), meters.clone());
     let books = Books::new(Box::new(move || metered.iter().map(|meter| meter.totals()).collect()));
     let books = Arc::new(books);
-    let completing = Completing { labelling: options.meter.labelling, elsewhere: None };
+    let interfaces = SharedInterfaces::new(inputs::interfaces(&opened, &names));
+    let completing =
+        Completing { labelling: options.meter.labelling, interfaces: interfaces.clone(), elsewhere: None };
     let cache = MeterCaches {
         meters: Box::new(move || shown.clone()),
         books: Arc::clone(&books),
         passage: Arc::clone(way.passage()),
         completing: completing.clone(),
     };
-    let outlets = outlets(options, &names, progress, cache)?;
+    let outlets = outlets(options, &interfaces, progress, cache)?;
     let delivery = Delivery {
         arrivals,
         events: None,
         outlets,
         books: Arc::clone(&books),
         completing,
+        ask_interfaces: None,
         stop: Arc::clone(stop),
     };
     let (outcome, delivered) = thread::scope(|scope| {
@@ -119,7 +123,7 @@ fn check(options: &ProbeOptions) -> Result<(), String> {
 
 fn outlets(
     options: &ProbeOptions,
-    ports: &[String],
+    interfaces: &SharedInterfaces,
     progress: &dyn ProbeProgress,
     cache: MeterCaches,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
@@ -127,7 +131,7 @@ fn outlets(
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
     for (format, path) in files {
         if let Some(path) = path {
-            outlets.push(Box::new(Lines::create(format, path, ports.to_vec())?));
+            outlets.push(Box::new(Lines::create(format, path, interfaces.clone())?));
         }
     }
     // Packets of files can wait until their records are sent or written.
@@ -138,7 +142,7 @@ fn outlets(
         outlets.push(Box::new(kept));
     }
     if !options.export.addresses.is_empty() {
-        outlets.push(Box::new(Collectors::open(&options.export, &options.meter, ports, waits)?));
+        outlets.push(Box::new(Collectors::open(&options.export, &options.meter, interfaces, waits)?));
     }
     Ok(outlets)
 }

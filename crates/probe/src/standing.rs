@@ -14,9 +14,10 @@ use thalweg_flow::{FlowRecord, MeterOptions};
 
 use crate::cached::{MeterCaches, ShowMeters};
 use crate::deliver::{
-    AskMeters, Books, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay, Kept,
-    Outlet, event_queue,
+    AskInterfaces, AskMeters, Books, Collectors, Completing, Completion, Delivered, Delivery, EventCounts,
+    EventWay, Kept, Outlet, event_queue,
 };
+use crate::interfaces::SharedInterfaces;
 use crate::outbox::{BATCH_RECORDS, Way, queue};
 use crate::packed::Packed;
 use crate::pipelines::died;
@@ -34,8 +35,8 @@ pub struct StandingOptions {
     pub store: Option<PathBuf>,
     /// What the meter is told, as far as collectors are told.
     pub meter: MeterOptions,
-    /// Names of ports, in the order of their numbers.
-    pub ports: Vec<String>,
+    /// The interfaces of the ports; asked for again from time to time.
+    pub interfaces: AskInterfaces,
     /// Asks the meter for its books.
     pub ask: AskMeters,
     /// Shows the meter, for answers from the dataset.
@@ -78,7 +79,10 @@ impl StandingDelivery {
         let (way, arrivals) = queue();
         let books = Arc::new(Books::new(options.ask));
         let elsewhere = Some(Arc::new(Mutex::new(options.complete)));
-        let completing = Completing { labelling: options.meter.labelling, elsewhere };
+        let mut ask_interfaces = options.interfaces;
+        let interfaces = SharedInterfaces::new(ask_interfaces());
+        let labelling = options.meter.labelling;
+        let completing = Completing { labelling, interfaces: interfaces.clone(), elsewhere };
         if let Some(folder) = &options.store {
             let cache = MeterCaches {
                 meters: options.meters,
@@ -91,13 +95,14 @@ impl StandingDelivery {
             outlets.push(Box::new(kept));
         }
         if !options.export.addresses.is_empty() {
-            let collectors = Collectors::open(&options.export, &options.meter, &options.ports, false)?;
+            let collectors = Collectors::open(&options.export, &options.meter, &interfaces, false)?;
             outlets.push(Box::new(collectors));
         }
         let (event_way, events) = event_queue();
         let failed = Arc::new(AtomicBool::new(false));
         let (told, events, stop) = (Arc::clone(&books), Some(events), Arc::clone(&failed));
-        let delivery = Delivery { arrivals, events, outlets, books: told, completing, stop };
+        let ask_interfaces = Some(ask_interfaces);
+        let delivery = Delivery { arrivals, events, outlets, books: told, completing, ask_interfaces, stop };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
         Ok((Self { thread, failed, notices }, StandingWay::new(way, event_way, books)))

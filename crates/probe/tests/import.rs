@@ -13,7 +13,9 @@ use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::import::Importer;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 use thalweg_probe::{ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
-use thalweg_wire::netflow::decode::Source;
+use thalweg_store::query::{Key, Metric, Query, top};
+use thalweg_store::{Dataset, Filter, Window};
+use thalweg_wire::netflow::decode::{Source, first_message_octets};
 
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
 
@@ -175,14 +177,19 @@ fn datagrams_of_all_vendors_are_read_as_recorded() {
     };
     let mut ports = BTreeMap::new();
     let (mut importer, mut flows, mut frames) = (Importer::default(), Vec::new(), Vec::new());
-    let mut refused = 0;
+    let (mut refused, mut messages) = (0, 0);
     for path in templates.iter().chain(&data) {
         let next = 2000 + ports.len() as u16;
         let port = *ports.entry(vendor(path)).or_insert(next);
         let octets = std::fs::read(path).unwrap();
-        // A file may have several messages of IPFIX, as it may here.
-        let read = importer.handle_message(Source::datagrams(port.into()), &octets, 0, &mut flows);
-        refused += u64::from(read.is_err());
+        // A file may have several messages.
+        let mut rest = &octets[..];
+        while !rest.is_empty() {
+            let (message, behind) = rest.split_at(first_message_octets(rest));
+            let read = importer.handle_message(Source::datagrams(port.into()), message, 0, &mut flows);
+            (rest, messages) = (behind, messages + 1);
+            refused += u64::from(read.is_err());
+        }
         frames.push(datagram(([192, 0, 2, 1].into(), port), 2055, &octets));
     }
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +198,7 @@ fn datagrams_of_all_vendors_are_read_as_recorded() {
     let summary = imported(&[capture], Some(2055));
     let (decoded, counted) = (importer.decoder().counters(), importer.counters());
     assert_eq!(sums_of(&summary), sums(&flows));
-    assert_eq!((summary.messages, summary.refused), (frames.len() as u64, refused));
+    assert_eq!((summary.messages, summary.refused), (messages, refused));
     assert_eq!((summary.events, summary.without_addresses), (counted.events, counted.without_addresses));
     assert_eq!(summary.sets_without_template, decoded.sets_unknown - decoded.sets_recovered);
     let sum = |of: fn(&thalweg_probe::ExporterSummary) -> u64| summary.exporters.iter().map(of).sum::<u64>();
@@ -287,6 +294,77 @@ fn packets_that_are_none_of_ours_are_passed_over_by_name_and_cut_ones_told_by_nu
     let [issue] = &summary.input_issues.first[..] else { panic!("{summary:?}") };
     assert!(issue.contains("packet 3, from 192.0.2.1:2000: the capture has"), "{issue}");
     assert_eq!(imported(&[path], Some(53)).passed_over.get("other-port"), Some(&(2 + count)));
+}
+
+/// On the exporter's own system a capture has what the kernel was still to cut into datagrams as one.
+#[test]
+fn datagrams_that_the_kernel_was_still_to_cut_are_read_message_by_message() {
+    let folder = tempfile::tempdir().unwrap();
+    for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {
+        let records: Vec<FlowRecord> =
+            records(3000).into_iter().filter(|record| record.key.src.is_ipv4()).collect();
+        let messages = exported(version, Transport::Datagram, &records);
+        assert!(messages.len() > 20, "{}", messages.len());
+        let (mut trains, mut train) = (Vec::new(), Vec::new());
+        for message in &messages {
+            if train.len() + message.len() > 65_000 {
+                trains.push(std::mem::take(&mut train));
+            }
+            train.extend(message);
+        }
+        trains.push(train);
+        let path = folder.path().join(version.name());
+        let frames: Vec<_> =
+            trains.iter().map(|train| datagram(([192, 0, 2, 1].into(), 2000), 2055, train)).collect();
+        write_capture(&path, &frames);
+        let summary = imported(std::slice::from_ref(&path), None);
+        assert_eq!((summary.messages, summary.refused), (messages.len() as u64, 0), "{version:?}");
+        assert_eq!((summary.sequence_gaps, summary.input_issues.total), (0, 0), "{summary:?}");
+        let (_, packets, octets) = sums(&records);
+        assert_eq!((summary.packets, summary.bytes), (packets, octets), "{version:?}");
+        // A file of such messages, one behind the other, is read the same way.
+        std::fs::write(&path, messages.concat()).unwrap();
+        assert_eq!(imported(&[path], None).messages, messages.len() as u64, "{version:?}");
+    }
+}
+
+/// Sampled traffic is ranked for what it stands for, by the rate that was in force when each record was made.
+#[test]
+fn sampled_records_are_ranked_for_what_they_stand_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |net: u8, sampling_interval: u32, octets: u64| {
+        let mut record = records(2)[1];
+        record.key.src = [10, net, 0, 1].into();
+        record.counters.octets = octets;
+        FlowRecord { sampling_interval, ..record }
+    };
+    // One goes from 1:10 to 1:1000 and back, another is not sampled.
+    let exporters = [vec![of(1, 10, 100), of(1, 1_000, 100), of(1, 10, 100)], vec![of(2, 1, 50_000)]];
+    for version in [Version::NetFlow5, Version::NetFlow9, Version::Ipfix] {
+        let mut frames = Vec::new();
+        for (port, records) in (2000..).zip(&exporters) {
+            let messages = exported(version, Transport::Datagram, records);
+            let from = ([192, 0, 2, 1].into(), port);
+            frames.extend(messages.iter().map(|message| datagram(from, 2055, message)));
+        }
+        let capture = folder.path().join("sampled.pcap");
+        write_capture(&capture, &frames);
+        let store = folder.path().join(version.name());
+        let into = ImportOptions { store: Some(store.clone()), ..options(vec![file(&capture)]) };
+        let summary = import(&into, &Arc::new(AtomicBool::new(false)), &()).unwrap();
+        assert_eq!((summary.records_sampled, summary.samplers_unknown), (3, 0), "{version:?}");
+        let view = Dataset::open(&store).unwrap().view(Window::ALL).unwrap();
+        let ranked = |raw: bool| -> Vec<(String, u64)> {
+            let query = Query { raw, ..Query::new(Window::ALL, Filter::default()) };
+            let src: Key = "src".parse().unwrap();
+            let answer = top(&view, &query, &[src], Metric::Octets, 10).unwrap();
+            assert!(answer.scanned.sampled && answer.scanned.sampling_unknown == 0);
+            answer.rows.iter().map(|row| (row.key[0].to_string(), row.sums.octets)).collect()
+        };
+        let (sampled, whole) = ("10.1.0.1".to_owned(), "10.2.0.1".to_owned());
+        assert_eq!(ranked(false), [(sampled.clone(), 102_000), (whole.clone(), 50_000)], "{version:?}");
+        assert_eq!(ranked(true), [(whole, 50_000), (sampled, 300)], "{version:?}");
+    }
 }
 
 /// Ends the import when so many messages came, and knows where it listens.

@@ -163,6 +163,30 @@ fn what_is_sent_is_metered_by_every_shape() {
     });
 }
 
+/// A record has the system's number of the interface, not the place among those that are watched.
+#[test]
+fn records_have_the_systems_number_of_their_interface() {
+    in_namespace("records_have_the_systems_number_of_their_interface", || {
+        lay_cable();
+        let folder = tempfile::tempdir().expect("a folder");
+        let (lines, store) = (folder.path().join("records.json"), folder.path().join("flows"));
+        let options = ProbeOptions { store: Some(store.clone()), ..options(&lines) };
+        let traffic = Traffic::mixed(500, 20, 3);
+        let summary = metered(options, LiveDriver::AfPacket, &traffic, || ());
+        assert_all_metered(&summary, &sums(&records(&lines)), &traffic);
+        let index = std::fs::read_to_string("/sys/class/net/v1/ifindex").expect("it is there");
+        let index: u32 = index.trim().parse().expect("a number");
+        assert_ne!(index, 1, "the place from 1");
+        let view = Dataset::open(&store).and_then(|set| set.view(Window::ALL)).expect("a dataset");
+        let query = Query::new(Window::ALL, Filter::default());
+        let (kept, _) = thalweg_store::query::list(&view, &query, 10_000).expect("an answer");
+        assert!(!kept.is_empty() && kept.iter().all(|record| record.key.ingress == index), "{kept:?}");
+
+        let lines = std::fs::read_to_string(&lines).expect("lines");
+        assert!(lines.lines().all(|line| line.contains("\"ingress\":\"v1\"")), "{lines}");
+    });
+}
+
 #[test]
 fn af_xdp_meters_the_same() {
     in_namespace("af_xdp_meters_the_same", || {

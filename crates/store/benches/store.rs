@@ -39,7 +39,7 @@ fn record(chance: &mut XorShift64Star, end_ns: u64) -> FlowRecord {
         dst_port: port,
         protocol: if matches!(port, 53 | 123) { 17 } else { 6 },
         traffic_class: 0,
-        ingress: chance.below(4) as u16,
+        ingress: 1 + chance.below(4),
         vlan: 0,
         mpls_label: None,
     };
@@ -48,13 +48,13 @@ fn record(chance: &mut XorShift64Star, end_ns: u64) -> FlowRecord {
         octets: packets * (40 + u64::from(chance.below(1400))),
         first_ns: end_ns - u64::from(chance.below(60_000)) * 1_000_000,
         last_ns: end_ns - u64::from(chance.below(15_000)) * 1_000,
-        tcp_flags: 0x1b,
-        ttl_min: 50 + chance.below(15) as u8,
-        ttl_max: 64,
+        tcp_flags: Some(0x1b),
+        ttl_min: Some(50 + chance.below(15) as u8),
+        ttl_max: Some(64),
     };
     let mut record = FlowRecord::new(key, counters, EndReason::ALL[chance.below(3) as usize]);
     record.application = [5, 4, 8, 15, 9][chance.below(5) as usize];
-    record.egress = chance.below(4) as u16;
+    record.egress = 1 + chance.below(4);
     record.next_hop = Some(Ipv4Addr::from(0xc0a8_0000 + chance.below(8)).into());
     record.src_as = 64_500;
     record.dst_as = 1000 + skewed(chance, 50_000);

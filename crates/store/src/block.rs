@@ -165,6 +165,7 @@ impl Block {
         let number = |id| self.numbers(id).map(|values| values[row]);
         let small = |id| number(id).map(|value| value as u8);
         let port = |id| number(id).map(|value| value as u16);
+        let maybe = |id| number(id).map(|value| u8::try_from(value).ok());
         let wide = |id| self.wide(id).map(|values| values[row]);
         let address = |id| self.addresses(id).map(|values| values.get(row));
         let known = |id| address(id)?.ok_or_else(|| StoreError::Encoding("a flow without addresses".into()));
@@ -176,7 +177,7 @@ impl Block {
             dst_port: port(C::DstPort)?,
             protocol: small(C::Protocol)?,
             traffic_class: small(C::TrafficClass)?,
-            ingress: port(C::Ingress)?,
+            ingress: number(C::Ingress)?,
             vlan: port(C::Vlan)?,
             mpls_label: Some(number(C::MplsLabel)?).filter(|label| *label != u32::MAX),
         };
@@ -185,12 +186,11 @@ impl Block {
             octets: wide(C::Octets)?,
             first_ns: wide(C::FlowStart)?,
             last_ns: wide(C::FlowEnd)?,
-            tcp_flags: small(C::TcpFlags)?,
-            ttl_min: small(C::TtlMin)?,
-            ttl_max: small(C::TtlMax)?,
+            tcp_flags: maybe(C::TcpFlags)?,
+            ttl_min: maybe(C::TtlMin)?,
+            ttl_max: maybe(C::TtlMax)?,
         };
-        let end_reason = EndReason::from_code(small(C::EndReasonWord)?)
-            .ok_or_else(|| StoreError::Encoding("an unknown reason of a flow's end".into()))?;
+        let end_reason = EndReason::from_code(small(C::EndReasonWord)?);
         let mut record = FlowRecord::new(key, counters, end_reason);
         if wide(C::ReversePackets)? != ABSENT_WIDE {
             record.reverse = Some(Counters {
@@ -198,13 +198,13 @@ impl Block {
                 octets: wide(C::ReverseOctets)?,
                 first_ns: wide(C::ReverseStart)?,
                 last_ns: wide(C::ReverseEnd)?,
-                tcp_flags: small(C::ReverseTcpFlags)?,
-                ttl_min: small(C::ReverseTtlMin)?,
-                ttl_max: small(C::ReverseTtlMax)?,
+                tcp_flags: maybe(C::ReverseTcpFlags)?,
+                ttl_min: maybe(C::ReverseTtlMin)?,
+                ttl_max: maybe(C::ReverseTtlMax)?,
             });
         }
         record.application = small(C::App)?;
-        record.egress = port(C::Egress)?;
+        record.egress = number(C::Egress)?;
         record.next_hop = address(C::NextHop)?;
         record.src_as = number(C::SrcAs)?;
         record.dst_as = number(C::DstAs)?;

@@ -10,8 +10,11 @@ pub(crate) use write::FileWriter;
 
 /// Key of the footer that says whose file it is; its value is the version of the schema.
 const FORMAT_KEY: &str = "thalweg.flows";
-/// Version of the schema. Files of another version are skipped and counted.
-const FORMAT_VERSION: &str = "2";
+/// Version of the schema in which files are written. Files of a version that is not known are skipped and counted.
+const FORMAT_VERSION: &str = "3";
+/// The version before: interfaces are ports counted from 0, what is not known of headers is 0, and the columns of ICMP's
+/// type and code are not there. Such files are read as if they were of today's (`read/old.rs`).
+const OLD_VERSION: &str = "2";
 /// Key of the footer under which the names of the files are that this one was made of.
 const REPLACES_KEY: &str = "thalweg.replaces";
 

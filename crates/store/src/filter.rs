@@ -13,7 +13,7 @@ use thalweg_base::IpPrefix;
 
 use crate::error::StoreError;
 use crate::query::Rows;
-use crate::schema::{ABSENT_WIDE, ColumnId, NO_TRANSLATION};
+use crate::schema::{ABSENT_WIDE, ColumnId, NO_SMALL, NO_TRANSLATION};
 
 /// A condition on flow records.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,8 +62,8 @@ pub(crate) enum Test {
     Address(&'static [ColumnId], IpPrefix),
     /// One of these columns has a number from the first to the second.
     Number(&'static [ColumnId], u64, u64),
-    /// The sum of both directions is from the first to the second.
-    Sum([ColumnId; 2], u64, u64),
+    /// The sum of these counters, multiplied by the sampling interval, is from the first to the second.
+    Sum(&'static [ColumnId], u64, u64),
     /// The flow took from so many to so many nanoseconds.
     Duration(u64, u64),
     /// All these TCP flags were seen.
@@ -86,7 +86,7 @@ impl Filter {
     ///            | "app" NAME | "end" NAME | "flags" LETTERS | "nat" | "any"
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) ( ADDRESS | PREFIX )
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "octets"
-    ///              | "duration" | "dropped" | "sampling" ) N
+    ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" ) N
     /// N          = [ "=" | "!=" | "<" | "<=" | ">" | ">=" ] NUMBER | NUMBER "-" NUMBER
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
@@ -158,23 +158,25 @@ impl Test {
                 rows.need(columns)?;
                 let mut matches = vec![false; rows.len()];
                 for id in *columns {
-                    // Most are narrow; drop counters are wide.
-                    if let Ok(values) = rows.block().numbers(*id) {
-                        let here = |value: u32| (*from..=*to).contains(&u64::from(value));
-                        matches.iter_mut().zip(values).for_each(|(row, value)| *row |= here(*value));
-                    } else {
-                        let values = rows.block().wide(*id)?;
-                        let here = |value: &u64| (*from..=*to).contains(value);
-                        matches.iter_mut().zip(values).for_each(|(row, value)| *row |= here(value));
-                    }
+                    let values = rows.block().numbers(*id)?;
+                    // What is not known is 0, or above all that is known: then it is in no range.
+                    let unknown = id.definition().absent.filter(|absent| *absent != 0);
+                    let here = |value: u32| {
+                        (*from..=*to).contains(&u64::from(value)) && unknown != Some(u64::from(value))
+                    };
+                    matches.iter_mut().zip(values).for_each(|(row, value)| *row |= here(*value));
                 }
                 Ok(matches)
             }
-            Self::Sum([forward, reverse], from, to) => {
-                rows.need(&[*forward, *reverse])?;
-                let reverse = rows.block().wide(*reverse)?;
-                let both = rows.block().wide(*forward)?.iter().zip(reverse);
-                Ok(both.map(|(forward, reverse)| (*from..=*to).contains(&sum(*forward, *reverse))).collect())
+            Self::Sum(columns, from, to) => {
+                rows.need(columns)?;
+                rows.need_scale()?;
+                let mut sums = vec![0; rows.len()];
+                for id in *columns {
+                    let counters = rows.block().wide(*id)?;
+                    sums.iter_mut().zip(counters).for_each(|(all, counter)| *all = sum(*all, *counter));
+                }
+                Ok(rows.scaled(sums.into())?.iter().map(|sum| (*from..=*to).contains(sum)).collect())
             }
             Self::Duration(from, to) => {
                 rows.need(&[ColumnId::FlowStart, ColumnId::FlowEnd])?;
@@ -185,7 +187,7 @@ impl Test {
             Self::Flags(flags) => {
                 rows.need(&[ColumnId::TcpFlags])?;
                 let seen = rows.block().numbers(ColumnId::TcpFlags)?;
-                Ok(seen.iter().map(|seen| seen & flags == *flags).collect())
+                Ok(seen.iter().map(|seen| *seen != NO_SMALL && seen & flags == *flags).collect())
             }
             Self::Translated => {
                 rows.need(&[ColumnId::NatSrcPort])?;

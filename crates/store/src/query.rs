@@ -11,8 +11,11 @@ mod list;
 mod table;
 mod top;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_flow::SAMPLING_UNKNOWN;
 
 use crate::block::Block;
 use crate::dataset::{Batch, Skipped, View, Window};
@@ -49,13 +52,15 @@ pub struct Query {
     pub threads: usize,
     /// Distinct keys that are remembered by a thread; records of further ones are summed up together.
     pub keys_max: usize,
+    /// Counters as they were counted. Else those of sampled traffic are multiplied by the record's sampling interval.
+    pub raw: bool,
 }
 
 impl Query {
     /// All records of a window that pass a filter, with as many threads as there are cores.
     pub fn new(window: Window, filter: Filter) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { window, filter, threads, keys_max: 8 << 20 }
+        Self { window, filter, threads, keys_max: 8 << 20, raw: false }
     }
 }
 
@@ -76,8 +81,10 @@ pub struct Scanned {
     pub cached_records: u64,
     /// Files that were left out, in whole or in part.
     pub skipped: Skipped,
-    /// Some records are of sampled traffic: counters are not multiplied by the sampling interval.
+    /// Some records are of sampled traffic.
     pub sampled: bool,
+    /// Records whose exporter did not say how it samples: their counters are taken as they are.
+    pub sampling_unknown: u64,
 }
 
 impl Scanned {
@@ -89,6 +96,7 @@ impl Scanned {
         self.cached_records += other.cached_records;
         self.skipped.join(other.skipped);
         self.sampled |= other.sampled;
+        self.sampling_unknown += other.sampling_unknown;
     }
 }
 
@@ -103,17 +111,19 @@ enum Task {
 pub(crate) struct Rows<'a> {
     task: &'a Task,
     block: Block,
+    /// Counters are not multiplied.
+    raw: bool,
     /// Which rows a query is about; `None` is all.
     selected: Option<Vec<bool>>,
 }
 
 impl<'a> Rows<'a> {
-    fn new(task: &'a Task) -> Self {
+    fn new(task: &'a Task, raw: bool) -> Self {
         let rows = match task {
             Task::Group(file, number) => file.row_groups[*number].rows,
             Task::Batch(batch) => batch.records.len(),
         };
-        Self { task, block: Block::new(rows), selected: None }
+        Self { task, block: Block::new(rows), raw, selected: None }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -177,14 +187,44 @@ impl<'a> Rows<'a> {
         Ok(true)
     }
 
-    /// Whether any row is of sampled traffic.
-    fn is_sampled(&self) -> bool {
+    /// Whether any row may be of sampled traffic.
+    fn may_be_sampled(&self) -> bool {
         match self.task {
-            Task::Group(file, number) => {
-                file.bounds(*number, ColumnId::SamplingInterval).is_some_and(|(_, most)| most > 1)
-            }
-            Task::Batch(batch) => batch.records.iter().any(|record| record.sampling_interval > 1),
+            Task::Group(file, number) => file.bounds(*number, ColumnId::SamplingInterval) != Some((1, 1)),
+            Task::Batch(batch) => batch.records.iter().any(|record| record.sampling_interval != 1),
         }
+    }
+
+    /// Loads the sampling intervals by which counters are to be multiplied, if any of them is not 1.
+    pub(crate) fn need_scale(&mut self) -> Result<(), StoreError> {
+        if self.raw || !self.may_be_sampled() { Ok(()) } else { self.need(&[ColumnId::SamplingInterval]) }
+    }
+
+    /// Values of a counter, multiplied by the sampling intervals if [`Self::need_scale`] found any.
+    pub(crate) fn scaled<'v>(&self, counters: Cow<'v, [u64]>) -> Result<Cow<'v, [u64]>, StoreError> {
+        if self.raw || !self.block.has(ColumnId::SamplingInterval) {
+            return Ok(counters);
+        }
+        let intervals = self.block.numbers(ColumnId::SamplingInterval)?;
+        let mut counters = counters.into_owned();
+        let rows = counters.iter_mut().zip(intervals);
+        rows.for_each(|(counter, interval)| *counter = counter.saturating_mul(u64::from(*interval).max(1)));
+        Ok(counters.into())
+    }
+
+    /// Notes what selected rows say of their sampling.
+    fn note_sampling(&mut self, scanned: &mut Scanned) -> Result<(), StoreError> {
+        if !self.may_be_sampled() {
+            return Ok(());
+        }
+        self.need(&[ColumnId::SamplingInterval])?;
+        let intervals = self.block.numbers(ColumnId::SamplingInterval)?.iter();
+        let is_selected = |row: usize| self.selected.as_ref().is_none_or(|selected| selected[row]);
+        for (_, interval) in intervals.enumerate().filter(|(row, _)| is_selected(*row)) {
+            scanned.sampled |= *interval > 1;
+            scanned.sampling_unknown += u64::from(*interval == SAMPLING_UNKNOWN);
+        }
+        Ok(())
     }
 }
 
@@ -214,10 +254,14 @@ fn scan<S: Send>(
         let mut state = make();
         let mut scanned = Scanned::default();
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut rows = Rows::new(task);
+            let mut rows = Rows::new(task, query.raw);
             let result = rows.select(query).and_then(|any| {
-                scanned.sampled |= any && rows.is_sampled();
-                if any { visit(&mut state, &mut rows) } else { Ok(()) }
+                if any {
+                    rows.note_sampling(&mut scanned)?;
+                    visit(&mut state, &mut rows)
+                } else {
+                    Ok(())
+                }
             });
             scanned.records += rows.len() as u64;
             match (result, task) {

@@ -15,8 +15,8 @@ use parquet::file::properties::{
     EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
 };
 use parquet::schema::types::{ColumnPath, SchemaDescPtr, SchemaDescriptor, Type, TypePtr};
-use thalweg_base::{DropReason, NO_PORT};
-use thalweg_flow::{Counters, EndReason, FlowRecord};
+use thalweg_base::DropReason;
+use thalweg_flow::{Counters, EndReason, FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
 use thalweg_wire::application;
 
 /// What a wide column's value is where nothing is known.
@@ -134,12 +134,17 @@ fn reverse(record: &FlowRecord, value: fn(&Counters) -> u64) -> u64 {
 }
 
 /// A small value of the opposite direction; whether there is one is said by the wide ones.
-fn reverse_small(record: &FlowRecord, value: fn(&Counters) -> u8) -> u32 {
-    record.reverse.as_ref().map_or(NO_SMALL, |counters| value(counters).into())
+fn reverse_small(record: &FlowRecord, value: fn(&Counters) -> Option<u8>) -> u32 {
+    small(record.reverse.as_ref().and_then(value))
+}
+
+/// A value of eight bits, if it is known.
+fn small(value: Option<u8>) -> u32 {
+    value.map_or(NO_SMALL, u32::from)
 }
 
 /// What an eight-bit column's value is where nothing is known.
-const NO_SMALL: u32 = 256;
+pub(crate) const NO_SMALL: u32 = 256;
 
 fn drop_reason(record: &FlowRecord, place: usize) -> u32 {
     record.drops.by_reason().nth(place).map_or(0, |(reason, _)| reason as u32)
@@ -159,14 +164,15 @@ columns! {
     Protocol "protocol" Kind::Number(8), None, Get::Number(|r| r.key.protocol.into());
     Packets "packets" Kind::Wide, None, Get::Wide(|r| r.counters.packets);
     Octets "octets" Kind::Wide, None, Get::Wide(|r| r.counters.octets);
-    TcpFlags "tcp_flags" Kind::Number(8), None, Get::Number(|r| r.counters.tcp_flags.into());
+    TcpFlags "tcp_flags" Kind::Number(8), Some(NO_SMALL as u64), Get::Number(|r| small(r.counters.tcp_flags));
     TrafficClass "traffic_class" Kind::Number(8), None, Get::Number(|r| r.key.traffic_class.into());
-    TtlMin "ttl_min" Kind::Number(8), None, Get::Number(|r| r.counters.ttl_min.into());
-    TtlMax "ttl_max" Kind::Number(8), None, Get::Number(|r| r.counters.ttl_max.into());
-    EndReasonWord "end_reason" Kind::Word(Vocabulary::EndReason), None, Get::Number(|r| r.end_reason as u32);
+    TtlMin "ttl_min" Kind::Number(8), Some(NO_SMALL as u64), Get::Number(|r| small(r.counters.ttl_min));
+    TtlMax "ttl_max" Kind::Number(8), Some(NO_SMALL as u64), Get::Number(|r| small(r.counters.ttl_max));
+    EndReasonWord "end_reason" Kind::Word(Vocabulary::EndReason), Some(0),
+        Get::Number(|r| r.end_reason.map_or(0, |reason| reason as u32));
     App "application" Kind::Word(Vocabulary::Application), Some(0), Get::Number(|r| r.application.into());
-    Ingress "ingress" Kind::Number(16), Some(NO_PORT as u64), Get::Number(|r| r.key.ingress.into());
-    Egress "egress" Kind::Number(16), Some(NO_PORT as u64), Get::Number(|r| r.egress.into());
+    Ingress "ingress" Kind::Number(32), Some(NO_INTERFACE as u64), Get::Number(|r| r.key.ingress);
+    Egress "egress" Kind::Number(32), Some(NO_INTERFACE as u64), Get::Number(|r| r.egress);
     Vlan "vlan" Kind::Number(16), Some(0), Get::Number(|r| r.key.vlan.into());
     MplsLabel "mpls_label" Kind::Number(32), Some(NO_LABEL as u64),
         Get::Number(|r| r.key.mpls_label.unwrap_or(NO_LABEL));
@@ -198,7 +204,9 @@ columns! {
     DropPackets2 "drop_packets_2" Kind::Number(32), Some(0), Get::Number(|r| drop_packets(r, 1));
     DropReason3 "drop_reason_3" Kind::Word(Vocabulary::DropReason), Some(0), Get::Number(|r| drop_reason(r, 2));
     DropPackets3 "drop_packets_3" Kind::Number(32), Some(0), Get::Number(|r| drop_packets(r, 2));
-    SamplingInterval "sampling_interval" Kind::Number(32), None, Get::Number(|r| r.sampling_interval);
+    SamplingInterval "sampling_interval" Kind::Number(32), Some(SAMPLING_UNKNOWN as u64), Get::Number(|r| r.sampling_interval);
+    IcmpType "icmp_type" Kind::Number(8), Some(NO_SMALL as u64), Get::Number(|r| small(r.key.icmp().map(|(of, _)| of)));
+    IcmpCode "icmp_code" Kind::Number(8), Some(NO_SMALL as u64), Get::Number(|r| small(r.key.icmp().map(|(_, code)| code)));
 }
 
 /// What a translated port's value is where nothing was translated.

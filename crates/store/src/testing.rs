@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use thalweg_base::{DropReason, NO_PORT};
-use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord, Translation};
+use thalweg_base::DropReason;
+use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN, Translation};
 
 pub(crate) use thalweg_base::XorShift64Star as Chance;
 
@@ -23,6 +23,15 @@ fn address(chance: &mut Chance, v6: bool) -> IpAddr {
     Ipv4Addr::from(0x0a00_0000 | chance.below(hosts)).into()
 }
 
+/// Small numbers, and those that some vendors give.
+fn interface(chance: &mut Chance) -> u32 {
+    match chance.below(6) {
+        0 | 1 => NO_INTERFACE,
+        2 => 0x0100_0000 + chance.below(4),
+        _ => 1 + chance.below(8),
+    }
+}
+
 fn counters(chance: &mut Chance) -> Counters {
     let first_ns = START_NS + chance.next_u64() % 7_200_000_000_000;
     Counters {
@@ -30,9 +39,9 @@ fn counters(chance: &mut Chance) -> Counters {
         octets: chance.next_u64() >> chance.below(63) >> 1,
         first_ns,
         last_ns: first_ns + (chance.next_u64() % 60_000_000_000),
-        tcp_flags: chance.next_u64() as u8,
-        ttl_min: chance.next_u64() as u8,
-        ttl_max: chance.next_u64() as u8,
+        tcp_flags: (!one_in(chance, 3)).then(|| chance.next_u64() as u8),
+        ttl_min: (!one_in(chance, 3)).then(|| chance.next_u64() as u8),
+        ttl_max: (!one_in(chance, 3)).then(|| chance.next_u64() as u8),
     }
 }
 
@@ -44,17 +53,23 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
         dst: address(chance, v6),
         src_port: chance.next_u64() as u16,
         dst_port: chance.below(1024) as u16,
-        protocol: if one_in(chance, 2) { 6 } else { chance.next_u64() as u8 },
+        protocol: if one_in(chance, 2) {
+            6
+        } else if one_in(chance, 4) {
+            1
+        } else {
+            chance.next_u64() as u8
+        },
         traffic_class: chance.next_u64() as u8,
-        ingress: if one_in(chance, 3) { NO_PORT } else { chance.below(8) as u16 },
+        ingress: interface(chance),
         vlan: if one_in(chance, 2) { 0 } else { chance.below(4095) as u16 },
         mpls_label: one_in(chance, 3).then(|| chance.below(1 << 20)),
     };
-    let reason = EndReason::ALL[chance.below(5) as usize];
+    let reason = EndReason::ALL.get(chance.below(6) as usize).copied();
     let mut record = FlowRecord::new(key, counters(chance), reason);
     record.reverse = one_in(chance, 3).then(|| counters(chance));
     record.application = chance.next_u64() as u8;
-    record.egress = if one_in(chance, 3) { NO_PORT } else { chance.below(8) as u16 };
+    record.egress = interface(chance);
     record.next_hop = one_in(chance, 2).then(|| address(chance, v6));
     record.bgp_next_hop = one_in(chance, 2).then(|| address(chance, v6));
     record.src_as = if one_in(chance, 2) { 0 } else { chance.next_u64() as u32 };
@@ -69,7 +84,11 @@ pub(crate) fn any_record(chance: &mut Chance) -> FlowRecord {
         let reason = DropReason::ALL[chance.below(DropReason::ALL.len() as u32) as usize];
         record.drops.add(reason, 1 + chance.below(1000), u64::from(chance.below(100_000)));
     }
-    record.sampling_interval = if one_in(chance, 4) { 1 + chance.below(1000) } else { 1 };
+    record.sampling_interval = match chance.below(8) {
+        0 => SAMPLING_UNKNOWN,
+        1 => 1 + chance.below(1000),
+        _ => 1,
+    };
     record
 }
 
@@ -85,7 +104,7 @@ pub(crate) fn likely_record(chance: &mut Chance) -> FlowRecord {
         dst_port: [443, 80, 53, 22, 8080][chance.below(5) as usize],
         protocol: if one_in(chance, 3) { 17 } else { 6 },
         traffic_class: 0,
-        ingress: chance.below(4) as u16,
+        ingress: 1 + chance.below(4),
         vlan: 0,
         mpls_label: None,
     };
@@ -94,13 +113,13 @@ pub(crate) fn likely_record(chance: &mut Chance) -> FlowRecord {
         octets: packets * (40 + u64::from(chance.below(1460))),
         first_ns,
         last_ns: first_ns + chance.next_u64() % 60_000_000_000,
-        tcp_flags: 0x1b,
-        ttl_min: 60,
-        ttl_max: 64,
+        tcp_flags: Some(0x1b),
+        ttl_min: Some(60),
+        ttl_max: Some(64),
     };
     let mut record = FlowRecord::new(key, counters, EndReason::ALL[chance.below(3) as usize]);
     record.application = [5, 4, 8, 9, 0][chance.below(5) as usize];
-    record.egress = chance.below(4) as u16;
+    record.egress = 1 + chance.below(4);
     record.src_as = 64_500 + skewed(chance, 10);
     record.dst_as = 64_500 + skewed(chance, 12);
     record.next_hop = Some(Ipv4Addr::from(0xc0a8_0000 + chance.below(16)).into());

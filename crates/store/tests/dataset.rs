@@ -43,9 +43,9 @@ fn record(number: u64, last_ns: u64) -> FlowRecord {
         octets: number,
         first_ns: last_ns - 1000,
         last_ns,
-        tcp_flags: 2,
-        ttl_min: 64,
-        ttl_max: 64,
+        tcp_flags: Some(2),
+        ttl_min: Some(64),
+        ttl_max: Some(64),
     };
     FlowRecord::new(key, counters, EndReason::IdleTimeout)
 }

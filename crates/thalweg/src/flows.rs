@@ -78,7 +78,7 @@ fn query(which: &FlowsWhichArgs) -> Result<Query, Failure> {
     }
     let query = Query::new(window, filter);
     let threads = which.threads.map_or(query.threads, usize::from);
-    Ok(Query { threads, ..query })
+    Ok(Query { threads, raw: which.raw, ..query })
 }
 
 fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
@@ -93,7 +93,7 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
         _ => print(&top_table(&answer, keys, by, numbers(&top_args.which)))?,
     }
     tell_writing(&writing);
-    tell(&answer.scanned);
+    tell(&answer.scanned, query.raw);
     Ok(())
 }
 
@@ -210,6 +210,7 @@ fn scanned_json(scanned: &Scanned) -> Value {
         "pending_records": scanned.pending_records,
         "cached_records": scanned.cached_records,
         "sampled": scanned.sampled,
+        "sampling_unknown": scanned.sampling_unknown,
         "skipped": skipped_json(&scanned.skipped),
     })
 }
@@ -220,11 +221,22 @@ fn skipped_json(skipped: &Skipped) -> Value {
 }
 
 /// Says what a reader of the answer must know, on standard error.
-fn tell(scanned: &Scanned) {
+fn tell(scanned: &Scanned, raw: bool) {
     let mut err = std::io::stderr();
     if scanned.sampled {
-        let _ =
-            writeln!(err, "note: some traffic was sampled; counters are of the packets that were looked at");
+        let what = match raw {
+            true => "counters are of the sampled packets alone",
+            false => "packets and octets are multiplied by the sampling interval (--raw: as counted)",
+        };
+        let _ = writeln!(err, "note: some traffic was sampled; {what}");
+    }
+    if scanned.sampling_unknown > 0 {
+        let records = count(scanned.sampling_unknown);
+        let _ = writeln!(
+            err,
+            "warning: the sampling interval of {records} records is unknown: they count as if every packet was seen \
+             (their exporter did not describe the sampler it names)"
+        );
     }
     tell_skipped(&scanned.skipped);
 }
@@ -241,7 +253,8 @@ fn tell_skipped(skipped: &Skipped) {
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
     let query = query(&list_args.which)?;
-    let lines = ListLines { format, csv: list_args.which.csv, number: numbers(&list_args.which) };
+    let lines =
+        ListLines { format, csv: list_args.which.csv, raw: query.raw, number: numbers(&list_args.which) };
     if list_args.follow {
         return follow(args, &query, &lines);
     }
@@ -249,7 +262,7 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
     let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
     print(&(lines.header() + &lines.of(&records)))?;
     tell_writing(&writing);
-    tell(&scanned);
+    tell(&scanned, query.raw);
     Ok(())
 }
 
@@ -257,6 +270,8 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
 struct ListLines {
     format: Format,
     csv: bool,
+    /// Tables have counters as counted.
+    raw: bool,
     number: fn(u64) -> String,
 }
 
@@ -265,7 +280,7 @@ impl ListLines {
     fn header(&self) -> String {
         match (self.format, self.csv) {
             (Format::Json, _) => String::new(),
-            (_, true) => names().collect::<Vec<_>>().join(",") + "\n",
+            (_, true) => names().chain(SCALED).collect::<Vec<_>>().join(",") + "\n",
             _ => list_header(),
         }
     }
@@ -276,19 +291,31 @@ impl ListLines {
             match (self.format, self.csv) {
                 (Format::Json, _) => {
                     // One object a line: a list may be long.
+                    let scaled = SCALED.into_iter().zip(scaled(record).map(Value::from));
+                    let all = fields(record).map(|(name, field)| (name, field_json(field))).chain(scaled);
                     let object: Map<String, Value> =
-                        fields(record).map(|(name, field)| (name.to_owned(), field_json(field))).collect();
+                        all.map(|(name, value)| (name.to_owned(), value)).collect();
                     let _ = writeln!(text, "{}", Value::Object(object));
                 }
                 (_, true) => {
-                    let cells: Vec<String> = fields(record).map(|(_, field)| field_text(field)).collect();
+                    let scaled = scaled(record).map(|counter| counter.to_string());
+                    let cells: Vec<String> =
+                        fields(record).map(|(_, field)| field_text(field)).chain(scaled).collect();
                     let _ = writeln!(text, "{}", cells.join(","));
                 }
-                _ => list_line(record, self.number, &mut text),
+                _ => list_line(record, self.raw, self.number, &mut text),
             }
         }
         text
     }
+}
+
+/// Counters of a record that are not in the file: both directions, for all traffic.
+const SCALED: [&str; 2] = ["scaled_packets", "scaled_octets"];
+
+/// Their values.
+fn scaled(record: &FlowRecord) -> [u64; 2] {
+    [record.packets(), record.octets()].map(|counter| counter.saturating_mul(record.scale()))
 }
 
 fn field_json(field: Option<Field>) -> Value {
@@ -319,7 +346,8 @@ fn list_header() -> String {
     )
 }
 
-fn list_line(record: &FlowRecord, number: fn(u64) -> String, text: &mut String) {
+fn list_line(record: &FlowRecord, raw: bool, number: fn(u64) -> String, text: &mut String) {
+    let [packets, octets] = if raw { [record.packets(), record.octets()] } else { scaled(record) };
     let duration = record.counters.last_ns.saturating_sub(record.counters.first_ns);
     let (key, end) = (&record.key, format_time(record.counters.last_ns / 1_000_000 * 1_000_000));
     let source = std::net::SocketAddr::new(key.src, key.src_port).to_string();
@@ -331,9 +359,9 @@ fn list_line(record: &FlowRecord, number: fn(u64) -> String, text: &mut String) 
         text,
         "{end:<24} {:>9.3} {protocol:>5} {source:>44} -> {destination:<44} {:>10} {:>14} {:<8} {application}",
         duration as f64 / SECOND_NS as f64,
-        number(record.packets()),
-        number(record.octets()),
-        flags(record.counters.tcp_flags),
+        number(packets),
+        number(octets),
+        record.counters.tcp_flags.map_or_else(|| "-".to_owned(), flags),
     );
 }
 
@@ -367,7 +395,7 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
         _ => print(&graph_bars(&answer, by, numbers(&graph_args.which)))?,
     }
     tell_writing(&writing);
-    tell(&answer.scanned);
+    tell(&answer.scanned, query.raw);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Applications over TCP, by how a side's first segment begins.
 
+use super::openvpn::is_openvpn_stream;
 use super::{Ports, be16_at, be32_at, by_ports, by_start, first_octets, first_octets_of, udp};
 use thalweg_wire::application::{code_of, ip_protocol};
 
@@ -10,6 +11,7 @@ const FTP: u8 = code_of("ftp");
 const HTTP: u8 = code_of("http");
 const IMAP: u8 = code_of("imap");
 const MQTT: u8 = code_of("mqtt");
+const OPENVPN: u8 = code_of("openvpn");
 const POP3: u8 = code_of("pop3");
 const RDP: u8 = code_of("rdp");
 const RTMP: u8 = code_of("rtmp");
@@ -97,6 +99,7 @@ pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
     binary(payload)
         .or_else(|| udp::stun(payload))
         .or_else(|| (ports.have(53) && is_dns(payload)).then_some(DNS))
+        .or_else(|| is_openvpn_stream(payload).then_some(OPENVPN))
 }
 
 /// Requests and answers of the family of HTTP.

@@ -162,6 +162,79 @@ fn udp_is_known_by_its_first_words_and_its_form() {
     }
 }
 
+/// A record of DTLS.
+fn dtls(kind: u8, version: [u8; 2], epoch: u8, content: &[u8]) -> Vec<u8> {
+    let head = [kind, version[0], version[1], 0, epoch, 0, 0, 0, 0, 0, 7];
+    [&head[..], &(content.len() as u16).to_be_bytes(), content].concat()
+}
+
+#[test]
+fn dtls_is_known_on_the_port_of_quic_and_where_a_capture_has_cut_it() {
+    let hello = [&[1, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 100][..], &[9; 100]].concat();
+    for version in [[0xfe, 0xff], [0xfe, 0xfd], [1, 0]] {
+        let record = dtls(22, version, 0, &hello);
+        for end in [record.len(), 60, 25] {
+            assert_eq!(udp(443, &record[..end]), "dtls", "{version:?}, {end} octets");
+        }
+        assert_eq!(udp(443, &record[..24]), "-", "too little of the message");
+        assert_eq!(udp(443, &dtls(23, version, 1, &[7; 300])[..100]), "dtls", "in mid-session");
+    }
+    assert_eq!(udp(443, &dtls(25, [0xfe, 0xfd], 1, &[7; 300])), "dtls", "with a connection identifier");
+    assert_eq!(udp(443, &dtls(25, [1, 0], 1, &[7; 300])), "-");
+    assert_eq!(udp(443, &dtls(22, [3, 3], 0, &hello)), "-");
+    let mut torn = dtls(22, [0xfe, 0xfd], 0, &hello);
+    torn[13] = 99;
+    assert_eq!(udp(443, &torn[..60]), "-", "no message of a handshake");
+    assert_eq!(udp(443, b"\x83\0\0\0\x01\x08abcdefgh\0"), "-", "QUIC has a fixed bit");
+}
+
+/// A packet of OpenVPN's control channel: opcode, what protects it, what it acknowledges and says.
+fn openvpn(opcode: u8, protection: &[u8], acks: &[u32], rest: &[u8]) -> Vec<u8> {
+    let mut packet = [&[opcode << 3][..], b"session!", protection, &[acks.len() as u8]].concat();
+    packet.extend(acks.iter().flat_map(|ack| ack.to_be_bytes()));
+    if !acks.is_empty() {
+        packet.extend(b"remote!!");
+    }
+    [packet, rest.to_vec()].concat()
+}
+
+#[test]
+fn openvpn_is_known_by_its_control_channel_on_any_port() {
+    let id_and_time = [&[0, 0, 0, 1][..], &1_700_000_000u32.to_be_bytes()].concat();
+    let mut cases = Vec::new();
+    for hmac in [0, 16, 20, 32, 64] {
+        let protection = if hmac == 0 { Vec::new() } else { [&vec![0xa5; hmac][..], &id_and_time].concat() };
+        cases.extend([
+            openvpn(7, &protection, &[], &[0; 4]),
+            openvpn(8, &protection, &[0], &[0; 4]),
+            openvpn(5, &protection, &[3, 4], &[]),
+            openvpn(4, &protection, &[1], b"\0\0\0\x01\x16\x03\x01\x02\0"),
+        ]);
+        let wrong = [
+            openvpn(7, &protection, &[], &[0, 0, 0, 1]),
+            openvpn(8, &protection, &[], &[0; 4]),
+            openvpn(5, &protection, &[], &[]),
+            openvpn(4, &protection, &[1], b"\0\0\0\x01GET /"),
+            openvpn(6, &protection, &[], &[0; 4]),
+        ];
+        assert!(wrong.iter().all(|packet| udp(7777, packet) == "-"), "{hmac}");
+    }
+    let encrypted = |opcode: u8, behind: usize| {
+        let head = [&[opcode << 3][..], b"session!", &id_and_time].concat();
+        [head, vec![0xa5; 32 + behind]].concat()
+    };
+    cases.extend([encrypted(7, 5), encrypted(8, 17), encrypted(10, 300)]);
+    for packet in &cases {
+        assert_eq!(udp(7777, packet), "openvpn", "{packet:x?}");
+        assert_eq!(udp(443, packet), "openvpn");
+        let stream = [&(packet.len() as u16).to_be_bytes()[..], packet].concat();
+        assert_eq!((tcp(443, &stream), tcp(443, &stream[..stream.len() - 1])), ("openvpn", "-"));
+    }
+    assert_eq!(udp(7777, &encrypted(7, 6)), "-");
+    let early = [&[0x38][..], b"session!", &[0, 0, 0, 1, 0, 0, 0, 9], &[0xa5; 37]].concat();
+    assert_eq!(udp(7777, &early), "-", "a time in 1970");
+}
+
 #[test]
 fn rtp_is_believed_with_care() {
     let rtp = |first: u8, second: u8, len: usize| [&[first, second, 0, 1][..], &vec![0; len - 4]].concat();

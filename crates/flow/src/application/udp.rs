@@ -1,5 +1,6 @@
 //! Applications over UDP, by how a datagram begins.
 
+use super::openvpn::is_openvpn;
 use super::{Ports, be16_at, be32_at, by_ports, by_start, first_octets, first_octets_of};
 use thalweg_wire::application::{code_of, ip_protocol};
 
@@ -14,6 +15,7 @@ const MDNS: u8 = code_of("mdns");
 const MGCP: u8 = code_of("mgcp");
 const NETFLOW: u8 = code_of("netflow");
 const NTP: u8 = code_of("ntp");
+const OPENVPN: u8 = code_of("openvpn");
 const QUIC: u8 = code_of("quic");
 const RTCP: u8 = code_of("rtcp");
 const RTP: u8 = code_of("rtp");
@@ -79,6 +81,7 @@ pub(super) fn application_of(payload: &[u8], ports: Ports) -> Option<u8> {
         .or_else(|| dtls(payload))
         .or_else(|| quic(payload))
         .or_else(|| wireguard(payload))
+        .or_else(|| is_openvpn(payload).then_some(OPENVPN))
         .or_else(|| dhcp(payload))
         .or_else(|| if may_be_rtp(ports) { rtp(payload) } else { None })
 }
@@ -166,16 +169,45 @@ pub(super) fn is_dns(payload: &[u8]) -> bool {
     }
 }
 
-/// Content type, version (1.0 or 1.2, ones' complement), epoch and number, a length that fits.
+/// Content type, version, epoch and number, a length. Versions: 1.0 and 1.2 (ones' complement), which 1.3 says too, and what
+/// OpenSSL had before 1.0 was done, as Cisco's AnyConnect still has. Of the number's 48 bits the highest 16 are 0 in a young
+/// session; then the length need not fit, since a capture may have cut the packet.
 fn dtls(payload: &[u8]) -> Option<u8> {
-    let [kind @ 20..=23, 0xfe, 0xff | 0xfd, ..] = payload else { return None };
+    const HEADER: usize = 13;
+    const LENGTH_MAX: usize = (1 << 14) + 2048;
+    const WITH_CONNECTION_ID: u8 = 25;
+    let ([kind @ 20..=25, 0xfe, 0xff | 0xfd, ..] | [kind @ 20..=24, 0x01, 0x00, ..]) = payload else {
+        return None;
+    };
+    let (epoch, number_high) = (be16_at(payload, 3)?, be16_at(payload, 5)?);
+    if *kind == WITH_CONNECTION_ID {
+        // Where the length stands depends on the identifier's, which only both ends know.
+        return (epoch > 0 && number_high == 0 && payload.len() > HEADER).then_some(DTLS);
+    }
     let len = usize::from(be16_at(payload, 11)?);
     // Before the handshake ends, epochs are 0: what is not a handshake is recognized by its company.
-    let is_new = be16_at(payload, 3)? <= 1 || *kind == 23;
-    (is_new && len > 0 && 13 + len <= payload.len()).then_some(DTLS)
+    let is_new = epoch <= 1 || *kind == 23;
+    let fits = HEADER + len <= payload.len() || number_high == 0 && len <= LENGTH_MAX && is_record(payload);
+    (is_new && len > 0 && fits).then_some(DTLS)
 }
 
-/// A long header of a version that is in use, and identifiers of at most 20 octets; or Google's QUIC before it.
+/// Whether what is behind the header of a DTLS record that is not here in full can be its beginning: of a handshake in the
+/// clear a message of a kind that there is, the parts of which lie within it; encrypted, anything.
+fn is_record(payload: &[u8]) -> bool {
+    const HEADER: usize = 13;
+    if payload[0] != 22 || be16_at(payload, 3) != Some(0) {
+        return payload.len() > HEADER && be16_at(payload, 3) != Some(0);
+    }
+    let (Some(message), Some(sequence)) = (be32_at(payload, HEADER), be16_at(payload, HEADER + 4)) else {
+        return false;
+    };
+    let three = |at: usize| be32_at(payload, at).map(|word| word & 0xff_ffff);
+    let (kind, length) = (message >> 24, message & 0xff_ffff);
+    let Some((start, part)) = three(HEADER + 5).zip(three(HEADER + 8)) else { return false };
+    matches!(kind, 0..=4 | 8 | 11..=16 | 20..=24) && sequence < 64 && start + part <= length
+}
+
+/// A long header with its fixed bit, of a version that is in use, and identifiers of at most 20 octets; or Google's QUIC before it.
 fn quic(payload: &[u8]) -> Option<u8> {
     let first = *payload.first()?;
     if first & 0x80 != 0 {
@@ -185,7 +217,8 @@ fn quic(payload: &[u8]) -> Option<u8> {
         let is_ietf = matches!(version, 1 | 0x6b33_43cf | 0xff00_0001..=0xff00_0022);
         let id_len = usize::from(*payload.get(5)?);
         // Google's had both lengths in one octet.
-        return (is_google || is_ietf && id_len <= 20).then_some(QUIC);
+        let has_fixed_bit = first & 0x40 != 0;
+        return (is_google || is_ietf && has_fixed_bit && id_len <= 20).then_some(QUIC);
     }
     // Public flags with a version: an identifier of eight octets, then "Q0" and two digits.
     if first & 0x09 == 0x09 {

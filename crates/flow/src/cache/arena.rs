@@ -14,7 +14,7 @@
 use crate::key::{Facts, Key4, Key6, Outcome, translation};
 use crate::memory::{self, Laid, Refused, Share};
 use crate::meter::options::MeterOptions;
-use crate::record::{Counters, FlowRecord};
+use crate::record::{Counters, FlowRecord, interface_of_port};
 use crate::wheel::{LIST, Linked, Links};
 use thalweg_base::{DropReason, NO_PORT, Origin};
 
@@ -84,8 +84,10 @@ impl Half {
         *self = Self { last_ns: self.last_ns, state: self.state, ..Self::EMPTY };
     }
 
-    /// For a record. Of a direction without packets all is 0 but the time, which is the other direction's.
-    pub(crate) fn counters(&self, other: &Self) -> Counters {
+    /// For a record. Of a direction without packets the counts are 0, the time is the other direction's, and what headers
+    /// say is not known.
+    #[inline(always)]
+    pub(crate) fn counters(&self, other: &Self, is_tcp: bool) -> Counters {
         if self.packets == 0 {
             let at_ns = other.first_ns;
             return Counters { first_ns: at_ns, last_ns: at_ns, ..Counters::default() };
@@ -95,9 +97,9 @@ impl Half {
             octets: self.octets,
             first_ns: self.first_ns,
             last_ns: self.last_ns,
-            tcp_flags: self.tcp_flags,
-            ttl_min: self.ttl_min,
-            ttl_max: self.ttl_max,
+            tcp_flags: is_tcp.then_some(self.tcp_flags),
+            ttl_min: Some(self.ttl_min),
+            ttl_max: Some(self.ttl_max),
         }
     }
 }
@@ -182,7 +184,7 @@ impl Fate {
 
     /// Puts it into a record.
     pub(crate) fn tell(&self, record: &mut FlowRecord) {
-        record.egress = self.egress;
+        record.egress = interface_of_port(self.egress);
         record.translation = self.is_translated.then(|| translation(&self.translated));
         let mut octets = u64::from(self.octets[1]) << 32 | u64::from(self.octets[0]);
         for (code, packets) in self.reasons.iter().zip(&self.dropped) {

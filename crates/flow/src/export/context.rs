@@ -15,7 +15,7 @@
 //! selector is what selects packets, and that is what a term of the law does.
 
 use super::options::{ExportOptions, SamplingMethod, Version};
-use super::shape::{Field, field, interface};
+use super::shape::{Field, field};
 use super::{ExportTotals, Statistics};
 use thalweg_wire::application::APPLICATIONS;
 use thalweg_wire::netflow::element::*;
@@ -225,7 +225,7 @@ fn samplers(told: &Told<'_>, ipfix: bool) -> Vec<Vec<u8>> {
 
 fn interfaces(told: &Told<'_>, variable: bool) -> Vec<Vec<u8>> {
     let record = |named: &super::Interface| {
-        let mut record = interface(named.port).to_be_bytes().to_vec();
+        let mut record = named.number.to_be_bytes().to_vec();
         put_text(&mut record, &named.name, NAME_OCTETS, variable);
         put_text(&mut record, &named.description, DESCRIPTION_OCTETS, variable);
         record

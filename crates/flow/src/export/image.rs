@@ -3,8 +3,11 @@
 //! Not a message: sequence numbers and templates belong to a session, so what waits for a session has neither. An image is
 //! a length (two octets), a sum (four) and then fields, little-endian, behind a set of flags that says which optional
 //! ones there are. The sum tells a torn end from a record.
+//!
+//! Images that an earlier version left have no [`KNOWN`]: ports counted from 0 in two octets, and 0 where nothing is known.
 
-use crate::record::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation};
+use crate::key::TCP;
+use crate::record::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation, interface_of_port};
 use std::net::IpAddr;
 use thalweg_base::{DropReason, mix64};
 
@@ -19,6 +22,13 @@ const NEXT_HOP: u16 = 1 << 3;
 const BGP_NEXT_HOP: u16 = 1 << 4;
 const TRANSLATION: u16 = 1 << 5;
 const DROPS: u16 = 1 << 6;
+/// Interfaces have four octets, and an octet says which values of counters are known.
+const KNOWN: u16 = 1 << 7;
+
+/// What of counters is known.
+const KNOWN_FLAGS: u8 = 1;
+const KNOWN_TTL_MIN: u8 = 1 << 1;
+const KNOWN_TTL_MAX: u8 = 1 << 2;
 
 /// Why octets are no image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +58,8 @@ pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEAD_OCTETS]);
     let flag = |is: bool, flag: u16| if is { flag } else { 0 };
-    let flags = flag(record.key.src.is_ipv6(), IPV6)
+    let flags = KNOWN
+        | flag(record.key.src.is_ipv6(), IPV6)
         | flag(record.key.mpls_label.is_some(), MPLS)
         | flag(record.reverse.is_some(), REVERSE)
         | flag(record.next_hop.is_some(), NEXT_HOP)
@@ -59,10 +70,14 @@ pub fn write_image(record: &FlowRecord, out: &mut Vec<u8>) {
     out.extend_from_slice(&flags.to_le_bytes());
     put_address(key.src, out);
     put_address(key.dst, out);
-    for value in [key.src_port, key.dst_port, key.ingress, key.vlan, record.egress] {
+    for value in [key.src_port, key.dst_port, key.vlan] {
         out.extend_from_slice(&value.to_le_bytes());
     }
-    out.extend_from_slice(&[key.protocol, key.traffic_class, record.end_reason as u8, record.application]);
+    for value in [key.ingress, record.egress] {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+    let end_reason = record.end_reason.map_or(0, |reason| reason as u8);
+    out.extend_from_slice(&[key.protocol, key.traffic_class, end_reason, record.application]);
     for value in [record.src_as, record.dst_as, record.sampling_interval] {
         out.extend_from_slice(&value.to_le_bytes());
     }
@@ -108,7 +123,11 @@ fn put_counters(counters: &Counters, out: &mut Vec<u8>) {
     for value in [counters.packets, counters.octets, counters.first_ns, counters.last_ns] {
         out.extend_from_slice(&value.to_le_bytes());
     }
-    out.extend_from_slice(&[counters.tcp_flags, counters.ttl_min, counters.ttl_max]);
+    let Counters { tcp_flags, ttl_min, ttl_max, .. } = *counters;
+    let bit = |value: Option<u8>, bit: u8| if value.is_some() { bit } else { 0 };
+    let known = bit(tcp_flags, KNOWN_FLAGS) | bit(ttl_min, KNOWN_TTL_MIN) | bit(ttl_max, KNOWN_TTL_MAX);
+    out.push(known);
+    out.extend([tcp_flags, ttl_min, ttl_max].map(Option::unwrap_or_default));
 }
 
 fn put_drops(drops: &Drops, out: &mut Vec<u8>) {
@@ -174,10 +193,35 @@ impl Body<'_> {
         }
     }
 
-    fn counters(&mut self) -> Option<Counters> {
+    /// Counters; `old_of` is the protocol in an image that does not say what of them is known.
+    fn counters(&mut self, old_of: Option<u8>) -> Option<Counters> {
         let (packets, octets, first_ns, last_ns) = (self.u64()?, self.u64()?, self.u64()?, self.u64()?);
+        let known = match old_of {
+            None => self.take::<1>()?[0],
+            Some(TCP) => KNOWN_FLAGS | KNOWN_TTL_MIN | KNOWN_TTL_MAX,
+            Some(_) => KNOWN_TTL_MIN | KNOWN_TTL_MAX,
+        };
         let [tcp_flags, ttl_min, ttl_max] = self.take()?;
-        Some(Counters { packets, octets, first_ns, last_ns, tcp_flags, ttl_min, ttl_max })
+        let of = |bit: u8, value: u8| (known & bit != 0).then_some(value);
+        Some(Counters {
+            packets,
+            octets,
+            first_ns,
+            last_ns,
+            tcp_flags: of(KNOWN_FLAGS, tcp_flags),
+            ttl_min: of(KNOWN_TTL_MIN, ttl_min),
+            ttl_max: of(KNOWN_TTL_MAX, ttl_max),
+        })
+    }
+
+    /// Interfaces in and out, and the VLAN.
+    fn interfaces(&mut self, flags: u16) -> Option<(u32, u32, u16)> {
+        if flags & KNOWN != 0 {
+            let vlan = self.u16()?;
+            return Some((self.u32()?, self.u32()?, vlan));
+        }
+        let (ingress, vlan, egress) = (self.u16()?, self.u16()?, self.u16()?);
+        Some((interface_of_port(ingress), interface_of_port(egress), vlan))
     }
 
     fn drops(&mut self) -> Option<Drops> {
@@ -204,15 +248,16 @@ impl Body<'_> {
         let flags = self.u16()?;
         let (src, dst) = (self.address()?, self.address()?);
         let (src_port, dst_port) = (self.u16()?, self.u16()?);
-        let (ingress, vlan, egress) = (self.u16()?, self.u16()?, self.u16()?);
+        let (ingress, egress, vlan) = self.interfaces(flags)?;
         let [protocol, traffic_class, end_reason, application] = self.take()?;
         let (src_as, dst_as, sampling_interval) = (self.u32()?, self.u32()?, self.u32()?);
-        let counters = self.counters()?;
         let has = |flag: u16| flags & flag != 0;
+        let old_of = (!has(KNOWN)).then_some(protocol);
+        let counters = self.counters(old_of)?;
         let mpls_label = if has(MPLS) { Some(self.u32()?) } else { None };
         let key =
             FlowKey { src, dst, src_port, dst_port, protocol, traffic_class, ingress, vlan, mpls_label };
-        let reverse = if has(REVERSE) { Some(self.counters()?) } else { None };
+        let reverse = if has(REVERSE) { Some(self.counters(old_of)?) } else { None };
         let next_hop = if has(NEXT_HOP) { Some(self.address()?) } else { None };
         let bgp_next_hop = if has(BGP_NEXT_HOP) { Some(self.address()?) } else { None };
         let translation = match has(TRANSLATION) {
@@ -225,6 +270,10 @@ impl Body<'_> {
             false => None,
         };
         let drops = if has(DROPS) { self.drops()? } else { Drops::default() };
+        let end_reason = match end_reason {
+            0 => None,
+            code => Some(EndReason::from_code(code)?),
+        };
         Some(FlowRecord {
             reverse,
             application,
@@ -236,7 +285,39 @@ impl Body<'_> {
             translation,
             drops,
             sampling_interval,
-            ..FlowRecord::new(key, counters, EndReason::from_code(end_reason)?)
+            ..FlowRecord::new(key, counters, end_reason)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of TCP as the version before wrote it: ports from 0 in two octets, no word of what is known.
+    #[test]
+    fn images_of_the_version_before_are_read() {
+        let mut body = 0u16.to_le_bytes().to_vec();
+        for last in [1, 2] {
+            body.extend([4, 192, 0, 2, last]);
+        }
+        for value in [40_000u16, 443, 6, 7, u16::MAX] {
+            body.extend(value.to_le_bytes());
+        }
+        body.extend([TCP, 0, 1, 5]);
+        [0u32, 64_500, 1].iter().for_each(|value| body.extend(value.to_le_bytes()));
+        [3u64, 300, 1_000, 2_000].iter().for_each(|value| body.extend(value.to_le_bytes()));
+        body.extend([0x1b, 60, 64]);
+        let head = [(body.len() as u16).to_le_bytes().to_vec(), sum(&body).to_le_bytes().to_vec()].concat();
+        let image = [head, body].concat();
+        let (record, rest) = read_image(&image).expect("an image");
+        assert!(rest.is_empty());
+        assert_eq!((record.key.ingress, record.egress, record.key.vlan), (7, 0, 7));
+        let counters = record.counters;
+        assert_eq!((counters.tcp_flags, counters.ttl_min), (Some(0x1b), Some(60)));
+        assert_eq!((record.end_reason, record.dst_as), (Some(EndReason::IdleTimeout), 64_500));
+        let mut again = Vec::new();
+        write_image(&record, &mut again);
+        assert_eq!(read_image(&again).expect("an image").0, record);
     }
 }

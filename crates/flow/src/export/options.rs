@@ -64,11 +64,11 @@ pub enum SamplingMethod {
     Random,
 }
 
-/// A port's name for collectors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An interface's name for collectors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// The port's number as in records. Collectors see it plus one, since their 0 is "unknown".
-    pub port: u16,
+    /// The interface's number, as in records.
+    pub number: u32,
     /// Short name.
     pub name: String,
     /// What a person wrote about it, or nothing.
@@ -103,7 +103,7 @@ pub struct ExportOptions {
     pub sampling: SamplingMethod,
     /// One packet in so many is looked at, as far as known before the first record: collectors are told at once.
     pub sampling_interval: u32,
-    /// Names of ports.
+    /// Names of interfaces.
     pub interfaces: Vec<Interface>,
     /// Whether names of applications are sent.
     pub application_names: bool,

@@ -5,7 +5,11 @@
 //! | group | octets | when |
 //! |---|---|---|
 //! | addresses | 8 or 32 | always; by family |
-//! | ports, protocol, class, flags, TTLs, end reason, interfaces, application | 22 | always |
+//! | ports, protocol, class, end reason, application | 11 | always |
+//! | TCP flags, TTLs | 3 | unless none is known |
+//! | ingress interface | 4 | known |
+//! | egress interface | 4 | known |
+//! | type and code of ICMP | 2 | the family's ICMP |
 //! | octets, packets | 16, or 8 if both and all further counters are below 2^32 | always |
 //! | first, last | 16, or 8 by uptime | always |
 //! | VLAN | 2 | there is a tag |
@@ -18,13 +22,15 @@
 //! | sampler; in IPFIX what it does too: one packet taken, so many passed over | 1; 9 | not all packets were looked at |
 //! | way back (RFC 5103): octets, packets, first, last, flags, TTLs | 35 or 27 | biflow |
 //!
-//! What a group has of which nothing is known is zero: an AS 0 (RFC 7607), the unspecified address. Ports of ICMP are as
-//! everywhere in NetFlow: 256 times the type plus the code as destination port.
+//! What a group has of which nothing is known is zero: an AS 0 (RFC 7607), the unspecified address, an end reason of 0. TCP
+//! flags of other protocols are 0, as all exporters have them, or else flows of TCP and UDP would have templates of their own.
+//! The destination port of ICMP is 256 times the type plus the code, as everywhere in NetFlow.
 
 use super::options::{Times, Version};
-use crate::record::{Counters, FlowRecord, NO_AS};
+use crate::key::{ICMP, ICMPV6};
+use crate::record::{Counters, FlowRecord, NO_AS, NO_INTERFACE};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use thalweg_base::{DropReason, NO_PORT};
+use thalweg_base::DropReason;
 use thalweg_wire::netflow::element::*;
 
 /// `applicationId` (RFC 6759, 4.1): numbers of our own are "user defined".
@@ -35,8 +41,8 @@ const MILLISECOND_NS: u64 = 1_000_000;
 
 /// The number of the template of the empty shape; options templates and NAT events have smaller ones.
 pub(super) const DATA_TEMPLATES: u16 = 1024;
-/// How many shapes there are.
-pub(super) const SHAPES: usize = 1 << 13;
+/// How many shapes there are: the two highest bits are never set together.
+pub(super) const SHAPES: usize = 3 << 14;
 
 /// A set of groups of fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,21 +51,39 @@ pub(super) struct Shape(pub(super) u16);
 impl Shape {
     const IPV6: u16 = 1;
     const WIDE: u16 = 1 << 1;
+    /// Of NetFlow 9, which has no way back.
     const UPTIME: u16 = 1 << 2;
+    /// Of IPFIX, which tells no uptime.
+    const REVERSE: u16 = 1 << 2;
     const VLAN: u16 = 1 << 3;
     const MPLS: u16 = 1 << 4;
     const AS: u16 = 1 << 5;
     const HOP4: u16 = 1 << 6;
     const HOP6: u16 = 1 << 7;
-    const NAT4: u16 = 1 << 8;
-    const NAT6: u16 = 1 << 9;
-    const DROPS: u16 = 1 << 10;
-    const SAMPLER: u16 = 1 << 11;
-    const REVERSE: u16 = 1 << 12;
+    const DROPS: u16 = 1 << 8;
+    const SAMPLER: u16 = 1 << 9;
+    const ICMP: u16 = 1 << 10;
+    /// Neither flags nor TTLs are known.
+    const NO_HEADERS: u16 = 1 << 11;
+    const NO_INGRESS: u16 = 1 << 12;
+    const NO_EGRESS: u16 = 1 << 13;
+    const NAT4: u16 = 1 << 14;
+    const NAT6: u16 = 1 << 15;
+    /// What plain records have, or lack: written without looking further.
+    const PLAIN: u16 = Self::IPV6 | Self::WIDE | Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS;
 
     #[inline(always)]
     fn has(self, group: u16) -> bool {
         self.0 & group != 0
+    }
+
+    #[inline(always)]
+    fn tells_uptime(self, version: Version) -> bool {
+        version != Version::Ipfix && self.has(Self::UPTIME)
+    }
+
+    fn has_reverse(self, version: Version) -> bool {
+        version == Version::Ipfix && self.has(Self::REVERSE)
     }
 
     /// The number of its template.
@@ -130,10 +154,27 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
         shape |= Shape::DROPS;
         largest |= record.drops.octets | record.drops.packets();
     }
-    if record.sampling_interval != 1 {
+    if record.sampling_interval > 1 {
         shape |= Shape::SAMPLER;
     }
-    if let Some(reverse) = &record.reverse {
+    if record.key.ingress == NO_INTERFACE {
+        shape |= Shape::NO_INGRESS;
+    }
+    if record.egress == NO_INTERFACE {
+        shape |= Shape::NO_EGRESS;
+    }
+    let Counters { tcp_flags, ttl_min, ttl_max, .. } = record.counters;
+    if tcp_flags.is_none() && ttl_min.is_none() && ttl_max.is_none() {
+        shape |= Shape::NO_HEADERS;
+    }
+    // Either element is of one family: what a header of the other one carries has the port alone.
+    let icmp = if record.key.src.is_ipv6() { ICMPV6 } else { ICMP };
+    if record.key.protocol == icmp {
+        shape |= Shape::ICMP;
+    }
+    if let Some(reverse) = &record.reverse
+        && rules.version == Version::Ipfix
+    {
         shape |= Shape::REVERSE;
         largest |= reverse.octets | reverse.packets;
     }
@@ -163,22 +204,32 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
         field(DESTINATION_TRANSPORT_PORT, 2),
         field(PROTOCOL_IDENTIFIER, 1),
         field(IP_CLASS_OF_SERVICE, 1),
-        field(TCP_CONTROL_BITS, 1),
-        field(MINIMUM_TTL, 1),
-        field(MAXIMUM_TTL, 1),
         field(FLOW_END_REASON, 1),
-        field(INGRESS_INTERFACE, 4),
-        field(EGRESS_INTERFACE, 4),
         field(APPLICATION_ID, 4),
     ]);
+    if !shape.has(Shape::NO_HEADERS) {
+        fields.extend([TCP_CONTROL_BITS, MINIMUM_TTL, MAXIMUM_TTL].map(|element| field(element, 1)));
+    }
+    if !shape.has(Shape::NO_INGRESS) {
+        fields.push(field(INGRESS_INTERFACE, 4));
+    }
+    if !shape.has(Shape::NO_EGRESS) {
+        fields.push(field(EGRESS_INTERFACE, 4));
+    }
     let counter = if shape.has(Shape::WIDE) { 8 } else { 4 };
     let (first, last, time) = match rules.times {
-        Times::Uptime if shape.has(Shape::UPTIME) => (FLOW_START_SYS_UP_TIME, FLOW_END_SYS_UP_TIME, 4),
+        Times::Uptime if shape.tells_uptime(rules.version) => {
+            (FLOW_START_SYS_UP_TIME, FLOW_END_SYS_UP_TIME, 4)
+        }
         Times::Uptime | Times::Milliseconds => (FLOW_START_MILLISECONDS, FLOW_END_MILLISECONDS, 8),
         Times::Nanoseconds => (FLOW_START_NANOSECONDS, FLOW_END_NANOSECONDS, 8),
     };
     fields.extend([field(OCTET_DELTA_COUNT, counter), field(PACKET_DELTA_COUNT, counter)]);
     fields.extend([field(first, time), field(last, time)]);
+    if shape.has(Shape::ICMP) {
+        let of_family = if shape.has(Shape::IPV6) { ICMP_TYPE_CODE_IPV6 } else { ICMP_TYPE_CODE_IPV4 };
+        fields.push(field(of_family, 2));
+    }
     if shape.has(Shape::VLAN) {
         fields.push(field(VLAN_ID, 2));
     }
@@ -223,7 +274,7 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
             _ => fields.push(field(SAMPLER_ID, 1)),
         }
     }
-    if shape.has(Shape::REVERSE) {
+    if shape.has_reverse(rules.version) {
         fields.extend([reverse(OCTET_DELTA_COUNT, counter), reverse(PACKET_DELTA_COUNT, counter)]);
         fields.extend([reverse(first, time), reverse(last, time)]);
         fields.extend([TCP_CONTROL_BITS, MINIMUM_TTL, MAXIMUM_TTL].map(|element| reverse(element, 1)));
@@ -235,10 +286,15 @@ pub(super) fn fields(shape: Shape, rules: &Rules) -> Vec<Field> {
 pub(super) fn length(shape: Shape, version: Version) -> usize {
     let by = |group, octets: usize| if shape.has(group) { octets } else { 0 };
     let counters = if shape.has(Shape::WIDE) { 16 } else { 8 };
-    let times = if shape.has(Shape::UPTIME) { 8 } else { 16 };
+    let times = if shape.tells_uptime(version) { 8 } else { 16 };
+    let without = |group, octets: usize| if shape.has(group) { 0 } else { octets };
     let addresses = if shape.has(Shape::IPV6) { 32 } else { 8 };
     addresses
-        + 22
+        + 11
+        + without(Shape::NO_HEADERS, 3)
+        + without(Shape::NO_INGRESS, 4)
+        + without(Shape::NO_EGRESS, 4)
+        + by(Shape::ICMP, 2)
         + counters
         + times
         + by(Shape::VLAN, 2)
@@ -250,7 +306,7 @@ pub(super) fn length(shape: Shape, version: Version) -> usize {
         + by(Shape::NAT6, 36)
         + by(Shape::DROPS, counters + 1)
         + by(Shape::SAMPLER, if version == Version::Ipfix { 9 } else { 1 })
-        + by(Shape::REVERSE, counters + times + 3)
+        + if shape.has_reverse(version) { counters + times + 3 } else { 0 }
 }
 
 /// Writes a record into `out`, which has the octets of its shape.
@@ -259,23 +315,27 @@ pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rule
     let mut rest = Rest(out);
     rest.addresses(record.key.src, record.key.dst, shape.has(Shape::IPV6));
     let key = &record.key;
-    let base = rest.take::<22>();
+    let base = rest.take::<11>();
     base[0..2].copy_from_slice(&key.src_port.to_be_bytes());
     base[2..4].copy_from_slice(&key.dst_port.to_be_bytes());
     base[4] = key.protocol;
     base[5] = key.traffic_class;
-    base[6] = record.counters.tcp_flags;
-    base[7] = record.counters.ttl_min;
-    base[8] = record.counters.ttl_max;
-    base[9] = record.end_reason as u8;
-    base[10..14].copy_from_slice(&interface(key.ingress).to_be_bytes());
-    base[14..18].copy_from_slice(&interface(record.egress).to_be_bytes());
-    base[18..22].copy_from_slice(&application_id(record.application));
+    base[6] = record.end_reason.map_or(0, |reason| reason as u8);
+    base[7..11].copy_from_slice(&application_id(record.application));
+    if !shape.has(Shape::NO_HEADERS) {
+        *rest.take() = headers(&record.counters);
+    }
+    if !shape.has(Shape::NO_INGRESS) {
+        *rest.take() = key.ingress.to_be_bytes();
+    }
+    if !shape.has(Shape::NO_EGRESS) {
+        *rest.take() = record.egress.to_be_bytes();
+    }
     let wide = shape.has(Shape::WIDE);
     rest.pair(record.counters.octets, record.counters.packets, wide);
-    let uptime = shape.has(Shape::UPTIME);
+    let uptime = shape.tells_uptime(rules.version);
     rest.times(&record.counters, uptime, rules);
-    if shape.0 & !(Shape::IPV6 | Shape::WIDE | Shape::UPTIME) != 0 {
+    if shape.0 & !(Shape::PLAIN | if uptime { Shape::UPTIME } else { 0 }) != 0 {
         write_further(record, shape, sampler, rules, &mut rest);
     }
 }
@@ -283,6 +343,9 @@ pub(super) fn write(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rule
 /// The groups that not every record has.
 fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, rest: &mut Rest<'_>) {
     let wide = shape.has(Shape::WIDE);
+    if shape.has(Shape::ICMP) {
+        *rest.take() = record.key.dst_port.to_be_bytes();
+    }
     if shape.has(Shape::VLAN) {
         *rest.take() = record.key.vlan.to_be_bytes();
     }
@@ -319,10 +382,10 @@ fn write_further(record: &FlowRecord, shape: Shape, sampler: u8, rules: &Rules, 
             *rest.take() = record.sampling_interval.saturating_sub(1).to_be_bytes();
         }
     }
-    if let Some(reverse) = &record.reverse {
+    if let Some(reverse) = record.reverse.as_ref().filter(|_| shape.has_reverse(rules.version)) {
         rest.pair(reverse.octets, reverse.packets, wide);
-        rest.times(reverse, shape.has(Shape::UPTIME), rules);
-        *rest.take() = [reverse.tcp_flags, reverse.ttl_min, reverse.ttl_max];
+        rest.times(reverse, false, rules);
+        *rest.take() = headers(reverse);
     }
 }
 
@@ -390,10 +453,10 @@ pub(super) fn application_id(code: u8) -> [u8; 4] {
     [ENGINE_USER_DEFINED, 0, 0, code]
 }
 
-/// How collectors know a port: their 0 is "unknown".
+/// TCP flags and TTLs; 0 is what is not known beside what is.
 #[inline(always)]
-pub(super) fn interface(port: u16) -> u32 {
-    if port == NO_PORT { 0 } else { u32::from(port) + 1 }
+fn headers(counters: &Counters) -> [u8; 3] {
+    [counters.tcp_flags, counters.ttl_min, counters.ttl_max].map(Option::unwrap_or_default)
 }
 
 /// An IPv4 address in IPv6's clothes (RFC 4291, 2.5.5.2), where both have to go into one field.
@@ -469,7 +532,7 @@ mod tests {
             for bits in 0..SHAPES as u16 {
                 let shape = Shape(bits);
                 let both_nat = Shape::NAT4 | Shape::NAT6;
-                if (times != Times::Uptime && shape.has(Shape::UPTIME)) || bits & both_nat == both_nat {
+                if bits & both_nat == both_nat {
                     continue;
                 }
                 let octets: u16 = fields(shape, &rules).iter().map(|field| field.octets).sum();

@@ -5,9 +5,8 @@ use super::nat::{self, NatEvent};
 use super::options::{ExportOptions, SECOND_NS, Times, Transport, Version};
 use super::outbox::Outbox;
 use super::shape::{self, Field, Rules, SHAPES, Shape};
-use super::{Amount, ExportTotals, Statistics};
-use crate::record::FlowRecord;
-use thalweg_base::NO_PORT;
+use super::{Amount, ExportTotals, Interface, Statistics};
+use crate::record::{FlowRecord, NO_INTERFACE, SAMPLING_UNKNOWN};
 use thalweg_wire::netflow::element::REVERSE_ENTERPRISE;
 
 const SET_HEADER_OCTETS: usize = 4;
@@ -222,7 +221,7 @@ impl Templated {
     ) {
         let shape = shape::shape_of(record, &self.rules);
         let sampler = match record.sampling_interval {
-            1 => 0,
+            SAMPLING_UNKNOWN | 1 => 0,
             interval => self.sampler(interval, out, totals, now_ns),
         };
         if self.set != shape.template_id() || out.left() < self.record_octets {
@@ -335,6 +334,18 @@ impl Templated {
             }
         }
         self.repeats.under_way = false;
+    }
+
+    /// Other interfaces, said where what is said again goes.
+    pub(super) fn set_interfaces(
+        &mut self,
+        interfaces: Vec<Interface>,
+        out: &mut Outbox,
+        totals: &mut ExportTotals,
+        now_ns: u64,
+    ) {
+        self.options.interfaces = interfaces;
+        self.put_context(Context::Interfaces, self.aside(), out, totals, now_ns);
     }
 
     /// Sends what was counted.
@@ -558,7 +569,7 @@ pub(super) fn both_ways(record: &FlowRecord) -> impl Iterator<Item = FlowRecord>
         src_as: record.dst_as,
         dst_as: record.src_as,
         application: record.application,
-        egress: NO_PORT,
+        egress: NO_INTERFACE,
         sampling_interval: record.sampling_interval,
         ..FlowRecord::new(record.key.reversed(), counters, record.end_reason)
     });

@@ -1,12 +1,12 @@
 //! NetFlow 5: a header of 24 octets and up to 30 records of 48, IPv4 only, no templates.
 //!
 //! What it has no field for is left out: VLAN, MPLS, NAT, drops, TTLs, end reasons, applications, BGP's next hop. AS numbers
-//! beyond 16 bits become AS_TRANS (RFC 6793). Counters beyond 32 bits go in several records that add up. A record whose
+//! beyond 16 bits become AS_TRANS (RFC 6793), interface numbers beyond 16 bits 0, which is unknown. Counters beyond 32 bits go in several records that add up. A record whose
 //! times the message cannot tell (an old capture exported today) gets a message whose own time is the record's.
 
 use super::options::{ExportOptions, SamplingMethod};
 use super::outbox::Outbox;
-use super::shape::{interface, ipv4_or_none};
+use super::shape::ipv4_or_none;
 use super::templated::both_ways;
 use super::{Amount, ExportTotals, Unsayable};
 use crate::record::FlowRecord;
@@ -131,7 +131,7 @@ impl V5 {
 
     /// What the header of a message must say for this record to be in it: the present time if that will do.
     fn wanted(&self, record: &FlowRecord) -> Result<Open, Unsayable> {
-        let sampling_interval = record.sampling_interval;
+        let sampling_interval = record.sampling_interval.max(1);
         if sampling_interval > SAMPLING_INTERVAL_MAX {
             return Err(Unsayable::Sampling);
         }
@@ -204,8 +204,8 @@ fn write(record: &FlowRecord, src: Ipv4Addr, dst: Ipv4Addr, amount: &Amount, sta
     out[0..4].copy_from_slice(&src.octets());
     out[4..8].copy_from_slice(&dst.octets());
     out[8..12].copy_from_slice(&ipv4_or_none(record.next_hop).octets());
-    out[12..14].copy_from_slice(&(interface(key.ingress) as u16).to_be_bytes());
-    out[14..16].copy_from_slice(&(interface(record.egress) as u16).to_be_bytes());
+    out[12..14].copy_from_slice(&interface16(key.ingress));
+    out[14..16].copy_from_slice(&interface16(record.egress));
     out[16..20].copy_from_slice(&(amount.packets as u32).to_be_bytes());
     out[20..24].copy_from_slice(&(amount.octets as u32).to_be_bytes());
     out[24..28].copy_from_slice(&uptime(record.counters.first_ns));
@@ -213,13 +213,18 @@ fn write(record: &FlowRecord, src: Ipv4Addr, dst: Ipv4Addr, amount: &Amount, sta
     out[32..34].copy_from_slice(&key.src_port.to_be_bytes());
     out[34..36].copy_from_slice(&key.dst_port.to_be_bytes());
     out[36] = 0;
-    out[37] = record.counters.tcp_flags;
+    out[37] = record.counters.tcp_flags.unwrap_or(0);
     out[38] = key.protocol;
     out[39] = key.traffic_class;
     out[40..42].copy_from_slice(&as16(record.src_as));
     out[42..44].copy_from_slice(&as16(record.dst_as));
     // No prefix lengths are known, and two octets of padding.
     out[44..48].fill(0);
+}
+
+/// Interfaces have 16 bits; a number that needs more is said to be unknown.
+fn interface16(number: u32) -> [u8; 2] {
+    u16::try_from(number).unwrap_or(0).to_be_bytes()
 }
 
 fn as16(number: u32) -> [u8; 2] {

@@ -44,6 +44,9 @@ pub(super) struct Sampling {
     interval: Option<u64>,
     chosen: Option<u64>,
     skipped: Option<u64>,
+    /// Times in place of numbers of packets, as RFC 5475, 5.1 has it too.
+    time_chosen: Option<u64>,
+    time_skipped: Option<u64>,
     size: Option<u64>,
     population: Option<u64>,
     probability: Option<f64>,
@@ -57,6 +60,8 @@ impl Sampling {
             SAMPLING_INTERVAL | SAMPLER_RANDOM_INTERVAL => &mut self.interval,
             SAMPLING_PACKET_INTERVAL => &mut self.chosen,
             SAMPLING_PACKET_SPACE => &mut self.skipped,
+            SAMPLING_TIME_INTERVAL => &mut self.time_chosen,
+            SAMPLING_TIME_SPACE => &mut self.time_skipped,
             SAMPLING_SIZE => &mut self.size,
             SAMPLING_POPULATION => &mut self.population,
             SAMPLING_PROBABILITY => {
@@ -72,16 +77,18 @@ impl Sampling {
     }
 
     /// One packet in so many. RFC 5477, 8.2: n of N (`samplingSize`, `samplingPopulation`), or so many chosen, then so many
-    /// skipped; `samplingPacketInterval` alone says nothing.
+    /// skipped, or so much time and so much not; `samplingPacketInterval` alone says nothing.
     pub(super) fn one_in(&self) -> Option<u32> {
         let ratio = |all: u64, chosen: u64| all.checked_div(chosen);
         let of_population = || ratio(self.population?, self.size?);
         let of_skipped = || ratio(self.chosen?.checked_add(self.skipped?)?, self.chosen?);
+        let of_time = || ratio(self.time_chosen?.checked_add(self.time_skipped?)?, self.time_chosen?);
         let of_probability = || {
             let probability = self.probability.filter(|p| *p > 0.0 && *p <= 1.0)?;
             Some((1.0 / probability).round() as u64) // saturates
         };
-        let one_in = of_population().or_else(of_skipped).or_else(of_probability).or(self.interval)?;
+        let of_parts = of_population().or_else(of_skipped).or_else(of_probability).or_else(of_time);
+        let one_in = of_parts.or(self.interval)?;
         u32::try_from(one_in).ok().filter(|one_in| *one_in != 0)
     }
 }

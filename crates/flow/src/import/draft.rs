@@ -2,14 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use thalweg_base::{DropReason, NO_PORT};
+use thalweg_base::DropReason;
 use thalweg_wire::application::{self, ip_protocol};
 use thalweg_wire::netflow::decode::{Field, FieldName, Header, SessionKey, Version};
 use thalweg_wire::netflow::element::*;
 
 use super::Counters as ImportCounters;
 use super::context::{Context, Sampler, Sampling};
-use crate::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, Translation};
+use crate::{
+    Counters, Drops, EndReason, FlowKey, FlowRecord, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
+};
 
 const NS_PER_US: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;
@@ -68,7 +70,7 @@ struct Direction {
     first_uptime_ms: Option<u32>,
     last_uptime_ms: Option<u32>,
     duration_ns: Option<u64>,
-    tcp_flags: u8,
+    tcp_flags: Option<u8>,
     ttl_min: Option<u8>,
     ttl_max: Option<u8>,
 }
@@ -88,11 +90,14 @@ impl Direction {
             POST_OCTET_DELTA_COUNT => self.octets.offer(count_rank::POST, number),
             POST_PACKET_DELTA_COUNT => self.packets.offer(count_rank::POST, number),
             LAYER2_OCTET_DELTA_COUNT => self.octets.offer(count_rank::LAYER2, number),
-            TCP_CONTROL_BITS => self.tcp_flags |= number.unwrap_or(0) as u8, // the low eight are meant
-            MINIMUM_TTL => self.ttl_min = number.and_then(|ttl| u8::try_from(ttl).ok()),
-            MAXIMUM_TTL => self.ttl_max = number.and_then(|ttl| u8::try_from(ttl).ok()),
+            TCP_CONTROL_BITS => {
+                let seen = number.map(|flags| flags as u8); // the low eight are meant
+                self.tcp_flags = seen.map(|flags| flags | self.tcp_flags.unwrap_or(0)).or(self.tcp_flags);
+            }
+            MINIMUM_TTL => self.ttl_min = ttl(number),
+            MAXIMUM_TTL => self.ttl_max = ttl(number),
             IP_TTL => {
-                let ttl = number.and_then(|ttl| u8::try_from(ttl).ok());
+                let ttl = ttl(number);
                 self.ttl_min = self.ttl_min.or(ttl);
                 self.ttl_max = self.ttl_max.or(ttl);
             }
@@ -167,16 +172,15 @@ impl Direction {
         u64::from(duration_ms.unwrap_or(0)) * NS_PER_MS
     }
 
-    fn counters(&self, first_ns: u64, last_ns: u64) -> Counters {
-        let ttl_min = self.ttl_min.or(self.ttl_max).unwrap_or(0);
+    fn counters(&self, first_ns: u64, last_ns: u64, protocol: u8) -> Counters {
         Counters {
             packets: self.packets.value.unwrap_or(0),
             octets: self.octets.value.unwrap_or(0),
             first_ns,
             last_ns,
-            tcp_flags: self.tcp_flags,
-            ttl_min,
-            ttl_max: self.ttl_max.unwrap_or(ttl_min),
+            tcp_flags: self.tcp_flags.filter(|_| protocol == ip_protocol::TCP),
+            ttl_min: self.ttl_min.or(self.ttl_max),
+            ttl_max: self.ttl_max.or(self.ttl_min),
         }
     }
 }
@@ -224,6 +228,8 @@ pub(super) struct Draft {
     traffic_class: Option<u8>,
     ingress: u32,
     egress: u32,
+    /// It was metered where it left.
+    metered_at_egress: bool,
     vlan: u16,
     mpls_label: Option<u32>,
     forward: Direction,
@@ -243,6 +249,11 @@ pub(super) struct Draft {
     application_code: u8,
     sampling: Sampling,
     sampler: Option<u64>,
+}
+
+/// A TTL or hop limit. No packet has 0 on the wire: exporters that have a field and no value for it say so.
+fn ttl(number: Option<u64>) -> Option<u8> {
+    number.and_then(|ttl| u8::try_from(ttl).ok()).filter(|ttl| *ttl != 0)
 }
 
 /// An address that is one: zeros stand for none.
@@ -331,8 +342,9 @@ impl Draft {
         let short = || number.and_then(|number| u16::try_from(number).ok());
         let long = || number.and_then(|number| u32::try_from(number).ok());
         match id {
-            INGRESS_INTERFACE => self.ingress = long().unwrap_or(0),
-            EGRESS_INTERFACE => self.egress = long().unwrap_or(0),
+            INGRESS_INTERFACE => self.ingress = long().unwrap_or(NO_INTERFACE),
+            FLOW_DIRECTION => self.metered_at_egress = number == Some(1),
+            EGRESS_INTERFACE => self.egress = long().unwrap_or(NO_INTERFACE),
             IP_NEXT_HOP_IPV4_ADDRESS | IP_NEXT_HOP_IPV6_ADDRESS => {
                 self.next_hop = self.next_hop.or(address(field))
             }
@@ -410,16 +422,6 @@ impl Draft {
             return None;
         };
         let (src_port, dst_port) = self.ports();
-        // The inverse of what exporters of ours do. 0: none, or none that is known.
-        let mut port = |interface: u32| match interface.checked_sub(1).map(u16::try_from) {
-            None => NO_PORT,
-            Some(Ok(port)) if port != NO_PORT => port,
-            Some(_) => {
-                counters.interfaces_too_large += 1;
-                NO_PORT
-            }
-        };
-        let (ingress, egress) = (port(self.ingress), port(self.egress));
         let key = FlowKey {
             src,
             dst,
@@ -427,24 +429,27 @@ impl Draft {
             dst_port,
             protocol: self.protocol,
             traffic_class: self.traffic_class.unwrap_or(0),
-            ingress,
+            ingress: self.ingress,
             vlan: self.vlan,
             mpls_label: self.mpls_label,
         };
         let (forward, reverse) = self.directions(header, session, context, counters);
-        let end_reason = self.end_reason.unwrap_or_else(|| {
-            counters.without_end_reason += 1;
-            EndReason::ForcedEnd
-        });
-        let sampling_interval = self.sampling_interval(header, session, context).unwrap_or_else(|| {
-            counters.samplers_unknown += u64::from(self.sampler.is_some_and(|id| id != 0));
-            1
-        });
+        counters.without_end_reason += u64::from(self.end_reason.is_none());
+        let described = self.sampling_interval(header, session, context);
+        let sampling_interval = match described {
+            Some(interval) => interval,
+            // Sampler 0 is none, by habit of Cisco.
+            None if self.sampler.is_none_or(|id| id == 0) => 1,
+            None => {
+                counters.samplers_unknown += 1;
+                SAMPLING_UNKNOWN
+            }
+        };
         counters.flow_records += 1;
         Some(FlowRecord {
             reverse,
             application: self.application(&key, session, context),
-            egress,
+            egress: self.egress,
             next_hop: self.next_hop,
             src_as: self.src_as,
             dst_as: self.dst_as,
@@ -452,7 +457,7 @@ impl Draft {
             translation: self.translation(&key),
             drops: self.drops(&forward),
             sampling_interval,
-            ..FlowRecord::new(key, forward, end_reason)
+            ..FlowRecord::new(key, forward, self.end_reason)
         })
     }
 
@@ -508,13 +513,13 @@ impl Draft {
             let duration_ns = self.forward.uptime_duration_ns();
             (header.export_ns.saturating_sub(duration_ns), header.export_ns)
         });
-        let forward = self.forward.counters(first_ns, last_ns);
+        let forward = self.forward.counters(first_ns, last_ns, self.protocol);
         // Nothing came back: then there is no opposite direction, whatever the template has fields for.
         let came_back =
             [self.reverse.packets.value, self.reverse.octets.value].iter().flatten().any(|n| *n != 0);
         let reverse = came_back.then(|| {
             let (first_ns, last_ns) = self.reverse.times(None).unwrap_or((first_ns, last_ns));
-            self.reverse.counters(first_ns, last_ns)
+            self.reverse.counters(first_ns, last_ns, self.protocol)
         });
         (forward, reverse)
     }
@@ -522,7 +527,8 @@ impl Draft {
     fn sampling_interval(&self, header: &Header, session: SessionKey, context: &Context) -> Option<u32> {
         let own = self.sampling.one_in().or(header.sampling_interval.map(u32::from));
         let described = || {
-            let around = [Sampler::Interface(self.ingress), Sampler::Domain];
+            let at = if self.metered_at_egress { self.egress } else { self.ingress };
+            let around = [Sampler::Interface(at), Sampler::Domain];
             match self.sampler {
                 Some(id) => context.sampling(session, &[Sampler::Id(id), around[0], around[1]]),
                 None => context.sampling(session, &around),

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use thalweg_base::{DropReason, NO_PORT};
+use thalweg_base::DropReason;
 use thalweg_wire::application;
 use thalweg_wire::netflow::decode::Version;
 use thalweg_wire::netflow::element::*;
 
 use super::*;
-use crate::{Counters as FlowCounters, EndReason, FlowKey, NO_AS};
+use crate::{Counters as FlowCounters, EndReason, FlowKey, NO_AS, NO_INTERFACE, SAMPLING_UNKNOWN};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const EXPORT_S: u32 = 1_700_000_000;
@@ -121,7 +121,7 @@ fn a_flow_with_everything() {
         dst_port: 53,
         protocol: 17,
         traffic_class: 0xb8,
-        ingress: 6,
+        ingress: 7,
         vlan: 9,
         mpls_label: Some(73),
     };
@@ -130,12 +130,12 @@ fn a_flow_with_everything() {
         octets: 200,
         first_ns: EXPORT_NS - 5 * SECOND_NS,
         last_ns: EXPORT_NS - SECOND_NS,
-        tcp_flags: 0x12,
-        ttl_min: 60,
-        ttl_max: 64,
+        tcp_flags: None,
+        ttl_min: Some(60),
+        ttl_max: Some(64),
     };
     let expected = FlowRecord {
-        egress: 7,
+        egress: 8,
         next_hop: Some(address("10.9.9.9")),
         bgp_next_hop: Some(address("2020:2020:2020:2020:2020:2020:2020:2020")),
         src_as: 64_512,
@@ -205,6 +205,7 @@ fn times_from_durations_events_and_the_message() {
 #[test]
 fn biflows_by_reverse_elements_and_by_responders() {
     let found = one(&[
+        (PROTOCOL_IDENTIFIER, &[6]),
         (REVERSE | PACKET_DELTA_COUNT, &[9]),
         (REVERSE | OCTET_DELTA_COUNT, &[90]),
         (REVERSE | TCP_CONTROL_BITS, &[0x18]),
@@ -215,8 +216,8 @@ fn biflows_by_reverse_elements_and_by_responders() {
         (REVERSE | FLOW_END_MILLISECONDS, &ms(6_000)),
     ]);
     let reverse = found.reverse.unwrap();
-    assert_eq!((reverse.packets, reverse.octets, reverse.tcp_flags), (9, 90, 0x18));
-    assert_eq!((reverse.ttl_min, reverse.ttl_max), (50, 50));
+    assert_eq!((reverse.packets, reverse.octets, reverse.tcp_flags), (9, 90, Some(0x18)));
+    assert_eq!((reverse.ttl_min, reverse.ttl_max), (Some(50), Some(50)));
     assert_eq!((reverse.first_ns, reverse.last_ns), (EXPORT_NS - 7 * SECOND_NS, EXPORT_NS - 6 * SECOND_NS));
     assert_eq!((found.counters.packets, found.counters.first_ns), (3, EXPORT_NS - 9 * SECOND_NS));
 
@@ -296,7 +297,7 @@ fn samplers_are_looked_up_by_what_names_them() {
     let seven: (u16, &[u8]) = (SELECTOR_ID, &[0, 0, 0, 7]);
     assert_eq!(one_in(&mut importer, &[]), 1);
     assert_eq!(importer.counters().samplers_unknown, 0);
-    assert_eq!(one_in(&mut importer, &[seven]), 1);
+    assert_eq!(one_in(&mut importer, &[seven]), SAMPLING_UNKNOWN);
     assert_eq!(importer.counters().samplers_unknown, 1);
 
     learn(
@@ -316,11 +317,19 @@ fn samplers_are_looked_up_by_what_names_them() {
     learn(&mut importer, 1, &[seven, (SAMPLING_PACKET_INTERVAL, &[0]), (SAMPLING_PACKET_SPACE, &[9])]);
     assert_eq!(one_in(&mut importer, &[seven]), 50);
 
+    // From now on another rate: what came before keeps its own.
+    learn(&mut importer, 1, &[seven, (SAMPLING_TIME_INTERVAL, &[10]), (SAMPLING_TIME_SPACE, &[3, 222])]);
+    assert_eq!(one_in(&mut importer, &[seven]), 100, "10 ms of a second");
+    learn(&mut importer, 1, &[seven, (SAMPLER_RANDOM_INTERVAL, &[0, 50])]);
+    assert_eq!(one_in(&mut importer, &[seven]), 50);
+
     // Of an interface, of the domain, of the record itself.
     learn(&mut importer, 1, &[(INGRESS_INTERFACE, &[3]), (SAMPLING_INTERVAL, &[30])]);
     learn(&mut importer, 1, &[(OBSERVATION_DOMAIN_ID, &[0; 4]), (SAMPLING_INTERVAL, &[40])]);
     assert_eq!(one_in(&mut importer, &[(INGRESS_INTERFACE, &[3])]), 30);
     assert_eq!(one_in(&mut importer, &[(INGRESS_INTERFACE, &[4])]), 40);
+    let out: Fields<'_> = &[(INGRESS_INTERFACE, &[4]), (EGRESS_INTERFACE, &[3]), (FLOW_DIRECTION, &[1])];
+    assert_eq!(one_in(&mut importer, out), 30, "metered where it left");
     assert_eq!(one_in(&mut importer, &[seven, (INGRESS_INTERFACE, &[3])]), 50);
     assert_eq!(one_in(&mut importer, &[seven, (SAMPLING_INTERVAL, &[60])]), 60);
     assert_eq!(importer.counters().samplers_unknown, 1);
@@ -407,12 +416,13 @@ fn what_is_no_flow_or_has_no_place_is_counted() {
     let macs: Fields<'_> = &[(SOURCE_MAC_ADDRESS, &[1; 6]), (OCTET_DELTA_COUNT, &[9])];
     assert!(flows(&mut importer, &message(257, 0, macs)).is_empty());
     let found =
-        flow(&mut importer, &[(INGRESS_INTERFACE, &[1, 0, 0]), (EGRESS_INTERFACE, &[0]), (USER_NAME, b"x")]);
-    assert_eq!((found.key.ingress, found.egress), (NO_PORT, NO_PORT));
+        flow(&mut importer, &[(INGRESS_INTERFACE, &[0xff; 4]), (EGRESS_INTERFACE, &[0]), (USER_NAME, b"x")]);
+    assert_eq!((found.key.ingress, found.egress), (u32::MAX, NO_INTERFACE), "as sent");
+    let counters_of = found.counters;
+    assert_eq!((counters_of.tcp_flags, counters_of.ttl_min, counters_of.ttl_max), (None, None, None));
     let counters = importer.counters();
     assert_eq!((counters.flow_records, counters.events, counters.without_addresses), (1, 1, 1));
-    assert_eq!((counters.elements_ignored, counters.interfaces_too_large), (3, 1));
-    assert_eq!((counters.without_end_reason, found.end_reason), (1, EndReason::ForcedEnd));
+    assert_eq!((counters.elements_ignored, counters.without_end_reason, found.end_reason), (3, 1, None));
     assert_eq!(importer.decoder().counters().records, 3);
 }
 
@@ -442,8 +452,8 @@ proptest! {
             prop_assert!(handled.is_ok());
             for flow in &flows {
                 prop_assert!(flow.counters.first_ns <= flow.counters.last_ns);
-                prop_assert!(flow.counters.ttl_min <= flow.counters.ttl_max || flow.counters.ttl_min > 0);
-                prop_assert!(flow.sampling_interval > 0);
+                prop_assert_eq!(flow.counters.ttl_min.is_some(), flow.counters.ttl_max.is_some());
+                prop_assert_ne!(flow.counters.ttl_min, Some(0));
             }
             given += flows.len() as u64;
         }

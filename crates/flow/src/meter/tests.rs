@@ -281,7 +281,7 @@ fn a_connection_is_one_biflow_and_ends_when_both_have_said_so() {
         let first = run.take()[0];
         assert_eq!(
             (first.key.src_port, first.end_reason),
-            (client.rsplit_once(':').unwrap().1.parse().unwrap(), EndReason::EndDetected)
+            (client.rsplit_once(':').unwrap().1.parse().unwrap(), Some(EndReason::EndDetected))
         );
         assert_eq!(first.counters.packets, 3);
         assert_eq!(first.reverse.unwrap().packets, 2);
@@ -290,8 +290,8 @@ fn a_connection_is_one_biflow_and_ends_when_both_have_said_so() {
         run.observe(&[tcp("10.7.7.7:7", SERVER, 16, 6)]);
         let records = run.take();
         assert_eq!(records.len(), 1, "{records:?}");
-        assert_eq!((records[0].counters.tcp_flags, records[0].reverse), (6, None));
-        assert_eq!(records[0].end_reason, EndReason::EndDetected);
+        assert_eq!((records[0].counters.tcp_flags, records[0].reverse), (Some(6), None));
+        assert_eq!(records[0].end_reason, Some(EndReason::EndDetected));
     }
 }
 
@@ -303,7 +303,7 @@ fn a_flow_that_goes_on_is_reported_in_parts_that_add_up() {
     }
     let parts: Vec<_> =
         run.records.iter().map(|record| (record.end_reason, record.counters.packets)).collect();
-    assert_eq!(parts, [(EndReason::ActiveTimeout, 60); 3]);
+    assert_eq!(parts, [(Some(EndReason::ActiveTimeout), 60); 3]);
     assert_eq!(run.records[1].counters.first_ns, START_NS + 60 * SECOND_NS);
     assert_eq!(run.records[1].counters.last_ns, START_NS + 119 * SECOND_NS);
     run.flush();
@@ -321,7 +321,7 @@ fn silence_is_reported_without_any_packet() {
         }
         assert_eq!(run.records.len(), expected);
     }
-    assert_eq!(run.records[0].end_reason, EndReason::IdleTimeout);
+    assert_eq!(run.records[0].end_reason, Some(EndReason::IdleTimeout));
     run.check();
 }
 
@@ -434,7 +434,10 @@ fn a_counter_that_is_full_is_reported_first() {
     run.flush();
     let parts: Vec<_> =
         run.records.iter().map(|record| (record.end_reason, record.counters.packets)).collect();
-    assert_eq!(parts, [(EndReason::ActiveTimeout, u64::from(u32::MAX)), (EndReason::ForcedEnd, 2)]);
+    assert_eq!(
+        parts,
+        [(Some(EndReason::ActiveTimeout), u64::from(u32::MAX)), (Some(EndReason::ForcedEnd), 2)]
+    );
 }
 
 #[test]

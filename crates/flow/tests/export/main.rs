@@ -11,9 +11,9 @@ mod times;
 
 use proptest::prelude::*;
 use std::net::IpAddr;
-use thalweg_base::{DropReason, NO_PORT};
+use thalweg_base::DropReason;
 use thalweg_flow::export::{Amount, ExportOptions, Exporter};
-use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, Translation};
+use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_INTERFACE, Translation};
 
 /// 2023-11-14 22:13:20 UTC.
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -55,9 +55,9 @@ fn simple(n: u32) -> FlowRecord {
         octets: 100 * (u64::from(n) + 1),
         first_ns: NOW_NS - 10 * SECOND_NS - 123_456_789,
         last_ns: NOW_NS - SECOND_NS - 1_000_001,
-        tcp_flags: 0x1b,
-        ttl_min: 60,
-        ttl_max: 64,
+        tcp_flags: Some(0x1b),
+        ttl_min: Some(60),
+        ttl_max: Some(64),
     };
     FlowRecord::new(key, counters, EndReason::IdleTimeout)
 }
@@ -71,15 +71,18 @@ fn simple6(n: u32) -> FlowRecord {
 fn any_counters() -> impl Strategy<Value = Counters> {
     let amount = prop_oneof![4 => 1..100_000u64, 1 => any::<u32>().prop_map(u64::from), 1 => 0..1u64 << 40];
     let time = (0..3_600_000_000_000u64, 0..120_000_000_000u64);
-    (amount.clone(), amount, time, any::<[u8; 3]>()).prop_map(
-        |(packets, octets, (ago, life), [flags, a, b])| Counters {
+    let maybe = || proptest::option::weighted(0.8, any::<u8>());
+    // No packet has a TTL of 0.
+    let ttls = proptest::option::weighted(0.8, (1..=255u8, 1..=255u8));
+    (amount.clone(), amount, time, maybe(), ttls).prop_map(
+        |(packets, octets, (ago, life), tcp_flags, ttls)| Counters {
             packets,
             octets,
             first_ns: NOW_NS - ago - life,
             last_ns: NOW_NS - ago,
-            tcp_flags: flags,
-            ttl_min: a.min(b),
-            ttl_max: a.max(b),
+            tcp_flags,
+            ttl_min: ttls.map(|(a, b)| a.min(b)),
+            ttl_max: ttls.map(|(a, b)| a.max(b)),
         },
     )
 }
@@ -92,9 +95,14 @@ fn any_address(ipv6: bool) -> BoxedStrategy<IpAddr> {
     }
 }
 
+/// None, a small number, one that 16 bits do not hold.
+fn any_interface() -> impl Strategy<Value = u32> {
+    prop_oneof![2 => 1..8u32, 1 => Just(NO_INTERFACE), 1 => any::<u32>()]
+}
+
 fn any_key(ipv6: bool) -> impl Strategy<Value = FlowKey> {
     let ports = (any::<u16>(), any::<u16>(), any::<u8>(), any::<u8>());
-    let ingress = prop_oneof![0..8u16, Just(NO_PORT)];
+    let ingress = any_interface();
     let vlan = prop_oneof![2 => Just(0u16), 1 => 1..4095u16];
     let label = proptest::option::weighted(0.2, 0..1u32 << 20);
     (any_address(ipv6), any_address(ipv6), ports, ingress, vlan, label).prop_map(
@@ -131,7 +139,7 @@ fn any_record() -> impl Strategy<Value = FlowRecord> {
     any::<bool>().prop_flat_map(|ipv6| {
         let hop = || proptest::option::weighted(0.3, any::<bool>().prop_flat_map(any_address));
         let flow = (any_key(ipv6), any_counters(), proptest::option::weighted(0.3, any_counters()));
-        let facts = (0..EndReason::ALL.len(), any::<u8>(), prop_oneof![0..8u16, Just(NO_PORT)]);
+        let facts = (0..=EndReason::ALL.len(), any::<u8>(), any_interface());
         let route =
             (hop(), hop(), prop_oneof![Just(0u32), any::<u32>()], prop_oneof![Just(0u32), any::<u32>()]);
         let rest = (
@@ -156,7 +164,7 @@ fn any_record() -> impl Strategy<Value = FlowRecord> {
                 translation,
                 drops,
                 sampling_interval,
-                ..FlowRecord::new(key, counters, EndReason::ALL[reason])
+                ..FlowRecord::new(key, counters, EndReason::ALL.get(reason).copied())
             },
         )
     })

@@ -18,15 +18,15 @@ fn get(fields: &Fields, element: u16) -> Option<u64> {
 }
 
 fn named(version: Version) -> ExportOptions {
-    let interface = |port, name: &str, description: &str| Interface {
-        port,
+    let interface = |number, name: &str, description: &str| Interface {
+        number,
         name: name.to_owned(),
         description: description.to_owned(),
     };
     ExportOptions {
         interfaces: vec![
-            interface(0, "eth0", ""),
-            interface(1, "näme", &"Übergang zum Nachbarn ".repeat(20)),
+            interface(1, "eth0", ""),
+            interface(70_002, "näme", &"Übergang zum Nachbarn ".repeat(20)),
         ],
         variable_names: true,
         ..ExportOptions::new(version, Transport::Datagram)
@@ -47,7 +47,7 @@ fn names_arrive() {
             })
             .collect();
         assert_eq!(names[0], (1, "eth0".to_owned(), String::new()));
-        assert_eq!((names[1].0, names[1].1.as_str()), (2, "näme"));
+        assert_eq!((names[1].0, names[1].1.as_str()), (70_002, "näme"));
         assert!(names[1].2.starts_with("Übergang") && names[1].2.len() <= 200, "{}", names[1].2);
         let dns = reader
             .options
@@ -194,4 +194,32 @@ fn nat_events_arrive() {
     let mut exporter = Exporter::new(&ExportOptions::new(Version::NetFlow5, Transport::Datagram)).unwrap();
     exporter.handle_nat_events(&events, NOW_NS);
     assert_eq!(exporter.totals().unsayable[Unsayable::NatEvent as usize].records, events.len() as u64);
+}
+
+/// An interface that comes back with another number is told with its name, on streams too.
+#[test]
+fn other_interfaces_are_told_in_mid_session() {
+    for (version, transport) in [
+        (Version::NetFlow9, Transport::Datagram),
+        (Version::Ipfix, Transport::Datagram),
+        (Version::Ipfix, Transport::Stream),
+    ] {
+        let options = ExportOptions { interfaces: Vec::new(), ..ExportOptions::new(version, transport) };
+        let mut exporter = Exporter::new(&options).unwrap();
+        exporter.handle_connected(NOW_NS);
+        exporter.handle_records(&[simple(1)], NOW_NS);
+        let eth0 = |number| Interface { number, name: "eth0".to_owned(), description: String::new() };
+        exporter.handle_interfaces(vec![eth0(7)], NOW_NS);
+        exporter.handle_records(&[simple(2)], NOW_NS);
+        exporter.handle_interfaces(vec![eth0(9)], NOW_NS);
+        exporter.flush(NOW_NS);
+        let messages: Vec<_> = poll_all(&mut exporter).into_iter().map(|(message, _)| message).collect();
+        let reader = Reader::of(&messages);
+        let number = |fields: &Fields| {
+            get(fields, INGRESS_INTERFACE).or(fields.get(&(u32::MAX, 2)).map(|octets| number(octets)))
+        };
+        let told = reader.options.iter().filter(|(_, fields)| text(fields, INTERFACE_NAME).is_some());
+        let told: Vec<_> = told.filter_map(|(_, fields)| number(fields)).collect();
+        assert_eq!((told, reader.flows.len()), (vec![7, 9], 2), "{version:?} {transport:?}");
+    }
 }

@@ -25,19 +25,15 @@ fn counters(fields: &Fields, enterprise: u32) -> Option<Counters> {
         octets: get(OCTET_DELTA_COUNT)?,
         first_ns,
         last_ns,
-        tcp_flags: get(TCP_CONTROL_BITS)? as u8,
-        ttl_min: get(MINIMUM_TTL).unwrap_or(0) as u8,
-        ttl_max: get(MAXIMUM_TTL).unwrap_or(0) as u8,
+        tcp_flags: get(TCP_CONTROL_BITS).map(|flags| flags as u8),
+        ttl_min: get(MINIMUM_TTL).map(|ttl| ttl as u8),
+        ttl_max: get(MAXIMUM_TTL).map(|ttl| ttl as u8),
     })
 }
 
 fn unix_ns(ntp: u64) -> u64 {
     let seconds = (ntp >> 32) - 2_208_988_800;
     seconds * SECOND_NS + (((ntp & 0xffff_ffff) * SECOND_NS) >> 32)
-}
-
-fn port(interface: u64) -> u16 {
-    if interface == 0 { NO_PORT } else { interface as u16 - 1 }
 }
 
 /// A record made of what arrived. Reasons of drops do not arrive; their sums are checked apart.
@@ -50,7 +46,7 @@ fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
         dst_port: get(DESTINATION_TRANSPORT_PORT) as u16,
         protocol: get(PROTOCOL_IDENTIFIER) as u8,
         traffic_class: get(IP_CLASS_OF_SERVICE) as u8,
-        ingress: port(get(INGRESS_INTERFACE)),
+        ingress: value(fields, INGRESS_INTERFACE).map_or(NO_INTERFACE, |number| number as u32),
         vlan: value(fields, VLAN_ID).unwrap_or(0) as u16,
         mpls_label: value(fields, MPLS_TOP_LABEL_STACK_SECTION).map(|section| (section >> 4) as u32),
     };
@@ -74,7 +70,7 @@ fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
     FlowRecord {
         reverse: counters(fields, REVERSE_ENTERPRISE),
         application: value(fields, APPLICATION_ID).unwrap_or(0) as u8,
-        egress: port(get(EGRESS_INTERFACE)),
+        egress: value(fields, EGRESS_INTERFACE).map_or(NO_INTERFACE, |number| number as u32),
         next_hop: hop([IP_NEXT_HOP_IPV4_ADDRESS, IP_NEXT_HOP_IPV6_ADDRESS]),
         bgp_next_hop: hop([BGP_NEXT_HOP_IPV4_ADDRESS, BGP_NEXT_HOP_IPV6_ADDRESS]),
         src_as: value(fields, BGP_SOURCE_AS_NUMBER).unwrap_or(0) as u32,
@@ -84,8 +80,7 @@ fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
         ..FlowRecord::new(
             key,
             counters(fields, 0).unwrap(),
-            value(fields, FLOW_END_REASON)
-                .map_or(EndReason::IdleTimeout, |code| EndReason::from_code(code as u8).unwrap()),
+            value(fields, FLOW_END_REASON).and_then(|code| EndReason::from_code(code as u8)),
         )
     }
 }
@@ -115,10 +110,21 @@ fn in_milliseconds(record: &FlowRecord) -> FlowRecord {
     FlowRecord { counters: cut(record.counters), reverse: record.reverse.map(cut), ..*record }
 }
 
+/// Flags and TTLs go together: 0 is what is not known beside what is.
+fn with_zeros(counters: Counters) -> Counters {
+    let told = |value: Option<u8>| value.or(Some(0));
+    let Counters { tcp_flags, ttl_min, ttl_max, .. } = counters;
+    Counters { tcp_flags: told(tcp_flags), ttl_min: told(ttl_min), ttl_max: told(ttl_max), ..counters }
+}
+
 /// What remains of a record without its drops, and with unspecified next hops taken for none.
 fn without_drops(record: &FlowRecord) -> FlowRecord {
+    let Counters { tcp_flags, ttl_min, ttl_max, .. } = record.counters;
+    let is_said = tcp_flags.or(ttl_min).or(ttl_max).is_some();
     let hop = |hop: Option<IpAddr>| hop.filter(|hop| !hop.is_unspecified());
     FlowRecord {
+        counters: if is_said { with_zeros(record.counters) } else { record.counters },
+        reverse: record.reverse.map(with_zeros),
         drops: Drops::default(),
         next_hop: hop(record.next_hop),
         bgp_next_hop: hop(record.bgp_next_hop),
@@ -134,7 +140,7 @@ fn ways(record: &FlowRecord) -> Vec<FlowRecord> {
             key: record.key.reversed(),
             counters,
             reverse: None,
-            egress: NO_PORT,
+            egress: NO_INTERFACE,
             next_hop: None,
             bgp_next_hop: None,
             src_as: record.dst_as,
@@ -157,6 +163,26 @@ fn check_drops(fields: &Fields, record: &FlowRecord) {
     assert_eq!(status, expected);
 }
 
+/// What is not known has no field, and ICMP has its own.
+fn check_what_is_left_out(fields: &Fields, record: &FlowRecord) {
+    let has = |element| value(fields, element).is_some();
+    let counters = &record.counters;
+    let headers = counters.tcp_flags.or(counters.ttl_min).or(counters.ttl_max).is_some();
+    for (element, is_known) in [
+        (INGRESS_INTERFACE, record.key.ingress != NO_INTERFACE),
+        (EGRESS_INTERFACE, record.egress != NO_INTERFACE),
+        (TCP_CONTROL_BITS, headers),
+        (MINIMUM_TTL, headers),
+        (MAXIMUM_TTL, headers),
+        (ICMP_TYPE_CODE_IPV4, record.key.src.is_ipv4() && record.key.protocol == 1),
+        (ICMP_TYPE_CODE_IPV6, record.key.src.is_ipv6() && record.key.protocol == 58),
+    ] {
+        assert_eq!(has(element), is_known, "{element} of {record:?}");
+    }
+    let icmp = value(fields, ICMP_TYPE_CODE_IPV4).or(value(fields, ICMP_TYPE_CODE_IPV6));
+    assert!(icmp.is_none_or(|said| said == u64::from(record.key.dst_port)));
+}
+
 fn check_templated(options: &ExportOptions, records: &[FlowRecord]) {
     let reader = Reader::of(&session(options, records, NOW_NS));
     let samplers = samplers(&reader);
@@ -167,6 +193,7 @@ fn check_templated(options: &ExportOptions, records: &[FlowRecord]) {
     assert_eq!(reader.flows.len(), expected.len());
     for (fields, record) in reader.flows.iter().zip(&expected) {
         check_drops(fields, record);
+        check_what_is_left_out(fields, record);
         let told = if options.times == Times::Nanoseconds { *record } else { in_milliseconds(record) };
         assert_eq!(record_of(fields, &samplers), without_drops(&told));
     }
@@ -213,11 +240,18 @@ proptest! {
                 sum.counters.packets += part.counters.packets;
                 sum.counters.octets += part.counters.octets;
             }
+            let in16 = |number: u32| if number > 65_535 { NO_INTERFACE } else { number };
             let as16 = |number: u32| if number > 65_535 { 23_456 } else { number };
             let wanted = in_milliseconds(&FlowRecord {
-                key: FlowKey { vlan: 0, mpls_label: None, ..way.key },
-                counters: Counters { ttl_min: 0, ttl_max: 0, ..way.counters },
-                end_reason: EndReason::IdleTimeout,
+                key: FlowKey { vlan: 0, mpls_label: None, ingress: in16(way.key.ingress), ..way.key },
+                counters: Counters {
+                    tcp_flags: way.counters.tcp_flags.or(Some(0)),
+                    ttl_min: None,
+                    ttl_max: None,
+                    ..way.counters
+                },
+                egress: in16(way.egress),
+                end_reason: None,
                 application: 0,
                 src_as: as16(way.src_as),
                 dst_as: as16(way.dst_as),
@@ -262,7 +296,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_not_known_is_zero() {
+fn what_is_not_known_is_left_out_or_zero_beside_what_is() {
     let record = FlowRecord {
         next_hop: Some("10.0.0.1".parse().unwrap()),
         src_as: NO_AS,
@@ -275,6 +309,6 @@ fn what_is_not_known_is_zero() {
     assert_eq!(value(fields, BGP_SOURCE_AS_NUMBER), Some(0));
     assert_eq!(value(fields, BGP_DESTINATION_AS_NUMBER), Some(64_500));
     assert_eq!(value(fields, BGP_NEXT_HOP_IPV4_ADDRESS), Some(0));
-    assert_eq!(value(fields, EGRESS_INTERFACE), Some(0));
-    assert_eq!(value(fields, INGRESS_INTERFACE), Some(3));
+    assert_eq!(value(fields, EGRESS_INTERFACE), None, "left out");
+    assert_eq!(value(fields, INGRESS_INTERFACE), Some(2));
 }

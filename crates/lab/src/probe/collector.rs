@@ -183,7 +183,8 @@ fn fingerprint(flow: &FlowRecord) -> u64 {
     let (counters, mut state) = (&flow.counters, Mixed(1));
     flow.key.hash(&mut state);
     [counters.packets, counters.octets, counters.first_ns, counters.last_ns].hash(&mut state);
-    [counters.tcp_flags, counters.ttl_min, counters.ttl_max, flow.end_reason as u8].hash(&mut state);
+    [counters.tcp_flags, counters.ttl_min, counters.ttl_max].hash(&mut state);
+    flow.end_reason.hash(&mut state);
     state.finish()
 }
 

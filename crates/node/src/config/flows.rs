@@ -14,6 +14,7 @@
 //! biflow = false                            # both directions in one record
 //! applications = "ports"                    # what names them: also "payload", "none"
 //! observation_domain = 1
+//! gso = true                                # false: datagrams are handed to the kernel one by one
 //! nat_events = "off"                        # or "sessions", "bindings", "blocks": what collectors are told of NAT
 //! ```
 
@@ -65,6 +66,9 @@ pub(super) fn read(
     }
     if let Some(balance) = section.take("balance") {
         flows.balance = reader.boolean(&balance).unwrap_or_default();
+    }
+    if let Some(gso) = section.take("gso") {
+        flows.gso = reader.boolean(&gso).unwrap_or(true);
     }
     flows.store = section.take("store").and_then(|item| path(reader, &item, folder));
     read_numbers(reader, &mut section, &mut flows);

@@ -73,6 +73,8 @@ pub struct FlowsConfig {
     pub balance: bool,
     /// The first observation domain; further collectors have those that follow.
     pub observation_domain: u32,
+    /// Datagrams are handed to the kernel together, which cuts them.
+    pub gso: bool,
     /// The folder of the dataset where records are kept.
     pub store: Option<PathBuf>,
     /// Which events of NAT collectors are told, if any.
@@ -86,6 +88,7 @@ impl Default for FlowsConfig {
             collectors: Vec::new(),
             balance: false,
             observation_domain: 1,
+            gso: true,
             store: None,
             nat_events: None,
         }

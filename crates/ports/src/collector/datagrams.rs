@@ -2,7 +2,9 @@
 //!
 //! Messages of one length go to the kernel together, which cuts them into datagrams (`UDP_SEGMENT`, since Linux 4.18): a call
 //! and a way through the network stack for some forty of them. Where that is refused (an older kernel, messages longer than the
-//! path's MTU, a device without checksums), and where datagrams are to keep a rate, each has a call of its own.
+//! path's MTU, a device without checksums), where datagrams are to keep a rate, and where it is not wanted, each has a call of
+//! its own. Whoever captures on this system sees what goes together as one datagram, longer than the MTU: it is cut behind the
+//! place where captures are taken.
 
 use super::report::{CollectorReport, Loss, Shared};
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
@@ -72,7 +74,7 @@ impl Datagrams {
             next_send: Instant::now(),
             statistics: Statistics::default(),
             train: Train::default(),
-            together_max: if rate.is_some() { 1 } else { TRAIN_MESSAGES_MAX },
+            together_max: if rate.is_some() || options.one_by_one { 1 } else { TRAIN_MESSAGES_MAX },
             cut_at: 0,
         })
     }
@@ -121,6 +123,7 @@ impl Datagrams {
                 self.exporter.handle_nat_events(&events, now_ns);
             }
             Input::Statistics(statistics) => self.statistics = *statistics,
+            Input::Interfaces(interfaces) => self.exporter.handle_interfaces(interfaces, now_ns),
             Input::End(_) => return true,
         }
         false

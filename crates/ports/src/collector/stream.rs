@@ -317,6 +317,9 @@ impl Stream {
             Ok(Input::Records(batch)) => self.accept(Batch::Records(batch)),
             Ok(Input::NatEvents(events)) => self.accept(Batch::NatEvents(events)),
             Ok(Input::Statistics(statistics)) => self.statistics = *statistics,
+            Ok(Input::Interfaces(interfaces)) => {
+                self.exporter.handle_interfaces(interfaces, self.clock.now_ns());
+            }
             Ok(Input::End(deadline)) => self.end = Some(deadline),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -375,7 +378,7 @@ impl Stream {
             let batch = match input {
                 Input::Records(records) => Batch::Records(records),
                 Input::NatEvents(events) => Batch::NatEvents(events),
-                Input::Statistics(_) | Input::End(_) => continue,
+                Input::Statistics(_) | Input::Interfaces(_) | Input::End(_) => continue,
             };
             self.report.accepted += batch.amount();
             self.keep(&batch, Spool::append);

@@ -278,8 +278,9 @@ impl CaptureReader {
                 scan_pcap(&header, filling, packets_max, self.port.unwrap_or(NO_PORT))
             }
             Format::Pcapng { reader, interfaces } => {
-                let port_of =
-                    |name: Option<&[u8]>| self.port.or_else(|| self.names.find(name?)).unwrap_or(NO_PORT);
+                let port_of = |name: Option<&[u8]>, number: usize| {
+                    self.port.or_else(|| self.names.find_in_capture(name, number)).unwrap_or(NO_PORT)
+                };
                 scan_pcapng(reader, interfaces, filling, packets_max, &port_of)
             }
         }
@@ -343,7 +344,7 @@ fn scan_pcapng(
     interfaces: &mut Vec<(LinkType, u16)>,
     filling: &mut Filling,
     packets_max: usize,
-    port_of: &dyn Fn(Option<&[u8]>) -> u16,
+    port_of: &dyn Fn(Option<&[u8]>, usize) -> u16,
 ) -> Stop {
     loop {
         if filling.builder.len() >= packets_max {
@@ -364,7 +365,7 @@ fn scan_pcapng(
                 // A new section starts its interfaces over.
                 interfaces.truncate(reader.interfaces().len().saturating_sub(1));
                 if let Some(new) = reader.interfaces().last() {
-                    interfaces.push((new.link, port_of(new.name.as_deref())));
+                    interfaces.push((new.link, port_of(new.name.as_deref(), interfaces.len())));
                 }
             }
             Block::Frame { len, frame } => {

@@ -45,9 +45,9 @@ fn record(n: u64) -> FlowRecord {
         octets: 100 * n,
         first_ns: NOW_NS - (10 + n % 50) * SECOND_NS,
         last_ns: NOW_NS - (n % 10) * SECOND_NS,
-        tcp_flags: if n.is_multiple_of(3) { 0 } else { 0x1b },
-        ttl_min: 60,
-        ttl_max: 64,
+        tcp_flags: (!n.is_multiple_of(3)).then_some(0x1b),
+        ttl_min: Some(60),
+        ttl_max: Some(64),
     };
     FlowRecord { egress: 2, application: 5, ..FlowRecord::new(key, counters, EndReason::IdleTimeout) }
 }
@@ -99,7 +99,7 @@ fn all_kinds(count: u64) -> Vec<FlowRecord> {
                 key: FlowKey { protocol: 1, src_port: 0, dst_port: 8 << 8, ..plain.key },
                 ..plain
             },
-            _ => FlowRecord { reverse: Some(Counters { tcp_flags: 0x12, ..plain.counters }), ..plain },
+            _ => FlowRecord { reverse: Some(Counters { tcp_flags: Some(0x12), ..plain.counters }), ..plain },
         }
     };
     (0..count).map(of_kind).collect()

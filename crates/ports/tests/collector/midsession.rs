@@ -11,7 +11,8 @@ const SECONDS: u64 = 300;
 const RECORDS_PER_SECOND: usize = 10;
 
 fn options(version: Version) -> ExportOptions {
-    let interface = |port, name: &str| Interface { port, name: name.to_owned(), description: String::new() };
+    let interface =
+        |number, name: &str| Interface { number, name: name.to_owned(), description: String::new() };
     ExportOptions {
         sampling_interval: 100,
         interfaces: vec![interface(1, "eth1"), interface(2, "eth2")],

@@ -9,7 +9,7 @@ fn everything(version: Version, times: Times) -> (Vec<Vec<u8>>, u64) {
     let options = ExportOptions {
         times,
         interfaces: vec![Interface {
-            port: 1,
+            number: 1,
             name: "eth1".to_owned(),
             description: "to the world".to_owned(),
         }],

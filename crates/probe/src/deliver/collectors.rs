@@ -20,6 +20,7 @@ use thalweg_ports::collector::{
 };
 
 use super::{Outlet, messages};
+use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::outbox::amount_of;
 use crate::summary::OutletSummary;
 use crate::{ExportTargets, ProbeError};
@@ -36,6 +37,8 @@ pub(crate) struct Collectors {
     spread: Spread,
     /// Whether records wait for a queue that is full.
     waits: bool,
+    /// Collectors, by number, whose queue had no room for the news of interfaces.
+    untold: Vec<(usize, Vec<Interface>)>,
 }
 
 impl Collectors {
@@ -43,21 +46,29 @@ impl Collectors {
     pub(crate) fn open(
         targets: &ExportTargets,
         meter: &MeterOptions,
-        ports: &[String],
+        interfaces: &SharedInterfaces,
         waits: bool,
     ) -> Result<Self, ProbeError> {
         let open = |(number, text): (u32, &String)| {
             if KafkaAddress::is_meant_by(text) {
-                return Ok((open_topic(targets, &text.parse()?, number, ports)?, Amount::default()));
+                return Ok((open_topic(targets, &text.parse()?, number, interfaces)?, Amount::default()));
             }
             let address: CollectorAddress = text.parse()?;
-            let options = options(targets, &address, number, meter, ports);
+            let options = options(targets, &address, number, meter, &interfaces.get());
             Ok((Collector::open(&address, options)?, Amount::default()))
         };
         let collectors: Result<Vec<_>, CollectorError> = (0..).zip(&targets.addresses).map(open).collect();
         let collectors = collectors.map_err(ProbeError::Collector)?;
         let spread = if targets.balance { Spread::Balance } else { Spread::Duplicate };
-        Ok(Self { fan: Fan::new(collectors.len(), spread), spread, collectors, waits })
+        Ok(Self { fan: Fan::new(collectors.len(), spread), spread, collectors, waits, untold: Vec::new() })
+    }
+}
+
+impl Collectors {
+    /// Tells of interfaces whom there was no room to tell before.
+    fn tell_interfaces(&mut self) {
+        let collectors = &self.collectors;
+        self.untold.retain(|(number, interfaces)| !collectors[*number].0.set_interfaces(interfaces.clone()));
     }
 }
 
@@ -66,9 +77,9 @@ fn open_topic(
     targets: &ExportTargets,
     address: &KafkaAddress,
     number: u32,
-    ports: &[String],
+    interfaces: &SharedInterfaces,
 ) -> Result<Collector, CollectorError> {
-    let encode = messages::encode(address.format, ports.to_vec());
+    let encode = messages::encode(address.format, interfaces.clone());
     let options = KafkaOptions { spool: spool(targets, number), ..KafkaOptions::new(encode) };
     Collector::open_kafka(address, options)
 }
@@ -87,11 +98,12 @@ fn options(
     address: &CollectorAddress,
     number: u32,
     meter: &MeterOptions,
-    ports: &[String],
+    interfaces: &Interfaces,
 ) -> CollectorOptions {
     let mut options = CollectorOptions::new(address);
     options.tls = targets.tls.clone();
     options.datagrams_per_s_max = targets.datagrams_per_s_max;
+    options.one_by_one = targets.one_by_one;
     options.spool = spool(targets, number);
     options.export = ExportOptions {
         observation_domain: targets.observation_domain.wrapping_add(number),
@@ -100,10 +112,7 @@ fn options(
             Sampling::All | Sampling::Count { .. } => SamplingMethod::Systematic,
         },
         sampling_interval: meter.sampling.interval(),
-        interfaces: (0..)
-            .zip(ports)
-            .map(|(port, name)| Interface { port, name: name.clone(), description: String::new() })
-            .collect(),
+        interfaces: interfaces.for_export(),
         ..options.export
     };
     options
@@ -165,7 +174,14 @@ impl Outlet for Collectors {
         Ok(())
     }
 
+    fn hear_interfaces(&mut self, interfaces: &Interfaces) {
+        let (told, all) = (interfaces.for_export(), self.collectors.iter());
+        self.untold = (0..).zip(all).map(|(number, _)| (number, told.clone())).collect();
+        self.tell_interfaces();
+    }
+
     fn hear(&mut self, statistics: &Statistics) {
+        self.tell_interfaces();
         for (collector, refused) in &self.collectors {
             let mut not_sent = collector.report().lost_in_all();
             not_sent += *refused;

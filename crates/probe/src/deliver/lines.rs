@@ -10,6 +10,7 @@ use thalweg_flow::export::Amount;
 use super::Outlet;
 use crate::ProbeError;
 use crate::columns::LineFormat;
+use crate::interfaces::SharedInterfaces;
 use crate::outbox::amount_of;
 use crate::summary::OutletSummary;
 
@@ -21,14 +22,18 @@ pub(crate) struct Lines {
     format: LineFormat,
     path: PathBuf,
     file: Box<dyn Write + Send>,
-    ports: Vec<String>,
+    interfaces: SharedInterfaces,
     buffer: Vec<u8>,
     amount: Amount,
 }
 
 impl Lines {
     /// Creates the file, in place of one that is there; `-` is standard output.
-    pub(crate) fn create(format: LineFormat, path: &Path, ports: Vec<String>) -> Result<Self, ProbeError> {
+    pub(crate) fn create(
+        format: LineFormat,
+        path: &Path,
+        interfaces: SharedInterfaces,
+    ) -> Result<Self, ProbeError> {
         let failed = |source| ProbeError::Output { path: path.to_owned(), source };
         let (path, file): (_, Box<dyn Write + Send>) = match path.as_os_str() == "-" {
             true => ("standard output".into(), Box::new(io::stdout())),
@@ -36,7 +41,7 @@ impl Lines {
         };
         let mut buffer = Vec::with_capacity(BUFFER_OCTETS + 4096);
         buffer.extend_from_slice(format.header().as_bytes());
-        Ok(Self { format, path, file, ports, buffer, amount: Amount::default() })
+        Ok(Self { format, path, file, interfaces, buffer, amount: Amount::default() })
     }
 
     fn write(&mut self) -> Result<(), ProbeError> {
@@ -48,8 +53,9 @@ impl Lines {
 
 impl Outlet for Lines {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
+        let interfaces = self.interfaces.get();
         for record in records {
-            self.format.write(record, &self.ports, &mut self.buffer);
+            self.format.write(record, &interfaces, &mut self.buffer);
             if self.buffer.len() >= BUFFER_OCTETS {
                 self.write()?;
             }

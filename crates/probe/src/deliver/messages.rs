@@ -4,20 +4,21 @@ use thalweg_flow::FlowRecord;
 use thalweg_ports::collector::{Encode, MessageFormat};
 
 use crate::columns::LineFormat;
+use crate::interfaces::SharedInterfaces;
 use crate::protobuf::Protobuf;
 
-/// What writes a record so, with these names of ports.
-pub(super) fn encode(format: MessageFormat, ports: Vec<String>) -> Encode {
+/// What writes a record so, with the names of these interfaces.
+pub(super) fn encode(format: MessageFormat, interfaces: SharedInterfaces) -> Encode {
     match format {
         MessageFormat::Json => Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
-            LineFormat::Json.write(record, &ports, message);
+            LineFormat::Json.write(record, &interfaces.get(), message);
             // A message is no line.
             message.pop();
         }),
         MessageFormat::Protobuf => {
             let protobuf = Protobuf::new();
             Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
-                protobuf.write(record, &ports, message)
+                protobuf.write(record, &interfaces.get(), message)
             })
         }
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use thalweg_base::{Chunk, Packet, PacketFlags};
 use thalweg_flow::parse::{ParseOptions, parse, payload_of};
 use thalweg_wire::application::ip_protocol;
-use thalweg_wire::netflow::decode::stream_message_octets;
+use thalweg_wire::netflow::decode::{first_message_octets, stream_message_octets};
 
 use super::streams::{Outcome, Segment, Streams, Way};
 
@@ -123,13 +123,13 @@ fn addresses(packet: &Packet, frame: &[u8]) -> Option<Way> {
     Some(((src, packet.src_port).into(), (dst, packet.dst_port).into()))
 }
 
-/// How many octets the first message of a file of messages has: what lies there was written as it was sent. NetFlow 9 does
-/// not say how long its messages are: everything that is left is one.
+/// How many octets the first message of a file of messages has, or that all that is left is one: what lies there was written
+/// as it was sent. NetFlow 9 does not say how long its messages are: one ends where the next begins.
 pub(super) fn message_octets(octets: &[u8]) -> Result<Option<usize>, String> {
     match octets.first_chunk::<4>() {
         None => Ok(None),
         Some([0, 5, high, low]) => Ok(Some(24 + 48 * usize::from(u16::from_be_bytes([*high, *low])))),
-        Some([0, 9, ..]) => Ok(None),
+        Some([0, 9, ..]) => Ok(Some(first_message_octets(octets))),
         Some(_) => stream_message_octets(octets).map_err(|fault| fault.to_string()),
     }
 }

@@ -31,6 +31,8 @@ pub struct ExporterSummary {
     pub bytes: u64,
     /// Flow records of which not every packet was looked at.
     pub records_sampled: u64,
+    /// Flow records that name a sampler which it has not described.
+    pub samplers_unknown: u64,
     /// Records of events (NAT, firewalls), which are no flows.
     pub events: u64,
     /// Records with no address of IP.
@@ -62,6 +64,7 @@ pub(super) struct Exporters {
 /// What importer and decoder have counted, of all exporters.
 struct Marks {
     events: u64,
+    samplers_unknown: u64,
     without_addresses: u64,
     options_records: u64,
     templates: u64,
@@ -78,6 +81,7 @@ impl Marks {
         let (imported, decoded) = (importer.counters(), importer.decoder().counters());
         Self {
             events: imported.events,
+            samplers_unknown: imported.samplers_unknown,
             without_addresses: imported.without_addresses,
             options_records: decoded.options_records,
             templates: decoded.templates,
@@ -93,6 +97,7 @@ impl Marks {
     /// Adds what came since. What was missing or unknown may be there now, so these go down too.
     fn add_since(&self, before: &Marks, book: &mut ExporterSummary) {
         book.events += self.events - before.events;
+        book.samplers_unknown += self.samplers_unknown - before.samplers_unknown;
         book.without_addresses += self.without_addresses - before.without_addresses;
         book.options_records += self.options_records - before.options_records;
         book.templates += self.templates - before.templates;

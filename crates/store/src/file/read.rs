@@ -1,7 +1,9 @@
 //! Reading: the footer when a file is opened, then columns of row groups as they are asked for.
 //!
 //! An open file stays readable when it is removed meanwhile, so whoever holds one holds a snapshot. Reads are positioned;
-//! several threads may share a file.
+//! several threads may share a file. Files of the version before are read as if they were of today's (`read/old.rs`).
+
+mod old;
 
 use std::fs::File;
 use std::io::{self, Cursor as IoCursor};
@@ -20,7 +22,9 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::pages::{self, Cursor, Fault};
-use super::{FOOTER_KEY, FORMAT_KEY, FORMAT_VERSION, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, checksum};
+use super::{
+    FOOTER_KEY, FORMAT_KEY, FORMAT_VERSION, OLD_VERSION, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, checksum,
+};
 use crate::block::{Addresses, Block, Column};
 use crate::error::StoreError;
 use crate::schema::{ColumnId, Definition, Kind, SCHEMA};
@@ -32,6 +36,8 @@ pub(crate) struct FlowFile {
     file: File,
     pub(crate) size: u64,
     metadata: ParquetMetaData,
+    /// It is of the version before.
+    is_old: bool,
     /// Names of the files of the same folder that it was made of.
     pub(crate) replaces: Vec<String>,
     pub(crate) row_groups: Vec<RowGroup>,
@@ -57,14 +63,15 @@ impl FlowFile {
         let metadata = ParquetMetaDataReader::new()
             .parse_and_finish(&file)
             .map_err(|error| unreadable(format!("not a whole Parquet file: {error}")))?;
-        check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
-        let row_groups = metadata.row_groups().iter().map(|group| row_group(group, size)).collect();
+        let is_old = check_origin(&metadata).map_err(|what| unreadable(what.to_owned()))?;
+        let columns = columns_of(is_old);
+        let row_groups = metadata.row_groups().iter().map(|group| row_group(group, columns, size)).collect();
         let row_groups: Vec<RowGroup> =
             Result::map_err(row_groups, |what: Fault| unreadable(what.to_owned()))?;
-        let sums = sums(&metadata).map_err(|what| unreadable(what.to_owned()))?;
+        let sums = sums(&metadata, columns).map_err(|what| unreadable(what.to_owned()))?;
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok(Self { path: path.to_path_buf(), file, size, metadata, replaces, row_groups, sums })
+        Ok(Self { path: path.to_path_buf(), file, size, metadata, is_old, replaces, row_groups, sums })
     }
 
     /// All rows.
@@ -81,9 +88,10 @@ impl FlowFile {
 
     /// Smallest and largest value of a column of numbers in a row group, if some are known and none is NULL.
     pub(crate) fn bounds(&self, row_group: usize, id: ColumnId) -> Option<(u64, u64)> {
-        let statistics =
-            self.metadata.row_groups().get(row_group)?.columns().get(id.index())?.statistics()?;
-        if id.definition().nullable() && statistics.null_count_opt() != Some(0) {
+        let column = self.metadata.row_groups().get(row_group)?.columns().get(id.index())?;
+        let statistics = column.statistics()?;
+        let has_nulls = column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0);
+        if has_nulls || (self.is_old && old::is_converted(id)) {
             return None;
         }
         match statistics {
@@ -124,11 +132,21 @@ impl FlowFile {
 
     /// One column of a row group.
     pub(crate) fn column(&self, row_group: usize, id: ColumnId) -> Result<Column, StoreError> {
+        if self.is_old {
+            old::column(self, row_group, id)
+        } else {
+            self.decoded(row_group, id, id.definition().absent)
+        }
+    }
+
+    /// One column of a row group as it is in the file, with `absent` for NULL.
+    fn decoded(&self, row_group: usize, id: ColumnId, absent: Option<u64>) -> Result<Column, StoreError> {
         let unreadable = |what: String| StoreError::Unreadable { path: self.path.clone(), what };
         let definition = id.definition();
         let group = &self.metadata.row_groups()[row_group];
         let rows = group.num_rows() as usize;
         let chunk = group.column(id.index());
+        let nullable = chunk.column_descr().max_def_level() > 0;
         let (start, length) = chunk.byte_range();
         let mut bytes = vec![0; length as usize];
         self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
@@ -138,7 +156,7 @@ impl FlowFile {
         }
         let chunk_bytes = Arc::new(Chunk { start, bytes: bytes.into() });
         let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None)
-            .map(|pages| Decoder::new(definition, rows).run(pages));
+            .map(|pages| Decoder::new(definition, nullable, absent.unwrap_or(0), rows).run(pages));
         match decoded {
             Ok(Ok(column)) => Ok(column),
             Ok(Err(PageFault::Ours(what))) => Err(unreadable(format!("column {}: {what}", definition.name))),
@@ -154,27 +172,36 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
 }
 
-fn check_origin(metadata: &ParquetMetaData) -> Result<(), Fault> {
-    match key_value(metadata, FORMAT_KEY) {
+/// Columns of a file.
+fn columns_of(is_old: bool) -> usize {
+    if is_old { old::COLUMNS } else { ColumnId::ALL.len() }
+}
+
+/// Whether it is of the version before.
+fn check_origin(metadata: &ParquetMetaData) -> Result<bool, Fault> {
+    let is_old = match key_value(metadata, FORMAT_KEY) {
         None => return Err("a Parquet file, but not of flow records"),
-        Some(FORMAT_VERSION) => {}
+        Some(FORMAT_VERSION) => false,
+        Some(OLD_VERSION) => true,
         Some(_) => return Err("flow records in a form of another version"),
-    }
+    };
     let Some((_, ours)) = &*SCHEMA else { return Err("the schema is impossible") };
     let theirs = metadata.file_metadata().schema_descr();
-    let same = theirs.num_columns() == ours.num_columns()
-        && (0..ours.num_columns()).all(|index| {
+    let columns = ColumnId::ALL.iter().take(columns_of(is_old));
+    let same = theirs.num_columns() == columns.len()
+        && columns.enumerate().all(|(index, id)| {
             let (theirs, ours) = (theirs.column(index), ours.column(index));
+            let def_level = if is_old && old::was_never_null(*id) { 0 } else { ours.max_def_level() };
             theirs.name() == ours.name()
                 && theirs.physical_type() == ours.physical_type()
-                && theirs.max_def_level() == ours.max_def_level()
+                && theirs.max_def_level() == def_level
                 && theirs.max_rep_level() == 0
         });
-    if same { Ok(()) } else { Err("columns other than those of flow records") }
+    if same { Ok(is_old) } else { Err("columns other than those of flow records") }
 }
 
 /// Checks the footer's checksum; returns those of columns.
-fn sums(metadata: &ParquetMetaData) -> Result<Vec<Vec<u64>>, Fault> {
+fn sums(metadata: &ParquetMetaData, columns: usize) -> Result<Vec<Vec<u64>>, Fault> {
     let text = key_value(metadata, SUMS_KEY).unwrap_or("");
     let replaces = key_value(metadata, REPLACES_KEY).unwrap_or("");
     let groups = metadata.row_groups();
@@ -182,14 +209,14 @@ fn sums(metadata: &ParquetMetaData) -> Result<Vec<Vec<u64>>, Fault> {
     if key_value(metadata, FOOTER_KEY) != Some(format!("{footer:016x}").as_str()) {
         return Err("the checksum of its footer is wrong");
     }
-    checksum::read_sums(text, groups.len(), ColumnId::ALL.len())
+    checksum::read_sums(text, groups.len(), columns)
 }
 
-fn row_group(group: &RowGroupMetaData, file_size: u64) -> Result<RowGroup, Fault> {
+fn row_group(group: &RowGroupMetaData, columns: usize, file_size: u64) -> Result<RowGroup, Fault> {
     if group.num_rows() < 0 || group.num_rows() > ROW_GROUP_ROWS_MAX {
         return Err("a row group of an impossible size");
     }
-    if group.num_columns() != ColumnId::ALL.len() {
+    if group.num_columns() != columns {
         return Err("a row group with columns missing");
     }
     for column in group.columns() {
@@ -267,6 +294,9 @@ impl From<Fault> for PageFault {
 /// Turns the pages of one column into a vector.
 struct Decoder {
     definition: &'static Definition,
+    nullable: bool,
+    /// What NULL becomes.
+    absent: u64,
     rows: usize,
     numbers: Vec<u32>,
     wide: Vec<u64>,
@@ -283,9 +313,11 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn new(definition: &'static Definition, rows: usize) -> Self {
+    fn new(definition: &'static Definition, nullable: bool, absent: u64, rows: usize) -> Self {
         Self {
             definition,
+            nullable,
+            absent,
             rows,
             numbers: Vec::new(),
             wide: Vec::new(),
@@ -310,7 +342,7 @@ impl Decoder {
                 Page::DataPage { buf, num_values, encoding, .. } => {
                     let mut cursor = Cursor::new(&buf);
                     let rows = num_values as usize;
-                    let values = if self.definition.nullable() {
+                    let values = if self.nullable {
                         let length = cursor.length()?;
                         let levels = cursor.take(length)?;
                         self.levels(levels, rows)?
@@ -332,7 +364,7 @@ impl Decoder {
                     let rows = num_values as usize;
                     cursor.take(rep_levels_byte_len as usize)?;
                     let levels = cursor.take(def_levels_byte_len as usize)?;
-                    let values = if self.definition.nullable() { self.levels(levels, rows)? } else { rows };
+                    let values = if self.nullable { self.levels(levels, rows)? } else { rows };
                     if rows.checked_sub(num_nulls as usize) != Some(values) {
                         return Err("a page that counts its NULLs wrong".into());
                     }
@@ -378,7 +410,7 @@ impl Decoder {
             Kind::Word(vocabulary) => pages::plain_texts(bytes, count, |text| {
                 let text = std::str::from_utf8(text).map_err(|_| "a word that is not UTF-8")?;
                 // A name of a later version is not known: as if nothing was.
-                let code = vocabulary.code(text).unwrap_or(self.definition.absent.unwrap_or(0) as u32);
+                let code = vocabulary.code(text).unwrap_or(self.absent as u32);
                 self.number_dictionary.push(code);
                 Ok(())
             }),
@@ -407,7 +439,7 @@ impl Decoder {
                     _ => indexed(bytes, encoding, values, (&self.wide_dictionary, &mut self.codes), out)?,
                 }
                 if !all {
-                    spread(out, start, &self.present, self.definition.absent.unwrap_or(0))?;
+                    spread(out, start, &self.present, self.absent)?;
                 }
             }
             Kind::Number(_) | Kind::Word(_) => {
@@ -418,7 +450,7 @@ impl Decoder {
                     _ => indexed(bytes, encoding, values, (&self.number_dictionary, &mut self.codes), out)?,
                 }
                 if !all {
-                    spread(out, start, &self.present, self.definition.absent.unwrap_or(0) as u32)?;
+                    spread(out, start, &self.present, self.absent as u32)?;
                 }
             }
             Kind::Address => {

@@ -193,20 +193,22 @@ impl<'a> Parser<'a> {
             "app" => self.application(),
             "end" => self.end_reason(),
             "flags" => self.flags(),
-            "ingress" | "in" => self.number(&[C::Ingress], u16::MAX.into()),
-            "egress" | "out" => self.number(&[C::Egress], u16::MAX.into()),
+            "ingress" | "in" => self.number(&[C::Ingress], u32::MAX.into()),
+            "egress" | "out" => self.number(&[C::Egress], u32::MAX.into()),
             "vlan" => self.number(&[C::Vlan], 4095),
             "mpls" => self.number(&[C::MplsLabel], (1 << 20) - 1),
             "tos" => self.number(&[C::TrafficClass], 255),
             "dscp" => self.dscp(),
             "ttl" => self.number(&[C::TtlMin, C::TtlMax], 255),
-            "dropped" => self.range(Unit::Count, |from, to| Test::Number(&[C::DroppedPackets], from, to)),
+            "dropped" => self.range(Unit::Count, |from, to| Test::Sum(&[C::DroppedPackets], from, to)),
+            "icmp-type" => self.number(&[C::IcmpType], 255),
+            "icmp-code" => self.number(&[C::IcmpCode], 255),
             "sampling" => self.number(&[C::SamplingInterval], u32::MAX.into()),
             "packets" => {
-                self.range(Unit::Count, |from, to| Test::Sum([C::Packets, C::ReversePackets], from, to))
+                self.range(Unit::Count, |from, to| Test::Sum(&[C::Packets, C::ReversePackets], from, to))
             }
             "octets" | "bytes" => {
-                self.range(Unit::Count, |from, to| Test::Sum([C::Octets, C::ReverseOctets], from, to))
+                self.range(Unit::Count, |from, to| Test::Sum(&[C::Octets, C::ReverseOctets], from, to))
             }
             "duration" => self.range(Unit::Time, Test::Duration),
             _ => {

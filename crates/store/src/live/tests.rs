@@ -209,7 +209,7 @@ fn only_what_came_in_meanwhile_is_left_out() {
     let note = |first_ns, last_ns| {
         let mut record = shown;
         (record.counters.first_ns, record.counters.last_ns) = (first_ns, last_ns);
-        record.end_reason = EndReason::IdleTimeout;
+        record.end_reason = Some(EndReason::IdleTimeout);
         record.src_as = 1;
         Note::of(&record)
     };

@@ -296,16 +296,16 @@ impl Amounts<'_> {
     }
 }
 
-/// Both directions of a counter.
+/// Both directions of a counter, multiplied by the sampling interval.
 fn both_ways<'a>(
     rows: &'a Rows<'_>,
     forward: ColumnId,
     reverse: Option<ColumnId>,
 ) -> Result<Cow<'a, [u64]>, StoreError> {
     let forward = rows.block().wide(forward)?;
-    let Some(reverse) = reverse else { return Ok(forward.into()) };
+    let Some(reverse) = reverse else { return rows.scaled(forward.into()) };
     let both = forward.iter().zip(rows.block().wide(reverse)?);
-    Ok(both.map(|(forward, reverse)| sum(*forward, *reverse)).collect())
+    rows.scaled(both.map(|(forward, reverse)| sum(*forward, *reverse)).collect())
 }
 
 impl<'a, K: Packed> Groups<'a, K> {
@@ -335,6 +335,7 @@ impl<'a, K: Packed> Groups<'a, K> {
         }
         needed.extend(keys.iter().flat_map(|key| [Some(key.source), key.destination]).flatten());
         rows.need(&needed)?;
+        rows.need_scale()?;
         let amounts = Amounts {
             packets: both_ways(rows, ColumnId::Packets, reverse.then_some(ColumnId::ReversePackets))?,
             octets: both_ways(rows, ColumnId::Octets, reverse.then_some(ColumnId::ReverseOctets))?,

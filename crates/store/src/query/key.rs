@@ -52,6 +52,8 @@ impl Key {
         one("nat-dst", ColumnId::NatDst),
         one("nat-src-port", ColumnId::NatSrcPort),
         one("drop", ColumnId::DropReason1),
+        one("icmp-type", ColumnId::IcmpType),
+        one("icmp-code", ColumnId::IcmpCode),
     ];
 
     /// The names of all keys, for messages.

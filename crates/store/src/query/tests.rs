@@ -33,16 +33,21 @@ const CONDITIONS: &[Condition] = &[
     ("dst port < 100 and proto tcp", |r| r.key.dst_port < 100 && r.key.protocol == 6),
     ("port 1-200", |r| (1..=200).contains(&r.key.src_port) || (1..=200).contains(&r.key.dst_port)),
     ("not as 64503", |r| r.src_as != 64_503 && r.dst_as != 64_503),
-    ("packets > 1M", |r| r.packets() > 1_000_000),
-    ("octets <= 10k", |r| r.octets() <= 10_000),
+    ("packets > 1M", |r| scaled(r, r.packets()) > 1_000_000),
+    ("octets <= 10k", |r| scaled(r, r.octets()) <= 10_000),
     ("duration >= 30s", |r| r.counters.last_ns - r.counters.first_ns >= 30_000_000_000),
-    ("flags SA", |r| r.counters.tcp_flags & 0x12 == 0x12),
+    ("flags SA", |r| r.counters.tcp_flags.is_some_and(|flags| flags & 0x12 == 0x12)),
+    ("icmp-type 0-7 or icmp-code > 200", |r| r.key.icmp().is_some_and(|(of, code)| of <= 7 || code > 200)),
+    ("ttl > 250", |r| [r.counters.ttl_min, r.counters.ttl_max].into_iter().flatten().any(|ttl| ttl > 250)),
+    ("mpls > 1000", |r| r.key.mpls_label.is_some_and(|label| label > 1000)),
+    ("ttl < 10", |r| [r.counters.ttl_min, r.counters.ttl_max].into_iter().flatten().any(|ttl| ttl < 10)),
     ("nat", |r| r.translation.is_some()),
     ("vlan != 0", |r| r.key.vlan != 0),
     ("mpls 0-524287", |r| r.key.mpls_label.is_some_and(|label| label < 524_288)),
     ("app dns or app unknown", |r| r.application == 8 || r.application == 0),
     ("dropped > 0", |r| r.drops.packets() > 0),
-    ("end active-timeout", |r| r.end_reason == EndReason::ActiveTimeout),
+    ("dropped > 20k", |r| scaled(r, r.drops.packets()) > 20_000),
+    ("end active-timeout", |r| r.end_reason == Some(EndReason::ActiveTimeout)),
     ("dscp 10-20", |r| (10..=20).contains(&(r.key.traffic_class >> 2))),
     ("next-hop 10.0.0.0/26", |r| {
         r.next_hop.is_some_and(|hop| in_net(hop, [10, 0]) && hop < "10.0.0.64".parse::<IpAddr>().unwrap())
@@ -72,7 +77,8 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
         "dst-as" => both(number(key, record.dst_as)),
         "as" => [number(key, record.src_as), number(key, record.dst_as)],
         "app" => both(number(key, record.application.into())),
-        "egress" => both(number(key, record.egress.into())),
+        "egress" => both(number(key, record.egress)),
+        "icmp-type" => both(number(key, k.icmp().map_or(256, |(of, _)| of.into()))),
         "next-hop" => both(address(record.next_hop)),
         "vlan" => both(number(key, k.vlan.into())),
         "mpls" => both(number(key, k.mpls_label.unwrap_or(u32::MAX))),
@@ -81,8 +87,16 @@ fn values(key: &Key, record: &FlowRecord) -> [KeyValue; 2] {
     }
 }
 
+/// A counter as it is shown: for all traffic.
+fn scaled(record: &FlowRecord, counter: u64) -> u64 {
+    counter.saturating_mul(match record.sampling_interval {
+        0 => 1,
+        interval => interval.into(),
+    })
+}
+
 fn amount(record: &FlowRecord) -> Sums {
-    Sums { packets: record.packets(), octets: record.octets(), flows: 1 }
+    Sums { packets: scaled(record, record.packets()), octets: scaled(record, record.octets()), flows: 1 }
 }
 
 fn twin_groups(records: &[&FlowRecord], keys: &[Key]) -> BTreeMap<Vec<KeyValue>, Sums> {
@@ -170,6 +184,7 @@ fn top_agrees_with_the_slow_twin() {
         vec![key("nat-src")],
         vec![key("next-hop"), key("app")],
         vec![key("host"), key("port"), key("egress")],
+        vec![key("icmp-type")],
         vec![key("src"), key("dst"), key("src-port"), key("dst-port"), key("proto")],
         vec![key("dst-as"), key("vlan")],
     ];
@@ -200,6 +215,29 @@ fn top_agrees_with_the_slow_twin() {
             }
         }
     }
+}
+
+#[test]
+fn raw_counters_are_as_counted() {
+    let world = world(7);
+    let filter = || Filter::parse("sampling > 1 and packets > 1000").unwrap();
+    let raw = Query { raw: true, ..Query::new(Window::ALL, filter()) };
+    let sums = |raw: bool| {
+        let counter = |r: &FlowRecord, counter: u64| if raw { counter } else { scaled(r, counter) };
+        let mut sums = Sums::default();
+        let matches = |r: &&FlowRecord| r.sampling_interval > 1 && counter(r, r.packets()) > 1000;
+        for r in world.records.iter().filter(matches) {
+            sums.add(Sums { packets: counter(r, r.packets()), octets: counter(r, r.octets()), flows: 1 });
+        }
+        sums
+    };
+    let answer = |query: &Query| top(&world.view, query, &[], Metric::Octets, 1).unwrap();
+    assert_eq!(answer(&raw).total, sums(true));
+    assert_eq!(answer(&Query::new(Window::ALL, filter())).total, sums(false));
+    assert_ne!(sums(true), sums(false));
+    let all = answer(&Query::new(Window::ALL, Filter::default())).scanned;
+    let unknown = world.records.iter().filter(|record| record.sampling_interval == 0).count() as u64;
+    assert!(unknown > 0 && all.sampling_unknown == unknown, "{all:?}");
 }
 
 #[test]

@@ -59,6 +59,9 @@ pub(crate) struct FlowsWhichArgs {
     /// Counters of tables with k, M or G, and three digits
     #[arg(long, conflicts_with = "csv")]
     pub(crate) human: bool,
+    /// Packets and octets of sampled traffic as counted, not multiplied by the sampling interval
+    #[arg(long)]
+    pub(crate) raw: bool,
     /// Which records: all, unless it is said; several words need no quotes, signs do
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Vec<String>,
@@ -176,17 +179,19 @@ fn parse_moment(text: &str) -> Result<u64, String> {
 }
 
 const FLOWS_HELP: &str = "\
-A record belongs to the time at which its last packet came. Packets and octets are those of both directions.
+A record belongs to the time at which its last packet came. Packets and octets are those of both directions, of sampled
+traffic multiplied by the sampling interval; --raw leaves them as counted.
 
 Keys:
   src dst host, src-port dst-port port, src-as dst-as as       host, port and as mean either end
   proto app ingress egress next-hop bgp-next-hop vlan mpls tos end drop nat-src nat-dst nat-src-port
+  icmp-type icmp-code
 
 Filters:
   [src|dst] ADDRESS, [src|dst] net PREFIX, [src|dst] port N, [src|dst] as N
   proto NAME_OR_N, tcp, udp, icmp, icmpv6, ipv4, ipv6, app NAME, end REASON, flags SA, nat
   next-hop, bgp-next-hop, nat-src, nat-dst PREFIX
-  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, octets, duration, dropped, sampling N
+  ingress, egress, vlan, mpls, tos, dscp, ttl, packets, octets, duration, dropped, sampling, icmp-type, icmp-code N
   N is a number, FROM-TO, or a comparison: > 10, <= 5k, != 0; tests are joined by and, or, not, ( )
 
 Examples:

@@ -98,6 +98,9 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "N", requires = "export", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Export")]
     pub(crate) export_rate: Option<u32>,
+    /// Hand the kernel one datagram at a time: a capture taken on this host then has them as they are on the wire
+    #[arg(long, requires = "export", help_heading = "Export")]
+    pub(crate) no_gso: bool,
     /// Observation domain of the first collector's session; further ones count up
     #[arg(long, value_name = "N", requires = "export", default_value = "1", help_heading = "Export")]
     pub(crate) export_domain: u32,
@@ -164,7 +167,7 @@ pub(crate) enum KeyArg {
     Ports,
     /// Type of service, traffic class
     TrafficClass,
-    /// The port it came in by
+    /// The interface it came in by
     Ingress,
     /// The outermost VLAN tag
     Vlan,
@@ -322,6 +325,7 @@ impl ProbeArgs {
                 identity: self.tls_cert.clone().zip(self.tls_key.clone()),
             },
             datagrams_per_s_max: self.export_rate,
+            one_by_one: self.no_gso,
         }
     }
 

@@ -9,12 +9,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::export::NatEvent;
-use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS};
-use thalweg_node::config::{FlowsConfig, RouterConfig};
+use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS, NO_INTERFACE};
+use thalweg_node::config::{Driver, FlowsConfig, PortConfig, RouterConfig};
 use thalweg_node::forwarding::FibForwarding;
 use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{Speaker, Towards};
-use thalweg_probe::{ExportTargets, StandingDelivery, StandingOptions, StandingWay};
+use thalweg_ports::live::link::Links;
+use thalweg_probe::{
+    AskInterfaces, ExportTargets, Interfaces, PortInterface, StandingDelivery, StandingOptions, StandingWay,
+};
 
 use crate::Failure;
 
@@ -71,11 +74,12 @@ impl FlowSide {
                 addresses: flows.collectors.clone(),
                 balance: flows.balance,
                 observation_domain: flows.observation_domain,
+                one_by_one: !flows.gso,
                 ..ExportTargets::default()
             },
             store: flows.store.clone(),
             meter: flows.meter.clone(),
-            ports: config.ports.iter().map(|port| port.name.clone()).collect(),
+            interfaces: interfaces_of(config),
             ask: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
             meters: Box::new(move || shown.get().and_then(|meter| meter()).into_iter().collect()),
             complete: Box::new(move |record| known.complete(record)),
@@ -140,6 +144,38 @@ impl FlowSide {
     }
 }
 
+/// Finds the numbers of the ports' interfaces. A VLAN's port has its mirror's, or without one its parent's. Ports of which the
+/// system has no interface (DPDK's, those of a replay) have the smallest numbers that nobody else has.
+fn interfaces_of(config: &RouterConfig) -> AskInterfaces {
+    /// A port's name, and its interface's.
+    type Named = (String, Option<String>);
+    let interface = |port: &PortConfig| -> Option<String> {
+        let own = port.interface.as_ref();
+        match port.sub_interface {
+            Some(sub) => own.and_then(|own| own.mirror.clone()).or_else(|| {
+                let parent = config.ports.get(usize::from(sub.parent))?;
+                parent.interface.as_ref().map(|parent| parent.name.clone())
+            }),
+            None => own.filter(|own| own.driver != Driver::Dpdk).map(|own| own.name.clone()),
+        }
+    };
+    let ports: Vec<Named> = config.ports.iter().map(|port| (port.name.clone(), interface(port))).collect();
+    let links = Links::open().ok();
+    Box::new(move || {
+        let index = |name: &String| links.as_ref().and_then(|links| links.index(name).ok());
+        let known: Vec<Option<u32>> = ports.iter().map(|(_, of)| of.as_ref().and_then(index)).collect();
+        let mut free = (1..).filter(|number| !known.contains(&Some(*number)));
+        let number = |(of, known): (&Option<String>, &Option<u32>)| match of {
+            // It is not there at present.
+            Some(_) => known.unwrap_or(NO_INTERFACE),
+            None => free.next().unwrap_or(NO_INTERFACE),
+        };
+        let numbers: Vec<u32> = ports.iter().map(|(_, of)| of).zip(&known).map(number).collect();
+        let port = |((name, _), number): (&Named, u32)| PortInterface { number, name: name.clone() };
+        Interfaces::new(ports.iter().zip(numbers).map(port).collect())
+    })
+}
+
 /// What the router's tables know of addresses.
 struct Known {
     tables: Arc<FibForwarding>,
@@ -187,5 +223,33 @@ impl Known {
         let about = About { next_hop: next_hop.filter(|neighbour| *neighbour != address), bgp };
         self.of.insert(address, about);
         about
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The loopback interface is there everywhere, and is number 1.
+    #[test]
+    fn ports_have_the_numbers_of_their_interfaces() {
+        let port = |name: &str, net: u8, interface: &str| {
+            format!(
+                "[ports.{name}]\nmac = \"02:00:00:00:00:0{net}\"\naddresses = [\"192.0.2.{}/28\"]\n{interface}",
+                16 * net + 1
+            )
+        };
+        let text = [
+            port("files", 1, ""),
+            port("lan", 2, "interface = \"lo\"\n"),
+            port("gone", 3, "interface = \"nosuch0\"\n"),
+            port("more", 4, ""),
+        ];
+        let config = RouterConfig::from_text("test.toml", &text.concat(), Path::new("")).expect("a router");
+        let number = |number, name: &str| PortInterface { number, name: name.to_owned() };
+        let expected =
+            [number(2, "files"), number(1, "lan"), number(NO_INTERFACE, "gone"), number(3, "more")];
+        assert_eq!(interfaces_of(&config)(), Interfaces::new(expected.to_vec()));
     }
 }

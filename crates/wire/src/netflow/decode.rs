@@ -51,7 +51,7 @@ use template::{Definition, Definitions};
 
 pub use counters::{Counters, SequenceCounters};
 pub use fault::{Fault, FaultKind};
-pub use header::{Header, Version, stream_message_octets};
+pub use header::{Header, Version, first_message_octets, stream_message_octets};
 pub use record::{Field, Fields, Record, Value};
 pub use sequence::Order;
 pub use template::{FieldName, FieldSpecifier, Template, TemplateKind, VARIABLE};

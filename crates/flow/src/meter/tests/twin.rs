@@ -19,7 +19,7 @@ struct Flow {
     fins: [bool; 2],
     ended: bool,
     drops: crate::Drops,
-    egress: u16,
+    egress: u32,
 }
 
 pub(super) struct Twin {
@@ -30,7 +30,7 @@ pub(super) struct Twin {
 
 impl Flow {
     fn new(key: FlowKey) -> Self {
-        let (drops, egress) = (crate::Drops::default(), thalweg_base::NO_PORT);
+        let (drops, egress) = (crate::Drops::default(), crate::NO_INTERFACE);
         Self { key, halves: [None; 2], last_ns: 0, fins: [false; 2], ended: false, drops, egress }
     }
 
@@ -82,7 +82,11 @@ impl Twin {
             dst_port: if fields.ports { sample.dst_port } else { 0 },
             protocol: sample.protocol,
             traffic_class: if fields.traffic_class { sample.traffic_class } else { 0 },
-            ingress: if fields.ingress { sample.ingress } else { thalweg_base::NO_PORT },
+            ingress: if fields.ingress {
+                crate::interface_of_port(sample.ingress)
+            } else {
+                crate::NO_INTERFACE
+            },
             vlan: if fields.vlan { sample.vlan } else { 0 },
             mpls_label: if fields.mpls { sample.label } else { None },
         }
@@ -144,19 +148,21 @@ impl Twin {
             Octets::Ip => sample.octets(),
             Octets::Frame => testing::chunk(0, 0, &[*sample]).packets()[0].wire_len.into(),
         };
-        let fresh = Counters { first_ns: at_ns, ttl_min: 255, ..Counters::default() };
+        let fresh = Counters { first_ns: at_ns, ..Counters::default() };
         let half = flow.halves[reverse].get_or_insert(fresh);
         half.packets += 1;
         half.octets += octets;
         half.last_ns = at_ns;
-        half.tcp_flags |= flags;
-        half.ttl_min = half.ttl_min.min(sample.ttl);
-        half.ttl_max = half.ttl_max.max(sample.ttl);
+        if sample.protocol == 6 {
+            half.tcp_flags = Some(half.tcp_flags.unwrap_or(0) | flags);
+        }
+        half.ttl_min = half.ttl_min.map_or(Some(sample.ttl), |ttl| Some(ttl.min(sample.ttl)));
+        half.ttl_max = half.ttl_max.max(Some(sample.ttl));
         flow.last_ns = at_ns;
         if self.options.fates {
             match sample.drop {
                 Some(reason) => flow.drops.add(reason, 1, octets),
-                None => flow.egress = thalweg_base::NO_PORT,
+                None => flow.egress = crate::NO_INTERFACE,
             }
         }
         flow.fins[reverse] |= flags & 1 != 0;

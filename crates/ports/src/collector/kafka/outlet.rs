@@ -349,7 +349,7 @@ impl Outlet {
                 self.report.accepted += amount;
                 self.report.export.unsayable[Unsayable::NatEvent as usize] += amount;
             }
-            Ok(Input::Statistics(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Input::Statistics(_) | Input::Interfaces(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 std::thread::sleep(Duration::from_millis(1));
                 return false;

@@ -22,7 +22,7 @@ fn precedence_and_brackets() {
 
 #[test]
 fn numbers() {
-    let packets = |from, to| Expression::Test(Test::Sum([C::Packets, C::ReversePackets], from, to));
+    let packets = |from, to| Expression::Test(Test::Sum(&[C::Packets, C::ReversePackets], from, to));
     assert_eq!(parse("packets > 10k").unwrap(), packets(10_001, u64::MAX));
     assert_eq!(parse("packets>=10").unwrap(), packets(10, u64::MAX));
     assert_eq!(parse("packets 5-7").unwrap(), packets(5, 7));

@@ -152,6 +152,46 @@ impl Header {
     }
 }
 
+/// Octets of the first of the messages that lie one behind the other in a datagram; all of them if there is one.
+///
+/// A datagram has one message. But where a kernel cuts what an exporter hands over in one piece (`UDP_SEGMENT`), a capture
+/// on that system has the piece, as a datagram of many messages. IPFIX and NetFlow 5 say how long they are. NetFlow 9 does
+/// not: its sets are gone over until one has the number 9, which no set may have and each message begins with.
+pub fn first_message_octets(datagram: &[u8]) -> usize {
+    let all = datagram.len();
+    if all < 4 {
+        return all;
+    }
+    let version = u16_at(datagram, 0);
+    let behind = match version {
+        5 => Version::NetFlow5.header_octets() + V5_RECORD_OCTETS * usize::from(u16_at(datagram, 2)),
+        9 => return first_netflow9_octets(datagram),
+        10 => usize::from(u16_at(datagram, 2)),
+        _ => return all,
+    };
+    let needs = if version == 5 { Version::NetFlow5.header_octets() } else { Version::Ipfix.header_octets() };
+    let is_message = |rest: &[u8]| rest.len() >= needs && u16_at(rest, 0) == version;
+    if behind >= needs && datagram.get(behind..).is_some_and(is_message) { behind } else { all }
+}
+
+fn first_netflow9_octets(datagram: &[u8]) -> usize {
+    const SET_HEADER_OCTETS: usize = 4;
+    let header = Version::NetFlow9.header_octets();
+    let source_of = |at: usize| datagram.get(at + 16..at + header);
+    let mut at = header;
+    while at + SET_HEADER_OCTETS <= datagram.len() {
+        let (id, octets) = (u16_at(datagram, at), usize::from(u16_at(datagram, at + 2)));
+        if id == 9 && source_of(at).is_some_and(|source| Some(source) == source_of(0)) {
+            return at;
+        }
+        if octets < SET_HEADER_OCTETS {
+            break;
+        }
+        at += octets;
+    }
+    datagram.len()
+}
+
 /// Octets of the message at the beginning of a stream of IPFIX messages (TCP, TLS, a file after RFC 5655); `None` while
 /// too few octets are here to tell.
 ///

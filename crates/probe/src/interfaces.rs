@@ -1,0 +1,140 @@
+//! Numbers and names of interfaces. A meter only knows ports and numbers them from 1; records have the system's numbers
+//! (`ifIndex` of RFC 2863), as collectors get them of the same system by SNMP, and lines have names.
+//!
+//! The numbers of a system change while it runs (an interface is removed and comes back), so a router's are asked for again
+//! from time to time; whoever needs them holds a [`SharedInterfaces`].
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use thalweg_flow::export::Interface;
+use thalweg_flow::{FlowRecord, NO_INTERFACE, interface_of_port};
+
+/// The interfaces of all ports, in the order of the ports' numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    by_port: Vec<PortInterface>,
+}
+
+/// The interface of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInterface {
+    /// Its number, or `NO_INTERFACE` while it is not known.
+    pub number: u32,
+    /// The name of the port.
+    pub name: String,
+}
+
+impl Interfaces {
+    /// Interfaces with these numbers.
+    pub fn new(by_port: Vec<PortInterface>) -> Self {
+        Self { by_port }
+    }
+
+    /// Ports that are no interfaces of a system: their numbers are their places, from 1.
+    pub fn counted(names: impl IntoIterator<Item = String>) -> Self {
+        let interface = |(port, name): (u16, String)| PortInterface { number: interface_of_port(port), name };
+        Self { by_port: (0..).zip(names).map(interface).collect() }
+    }
+
+    /// The name of the interface with a number; of several ports with one interface, the first one's.
+    pub(crate) fn name(&self, number: u32) -> Option<&str> {
+        let known = |interface: &&PortInterface| interface.number == number && number != NO_INTERFACE;
+        self.by_port.iter().find(known).map(|interface| interface.name.as_str())
+    }
+
+    /// Puts the numbers of interfaces where a meter has put places of ports.
+    #[inline]
+    pub(crate) fn number(&self, record: &mut FlowRecord) {
+        for number in [&mut record.key.ingress, &mut record.egress] {
+            // Without a list there is nothing better than the place.
+            if let (Some(port), false) = ((*number).checked_sub(1), self.by_port.is_empty()) {
+                *number = self.by_port.get(port as usize).map_or(NO_INTERFACE, |of| of.number);
+            }
+        }
+    }
+
+    /// What collectors are told: each number once.
+    pub(crate) fn for_export(&self) -> Vec<Interface> {
+        let first = |(place, of): &(usize, &PortInterface)| {
+            of.number != NO_INTERFACE && self.by_port[..*place].iter().all(|other| other.number != of.number)
+        };
+        let named = self.by_port.iter().enumerate().filter(first);
+        named
+            .map(|(_, of)| Interface { number: of.number, name: of.name.clone(), ..Interface::default() })
+            .collect()
+    }
+}
+
+/// Interfaces that may change, as everybody who needs them has them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedInterfaces(Arc<RwLock<Arc<Interfaces>>>);
+
+impl SharedInterfaces {
+    pub(crate) fn new(interfaces: Interfaces) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(interfaces))))
+    }
+
+    /// As they are now.
+    pub(crate) fn get(&self) -> Arc<Interfaces> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes over what was found out anew. Whether that is something else.
+    pub(crate) fn set(&self, interfaces: Interfaces) -> bool {
+        let changed = *self.get() != interfaces;
+        if changed {
+            *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(interfaces);
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+    use thalweg_flow::{Counters, FlowKey};
+
+    fn numbered(interfaces: &Interfaces, ingress: u32, egress: u32) -> (u32, u32) {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let key = FlowKey {
+            src: address,
+            dst: address,
+            src_port: 0,
+            dst_port: 0,
+            protocol: 17,
+            traffic_class: 0,
+            ingress,
+            vlan: 0,
+            mpls_label: None,
+        };
+        let mut record = FlowRecord { egress, ..FlowRecord::new(key, Counters::default(), None) };
+        interfaces.number(&mut record);
+        (record.key.ingress, record.egress)
+    }
+
+    #[test]
+    fn places_become_numbers_and_unknown_stays_unknown() {
+        let port = |number, name: &str| PortInterface { number, name: name.to_owned() };
+        let known = [port(70_001, "wan"), port(4, "lan"), port(4, "lan10"), port(NO_INTERFACE, "gone")];
+        let interfaces = Interfaces::new(known.to_vec());
+        assert_eq!(numbered(&interfaces, 1, 2), (70_001, 4));
+        assert_eq!(numbered(&interfaces, 3, NO_INTERFACE), (4, NO_INTERFACE));
+        assert_eq!(numbered(&interfaces, 4, 5), (NO_INTERFACE, NO_INTERFACE), "not there, and no port");
+        assert_eq!((interfaces.name(4), interfaces.name(NO_INTERFACE)), (Some("lan"), None));
+        let told: Vec<u32> = interfaces.for_export().iter().map(|interface| interface.number).collect();
+        assert_eq!(told, [70_001, 4]);
+        assert_eq!(numbered(&Interfaces::default(), 9, 2), (9, 2), "without names a place is a number");
+        let counted = Interfaces::counted(["a".to_owned(), "b".to_owned()]);
+        assert_eq!((numbered(&counted, 2, 0), counted.name(2)), ((2, 0), Some("b")));
+    }
+
+    #[test]
+    fn a_change_is_seen_by_everybody() {
+        let shared = SharedInterfaces::default();
+        let other = shared.clone();
+        let counted = Interfaces::counted(["a".to_owned()]);
+        assert!(shared.set(counted.clone()) && !shared.set(counted));
+        assert_eq!(other.get().name(1), Some("a"));
+    }
+}
