@@ -51,7 +51,7 @@ pub use bgp_types::{
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
-    BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
+    BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol, HostLimits,
     InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal, NatTimeouts,
     Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
     QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
@@ -101,6 +101,9 @@ impl RouterConfig {
         ports::read_neighbours(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
         let nat = nat::read(&mut reader, &mut root, &ports);
+        if let Some(nat) = &nat {
+            ports.check_sources_for(nat, &routing);
+        }
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
 pub use flows::{AmountView, FlowCacheView};
-pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
+pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{ArpView, CountersView, PortView, QueueView, ReceiveQueueView, WorkerView};
 pub use server::{LiveControl, Reload, Server, serve};
 
@@ -74,6 +74,8 @@ pub enum Request {
     NatBlocks(NatSessionFilter),
     /// What NAT has done.
     NatCounters,
+    /// End NAT sessions.
+    NatClear(NatClear),
     /// The books of the flow meter.
     FlowCache,
     /// What would become of a packet, stage by stage.

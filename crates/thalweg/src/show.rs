@@ -14,7 +14,7 @@ use thalweg_node::control::{
     Request, RibView, RouteFilter, RouteView, UpdateGroupView,
 };
 
-use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
+use crate::cli::{ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
 use crate::tables::{byte_size, count, table};
 use crate::{Failure, print};
 
@@ -88,6 +88,14 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
         (Format::Human, 0) => print("nothing changed\n"),
         _ => Ok(()),
     }
+}
+
+pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
+    let ClearThing::Nat(which) = &args.thing;
+    ask(&args.socket, &nat::clear_request(which), |item| match format {
+        Format::Json => print(&format!("{item}\n")),
+        Format::Human => print(&nat::cleared(parse(item)?)),
+    })
 }
 
 pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! NAT44: network address and port translation between an inside and an outside IPv4 network.
 //!
-//! What: TCP, UDP, ICMP echo and the packets quoted by ICMP errors (RFC 3022), behaving as RFC 4787
+//! What: TCP, UDP, ICMP echo and the packets quoted by ICMP errors (RFC 3022), and by address alone all other protocols, behaving as RFC 4787
 //! (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7857 (updates) ask. The decisions, requirement by
 //! requirement, are in `docs/nat.md`.
 //!
@@ -18,14 +18,18 @@
 //! - whatever runs out is a counted drop; sessions that exist go on;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! Missing: application-level gateways, other protocols (SCTP, GRE, IPsec), NAT64, contiguous port pairs, sessions made from outside.
+//! Missing: application-level gateways, ports of SCTP, NAT64, contiguous port pairs, sessions made from outside.
 
+mod bare;
 mod blocks;
 mod config;
 mod events;
+mod hairpin;
+mod hosts;
 mod inherit;
 mod label;
 mod layout;
+mod own;
 mod ports;
 mod prefetch;
 mod rewrite;
@@ -38,17 +42,19 @@ pub mod testing;
 mod trial;
 
 pub use config::{
-    BlockAllocation, Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
+    BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
     PortSelection, SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
+pub use hairpin::Judge;
 pub use inherit::Inherited;
 pub use label::Labeller;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
+pub use own::{OwnFlow, OwnPort};
 pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
-pub use shard::{NatCounters, NatShard, SessionInfo};
+pub use shard::{BareInfo, NatCounters, NatShard, SessionInfo};
 pub use stage::{Cursor, NatStage};
 pub use subscribers::BlockInfo;
 pub use trial::Trial;

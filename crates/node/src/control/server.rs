@@ -42,7 +42,7 @@ pub struct Server {
 /// What a router on live interfaces tells of itself.
 pub trait LiveControl: Send + Sync {
     /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`], [`Request::Queues`] or
-    /// [`Request::NatCounters`], or [`Request::TracePacket`].
+    /// [`Request::NatCounters`], [`Request::NatClear`], or [`Request::TracePacket`].
     fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
 
     /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
@@ -130,6 +130,7 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 | Request::Queues
                 | Request::TracePacket { .. }
                 | Request::NatCounters
+                | Request::NatClear(_)
                 | Request::FlowCache),
             ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
             Ok(request @ (Request::NatSessions(_) | Request::NatBlocks(_))) => match server.live() {

@@ -143,7 +143,9 @@ impl Explanation<'_> {
                 let way = match mode {
                     ReversePathMode::Strict => format!("leads out of {name}"),
                     ReversePathMode::Loose => "leads somewhere, and is not a default route".to_owned(),
-                    ReversePathMode::LooseAllowDefault | ReversePathMode::Off => "leads somewhere".to_owned(),
+                    ReversePathMode::LooseAllowDefault
+                    | ReversePathMode::NewSessions
+                    | ReversePathMode::Off => "leads somewhere".to_owned(),
                 };
                 let not = if dropped.is_some() { "not so" } else { "it does" };
                 format!("urpf {mode}: the way to {source} ({prefix}) {way}: {not}")
