@@ -200,7 +200,8 @@ impl SocketWatcher {
         let (mut wanted, mut seen) = (Vec::new(), HashSet::new());
         for socket in sockets {
             let Some(protocol) = NatProtocol::from_ip(socket.protocol) else { continue };
-            let local = addresses.iter().filter(|address| socket.local.is_none_or(|local| local == **address));
+            let local =
+                addresses.iter().filter(|address| socket.local.is_none_or(|local| local == **address));
             for address in local {
                 let port = OwnPort { protocol, address: *address, port: socket.port };
                 match (socket.remote, protocol) {

@@ -38,10 +38,10 @@ use thalweg_dataplane::acl::{AclCounts, AclSet};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
+use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::nat::{Labeller, NatCounters, NatStage, shard_group};
 use thalweg_dataplane::police::{ColourCounts, Police};
 use thalweg_dataplane::queens;
-use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
@@ -449,7 +449,8 @@ impl RouterPlan {
         if filters.acls.is_idle() {
             return;
         }
-        let (hop, next_hops) = (self.router.fib4.lookup(u32::from(*inside.ip())), self.router.next_hops.load());
+        let (hop, next_hops) =
+            (self.router.fib4.lookup(u32::from(*inside.ip())), self.router.next_hops.load());
         let leaves_by = |port| next_hops.leads_out_of(hop, port);
         filters.acls.judge_as(packet, l3, inside, leaves_by, counts);
     }

@@ -25,6 +25,7 @@ use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use bgp::LabBgpArgs;
 pub(crate) use capture::CaptureArgs;
+pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
 pub(crate) use flows::{
     FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
 };

@@ -14,7 +14,9 @@ use thalweg_node::control::{
     Request, RibView, RouteFilter, RouteView, UpdateGroupView,
 };
 
-use crate::cli::{ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
+use crate::cli::{
+    ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing,
+};
 use crate::tables::{byte_size, count, table};
 use crate::{Failure, print};
 

@@ -329,7 +329,8 @@ impl AclSet {
     ) {
         counts.follow(self);
         let inbound = self.inbound.get(usize::from(packet.port_in)).copied();
-        let outbound = (0u16..).zip(&self.outbound).filter(|(port, _)| leaves_by(*port)).map(|(_, list)| *list);
+        let outbound =
+            (0u16..).zip(&self.outbound).filter(|(port, _)| leaves_by(*port)).map(|(_, list)| *list);
         for list in inbound.into_iter().chain(outbound).filter(|list| *list != NO_LIST) {
             let Some(list) = self.lists.get(usize::from(list)) else { continue };
             let rule = list.first_as(packet, l3, destination);

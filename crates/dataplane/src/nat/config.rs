@@ -109,7 +109,14 @@ pub struct NatTimeouts {
 
 impl Default for NatTimeouts {
     fn default() -> Self {
-        Self { udp_s: 300, tcp_established_s: 7440, tcp_transitory_s: 240, tcp_aborted_s: 10, icmp_s: 60, bare_s: 600 }
+        Self {
+            udp_s: 300,
+            tcp_established_s: 7440,
+            tcp_transitory_s: 240,
+            tcp_aborted_s: 10,
+            icmp_s: 60,
+            bare_s: 600,
+        }
     }
 }
 

@@ -8,13 +8,14 @@
 //! [`NatStage`] owns the shards and translates chunks; [`NatShard`] owns the sessions and the public
 //! ports of one shard. A shard owns a fixed slice of the ports of every public address, so both
 //! directions of a session are its own and no shard ever needs another's state. The only packets two
-//! shards have to touch are hairpins, from one inside host to another by a public address: the sender's
-//! shard first, then, in a second pass, the receiver's.
+//! shards have to touch are hairpins, from one inside host to another by a public address: they wait
+//! until all others of their chunk are done (`hairpin.rs`).
 //!
 //! Invariants:
 //! - an inside endpoint has one public endpoint at a time, and the other way round;
 //! - results depend on the sequence of packets and packet times given to each shard, on nothing else;
-//! - no memory is allocated after construction, except one list of locks per chunk;
+//! - no memory is allocated after construction, except one list of locks per chunk and what the router itself has of the
+//!   ports, which is bounded;
 //! - whatever runs out is a counted drop; sessions that exist go on;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!

@@ -332,7 +332,11 @@ mod tests {
         assert_eq!(after(&[(out, RST), (back, ACK)]), Aborted, "the host itself has ended it");
         assert_eq!(play(&[(out, SYN), (back, RST)]), Aborted, "refused");
         assert_eq!(play(&[(out, SYN), (back, RST), (out, SYN), (back, SYN_ACK)]), Established, "asked again");
-        assert_eq!(play(&[(out, SYN), (out, RST), (out, ACK), (back, ACK)]), Established, "another connection");
+        assert_eq!(
+            play(&[(out, SYN), (out, RST), (out, ACK), (back, ACK)]),
+            Established,
+            "another connection"
+        );
     }
 
     #[test]

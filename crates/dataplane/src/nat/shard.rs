@@ -14,8 +14,8 @@
 //! branches cost a quarter of the time (an array of sessions by public port, which is smaller and needs
 //! no hash, was measured and given up for that).
 //!
-//! Memory is allocated at construction and never again: 64 bytes per session and 24 for its two places in
-//! the index, 88 in all. Beside that, 24 KiB of port bits per public address for all shards together,
+//! Memory is allocated at construction and never again: 64 bytes per session, 24 for its two places in
+//! the index and 4 for its link in the wheel, 92 in all. Beside that, 24 KiB of port bits per public address for all shards together,
 //! and 2 KiB a shard for the wheel.
 //!
 //! # Time
@@ -582,7 +582,6 @@ impl NatShard {
             || session.state == SessionState::Forward
             || session.admits(self.layout.hash(u64::from(source)))
     }
-
 }
 
 /// Zeroes in memory that is really there: a page that the kernel hands out only when a session first needs

@@ -256,7 +256,11 @@ impl NatStage {
         }
     }
 
-    fn slice(&self, from: Cursor, look: impl FnOnce(&mut NatShard, usize) -> Option<usize>) -> Option<Cursor> {
+    fn slice(
+        &self,
+        from: Cursor,
+        look: impl FnOnce(&mut NatShard, usize) -> Option<usize>,
+    ) -> Option<Cursor> {
         let rest = look(&mut lock(self.shards.get(from.shard)?), from.at);
         match rest {
             Some(at) => Some(Cursor { at, ..from }),

@@ -39,7 +39,11 @@ impl NatStage {
             shards.push((packet.crossing_shard, self.copy_of(packet.crossing_shard)?));
         }
         let created = |shards: &[(u16, NatShard)]| -> u64 {
-            shards.iter().map(|(_, shard)| shard.counters()).map(|c| c.sessions_created + c.bare_created).sum()
+            shards
+                .iter()
+                .map(|(_, shard)| shard.counters())
+                .map(|c| c.sessions_created + c.bare_created)
+                .sum()
         };
         let before = created(&shards);
         if is_hairpin {

@@ -42,8 +42,8 @@ use super::nat_subscribers;
 use super::ports::Ports;
 use super::reader::{At, Item, Reader, Section, integer_of};
 use super::types::{
-    Filtering, ForwardProtocol, HostLimits, NatConfig, NatRefusal, NatTimeouts, PortForward, PortIndex, PortRange,
-    PortSelection,
+    Filtering, ForwardProtocol, HostLimits, NatConfig, NatRefusal, NatTimeouts, PortForward, PortIndex,
+    PortRange, PortSelection,
 };
 use super::values;
 

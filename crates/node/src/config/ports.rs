@@ -238,7 +238,9 @@ impl Ports {
                 _ => Vec::new(),
             })
             .collect();
-        for &port in nat.inside.iter().filter(|port| !self.with_urpf.contains(port) && !defaults.contains(port)) {
+        for &port in
+            nat.inside.iter().filter(|port| !self.with_urpf.contains(port) && !defaults.contains(port))
+        {
             if let Some(config) = self.configs.get_mut(usize::from(port))
                 && config.addresses.iter().any(|net| net.addr().is_ipv4())
             {

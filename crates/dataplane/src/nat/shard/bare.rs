@@ -98,9 +98,7 @@ impl NatShard {
     /// The address that takes the place of the one that an ICMP error's quote names.
     pub(super) fn bare_of_quote(&mut self, end: End, quote: &Quote) -> Option<u32> {
         match end {
-            End::Source => {
-                self.bare.public_of(quote.protocol, quote.source, quote.destination, self.now_s)
-            }
+            End::Source => self.bare.public_of(quote.protocol, quote.source, quote.destination, self.now_s),
             End::Destination => {
                 self.bare.session((quote.protocol, quote.destination, quote.source), self.now_s)?.inside
             }
@@ -139,7 +137,9 @@ impl NatShard {
         let chosen: Vec<PublicKey> = self
             .bare
             .all()
-            .filter(|(key, session)| self.bare_info(*key, *session, self.now_s).is_some_and(|info| which(&info)))
+            .filter(|(key, session)| {
+                self.bare_info(*key, *session, self.now_s).is_some_and(|info| which(&info))
+            })
             .map(|(key, _)| key)
             .collect();
         let ended = chosen.iter().filter_map(|key| self.bare.remove(*key)).count() as u64;

@@ -61,9 +61,13 @@ impl NatShard {
 
     /// Takes what the router has of another shard over that belongs here.
     pub(crate) fn adopt_own(&mut self, ports: &[OwnPort], flows: &[(OwnFlow, u32)]) {
-        ports.iter().filter(|port| self.owns(port)).copied().collect::<Vec<_>>().into_iter().for_each(
-            |port| self.reserve_one(port),
-        );
+        ports
+            .iter()
+            .filter(|port| self.owns(port))
+            .copied()
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|port| self.reserve_one(port));
         for (flow, until_s) in flows {
             if self.owns(&flow.at) {
                 self.claim_until(*flow, *until_s);

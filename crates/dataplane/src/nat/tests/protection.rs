@@ -27,7 +27,10 @@ fn a_flood_of_one_host_leaves_others_their_sessions() {
     assert_eq!(refused, Err(DropReason::NatHostLimit));
     assert!(router.open(NatProtocol::Tcp, host(1, 2000), remote(2, 80)).is_ok(), "what it has goes on");
     let counters = router.nat.counters();
-    assert_eq!((counters.sessions_active, counters.host_limit > 8000, counters.host_rate > 6000), (600, true, true));
+    assert_eq!(
+        (counters.sessions_active, counters.host_limit > 8000, counters.host_rate > 6000),
+        (600, true, true)
+    );
     // What has ended counts no more.
     router.wait_s(300);
     router.nat.advance(router.now_ns);

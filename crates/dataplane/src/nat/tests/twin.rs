@@ -223,7 +223,9 @@ fn small_config() -> impl Strategy<Value = NatConfig> {
                 udp_s: brief,
                 tcp_established_s: open,
                 tcp_transitory_s: brief + 1,
-                icmp_s: 2, ..NatTimeouts::default() },
+                icmp_s: 2,
+                ..NatTimeouts::default()
+            },
             forwards: vec![PortForward {
                 protocol: NatProtocol::Udp,
                 public_address: 0,

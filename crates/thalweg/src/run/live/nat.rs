@@ -60,8 +60,7 @@ pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<Nat
     let (mut ended, mut next) = (0, Some(Cursor::default()));
     while let Some(from) = next {
         let admits = |session: &SessionInfo| wanted.admits(session);
-        let (of_slice, rest) =
-            nat.end_sessions(from, now_ns, admits, |session| wanted.admits_bare(session));
+        let (of_slice, rest) = nat.end_sessions(from, now_ns, admits, |session| wanted.admits_bare(session));
         ended += of_slice;
         next = rest;
     }
@@ -160,7 +159,9 @@ fn protocol_named(name: &str) -> Result<u8, String> {
         .map(|(number, _)| number)
         .or_else(|| name.parse().ok())
         .ok_or_else(|| {
-            format!("`{name}` is no protocol: expected tcp, udp, icmp, gre, esp, ah, sctp or a number up to 255")
+            format!(
+                "`{name}` is no protocol: expected tcp, udp, icmp, gre, esp, ah, sctp or a number up to 255"
+            )
         })
 }
 
