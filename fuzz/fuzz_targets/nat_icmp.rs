@@ -29,7 +29,7 @@ impl Bench {
         let mut chunk = chunk(&[(port_in, packet, wire_len)], self.now_ns);
         label(&self.labeller, &mut chunk, SHARDS);
         self.nat.run_groups(&mut chunk, 0..1, 1);
-        self.nat.run_crossing(&mut chunk);
+        self.nat.run_crossing(&mut chunk, &mut |_, _, _| ());
         chunk.packets()[0].is_alive().then(|| chunk.frame(0).to_vec())
     }
 }

@@ -65,11 +65,14 @@ drop_reasons! {
     HostQueueFull = 36, "host-queue-full", "More packets for the router itself, or about which it has to write, than it can keep up with.";
     UnknownVlan = 37, "unknown-vlan", "A VLAN that no sub-interface of the port has.";
     NatPortLimit = 38, "nat-port-limit", "Its subscriber uses all the public ports it may.";
+    NatHostLimit = 39, "nat-host-limit", "Its inside host has as many sessions as one may have.";
+    NatHostRate = 40, "nat-host-rate", "Its inside host makes sessions faster than one may.";
+    NatPeerTaken = 41, "nat-peer-taken", "Its protocol has no ports, and another inside host speaks it with the same peer.";
 }
 
 impl DropReason {
     /// One more than the largest code: the size of a counter array indexed by code.
-    pub const CODES: usize = 39;
+    pub const CODES: usize = 42;
 
     /// The reason with this code.
     pub fn from_code(code: u8) -> Option<DropReason> {

@@ -10,6 +10,7 @@
 //! later chunk stays without ports; NAT drops it by name. (RFC 4787 REQ-14 wants it held: on live ports the router as a
 //! host keeps it and puts it in again.)
 
+use crate::nat::NatProtocol;
 use thalweg_base::{Chunk, Packet, PacketFlags, mix64};
 
 const SETS: usize = 1024;
@@ -76,6 +77,10 @@ impl FragmentTracker {
     }
 
     fn visit(&mut self, packet: &mut Packet, l3: &[u8], now_ns: u64) {
+        if !NatProtocol::translates(packet.protocol) {
+            // It has no ports that later fragments would want.
+            return;
+        }
         let Some(header) = l3.first_chunk::<20>() else { return };
         let key = Entry {
             src: u32::from_be_bytes([header[12], header[13], header[14], header[15]]),

@@ -7,6 +7,7 @@
 //! | strict | one of the equal paths to its source leads out of the port it came in by | 2.2 |
 //! | loose, default allowed | some route leads to its source | 2.4 |
 //! | loose | the same, but a default route does not count | 2.5 |
+//! | new sessions | as strict, but only packets that would make a session of NAT are asked ([`SourceCheck`]) | 2.2 |
 //!
 //! Connected networks and neighbours count whether or not they are resolved, and the router's own addresses
 //! count for the port that has them. A blackhole, a prohibition or the broadcast address of a connected network
@@ -20,7 +21,7 @@
 
 use crate::ingress::be128;
 use crate::lpm::Lpm;
-use crate::route::Router;
+use crate::route::{NextHops, Router};
 use std::fmt;
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason};
 
@@ -36,6 +37,8 @@ pub enum ReversePathMode {
     Loose,
     /// There is a way back.
     LooseAllowDefault,
+    /// As strict, asked of IPv4 packets that would make a session of NAT, and of no others.
+    NewSessions,
 }
 
 impl fmt::Display for ReversePathMode {
@@ -45,7 +48,53 @@ impl fmt::Display for ReversePathMode {
             ReversePathMode::Strict => "strict",
             ReversePathMode::Loose => "loose",
             ReversePathMode::LooseAllowDefault => "loose-allow-default",
+            ReversePathMode::NewSessions => "new-sessions",
         })
+    }
+}
+
+impl ReversePathMode {
+    /// Whether every packet is asked.
+    pub fn asks_packets(self) -> bool {
+        !matches!(self, ReversePathMode::Off | ReversePathMode::NewSessions)
+    }
+
+    /// Whether a packet passes that came in by a port, and to whose source this next hop leads.
+    #[inline(always)]
+    fn admits(self, next_hops: &NextHops, hop: u16, port_in: u16) -> bool {
+        match self {
+            ReversePathMode::Off => true,
+            ReversePathMode::Strict | ReversePathMode::NewSessions => next_hops.leads_out_of(hop, port_in),
+            ReversePathMode::Loose => next_hops.leads_out(hop, false),
+            ReversePathMode::LooseAllowDefault => next_hops.leads_out(hop, true),
+        }
+    }
+}
+
+/// The check as NAT asks it of packets that would make a session: those on ports in the mode for that.
+pub struct SourceCheck {
+    modes: Vec<ReversePathMode>,
+    router: Router,
+}
+
+impl SourceCheck {
+    /// Of ports in these modes; `None` if there is nothing to ask.
+    pub fn new(modes: impl IntoIterator<Item = ReversePathMode>, router: Router) -> Option<Self> {
+        let modes: Vec<_> = modes.into_iter().collect();
+        modes.contains(&ReversePathMode::NewSessions).then_some(Self { modes, router })
+    }
+
+    /// Whether a packet with this source may make a session by this port.
+    pub fn admits(&self, port_in: u16, source: u32) -> bool {
+        let mode = self.modes.get(usize::from(port_in)).copied().unwrap_or_default();
+        let hop = || self.router.fib4.lookup(source);
+        mode != ReversePathMode::NewSessions || mode.admits(&self.router.next_hops.load(), hop(), port_in)
+    }
+}
+
+impl fmt::Debug for SourceCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SourceCheck").field("modes", &self.modes).finish_non_exhaustive()
     }
 }
 
@@ -60,7 +109,7 @@ impl ReversePath {
     /// The modes of the ports, in their order. Ports past the end have none.
     pub fn new(modes: impl IntoIterator<Item = ReversePathMode>) -> Self {
         let modes: Vec<_> = modes.into_iter().collect();
-        let idle = modes.iter().all(|mode| *mode == ReversePathMode::Off);
+        let idle = modes.iter().all(|mode| !mode.asks_packets());
         Self { modes: if idle { Vec::new() } else { modes } }
     }
 
@@ -86,7 +135,7 @@ impl ReversePath {
         let mut any_ipv6 = false;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
-            if !packet.is_alive() || self.mode(packet.port_in) == ReversePathMode::Off {
+            if !packet.is_alive() || !self.mode(packet.port_in).asks_packets() {
                 continue;
             }
             if packet.is_ipv6() {
@@ -111,7 +160,7 @@ impl ReversePath {
         let mut count = 0;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
-            let checked = packet.is_alive() && self.mode(packet.port_in) != ReversePathMode::Off;
+            let checked = packet.is_alive() && self.mode(packet.port_in).asks_packets();
             if let (true, true, Some(header)) = (checked, packet.is_ipv6(), l3.first_chunk::<40>()) {
                 sources[count] = be128(header, 8);
                 members[count] = i as u16;
@@ -129,12 +178,7 @@ impl ReversePath {
         let packets = batch.packets_mut();
         for (&i, &hop) in members.iter().zip(hops) {
             let packet = &mut packets[usize::from(i)];
-            let passes = match self.mode(packet.port_in) {
-                ReversePathMode::Off => true,
-                ReversePathMode::Strict => next_hops.leads_out_of(hop, packet.port_in),
-                ReversePathMode::Loose => next_hops.leads_out(hop, false),
-                ReversePathMode::LooseAllowDefault => next_hops.leads_out(hop, true),
-            };
+            let passes = self.mode(packet.port_in).admits(&next_hops, hop, packet.port_in);
             if !passes {
                 packet.drop_for(DropReason::ReversePath);
             }

@@ -315,6 +315,7 @@ impl From<NextHops> for SharedNextHops {
 }
 
 /// The routing stage. Stateless: it reads the tables and writes packets.
+#[derive(Clone)]
 pub struct Router {
     /// IPv4 routes; a writer may change them meanwhile.
     pub fib4: Arc<Fib4>,

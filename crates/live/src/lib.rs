@@ -40,6 +40,7 @@ mod offload;
 mod open;
 mod outbox;
 mod outlook;
+mod own_ports;
 mod packets;
 mod port_mac;
 mod reload;

@@ -19,6 +19,7 @@ use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortRx, PortTx, Sour
 
 use crate::counters::Counters;
 use crate::outbox::{Outbox, Server};
+use crate::own_ports::OwnTraffic;
 
 /// How long the thread waits for frames before it looks whether it is still wanted.
 const WAIT: Duration = Duration::from_millis(200);
@@ -135,6 +136,7 @@ pub(crate) struct Forwarder {
     server: Arc<Server>,
     counters: Arc<Counters>,
     class: Arc<AtomicU8>,
+    own: OwnTraffic,
 }
 
 impl Forwarder {
@@ -146,9 +148,10 @@ impl Forwarder {
         server: Arc<Server>,
         counters: Arc<Counters>,
         class: Arc<AtomicU8>,
+        own: OwnTraffic,
     ) -> io::Result<Self> {
         let options = SourceOptions { chunk_packets: CHUNK_PACKETS, ..SourceOptions::default() };
-        Ok(Self { source: LiveSource::new(halves, options, clock)?, outboxes, server, counters, class })
+        Ok(Self { source: LiveSource::new(halves, options, clock)?, outboxes, server, counters, class, own })
     }
 
     /// What ends a wait.
@@ -166,6 +169,7 @@ impl Forwarder {
                         let Some(outbox) = self.outboxes.get(usize::from(packet.port_in)) else { continue };
                         let frame = chunk.frame(i);
                         self.counters.add_own(frame.len() as u64);
+                        self.own.sent(frame, now_ns);
                         let mut open = outbox.open();
                         open.send(self.class.load(Ordering::Relaxed), frame, now_ns);
                         open.close(now_ns, &self.server);

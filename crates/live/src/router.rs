@@ -105,6 +105,13 @@ impl LiveRouter {
         self.plan.load().nat_stage()
     }
 
+    /// Ends the leases of flows that the kernel forwards: sessions were ended.
+    pub fn end_leases(&self) {
+        if let Some(offload) = &self.offload {
+            offload.invalidate();
+        }
+    }
+
     /// The time as packets have it.
     pub fn clock(&self) -> LiveClock {
         self.clock

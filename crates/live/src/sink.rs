@@ -127,7 +127,15 @@ const REFUSALS: Rate = Rate::per_second(1000, 100);
 /// Whether NAT had no session for a new flow.
 pub(crate) fn is_refusal(reason: DropReason) -> bool {
     use DropReason as R;
-    matches!(reason, R::NatTableFull | R::NatPortsExhausted | R::NatPortLimit)
+    matches!(
+        reason,
+        R::NatTableFull
+            | R::NatPortsExhausted
+            | R::NatPortLimit
+            | R::NatHostLimit
+            | R::NatHostRate
+            | R::NatPeerTaken
+    )
 }
 
 /// What a sink works with.

@@ -36,6 +36,7 @@ use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Sampler, flows_of};
 use crate::open::{OpenError, OpenedPort, open_port, start_dpdk};
 use crate::outbox::Outbox;
+use crate::own_ports::{OwnTraffic, SocketWatcher};
 use crate::packets::{Exchange, Packets};
 use crate::port_mac::PortMac;
 use crate::router::{LiveOptions, LiveRouter, refusal};
@@ -119,6 +120,7 @@ impl LiveRouter {
         router.spawn("host", move |stop| host.run(&intake, stop))?;
         router.spawn_offload()?;
         router.spawn_mirrors(mirror_halves)?;
+        router.spawn_sockets()?;
         router.spawn_egress()?;
         router.spawn_flows()?;
         router.spawn_packets(lanes, options)?;
@@ -246,10 +248,17 @@ impl LiveRouter {
         }
         let (outboxes, server) = (self.outboxes.clone(), self.server.clone());
         let (class, counters) = (self.class.clone(), self.counters.clone());
-        let forwarder = Forwarder::new(halves, self.clock, outboxes, server, counters, class);
+        let own = OwnTraffic::new(self.plan.clone());
+        let forwarder = Forwarder::new(halves, self.clock, outboxes, server, counters, class, own);
         let forwarder = forwarder.map_err(OpenError::System)?;
         self.wakers.push(forwarder.waker());
         self.spawn("mirror", move |stop| forwarder.run(stop))
+    }
+
+    /// Tells NAT of the ports of the system's programs, whether or not there is NAT yet.
+    fn spawn_sockets(&mut self) -> Result<(), OpenError> {
+        let watcher = SocketWatcher::new(self.plan.clone(), self.clock, self.offload.clone());
+        self.spawn("sockets", move |stop| watcher.run(stop))
     }
 
     fn spawn_egress(&mut self) -> Result<(), OpenError> {

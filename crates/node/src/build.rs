@@ -9,7 +9,7 @@ use crate::plan::{Filters, Nat, RouterParts, RouterPlan};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use thalweg_base::DropReason;
 use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
@@ -18,7 +18,7 @@ use thalweg_dataplane::ingress::{Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
 use thalweg_dataplane::nat::{self, Labeller, NatStage};
 use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
-use thalweg_dataplane::reverse_path::ReversePath;
+use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_dataplane::schedule::{Scheduler, Service};
 use thalweg_dataplane::vlan::{EgressTags, VlanTable};
@@ -94,7 +94,9 @@ impl RouterPlan {
         hash_seed: u64,
     ) -> Result<Self, BuildError> {
         let nat = config.nat.as_ref().map(|nat| Nat::from_config(nat, config, hash_seed)).transpose()?;
-        Self::with_nat(config, router, work_queens, nat, hash_seed)
+        let plan = Self::with_nat(config, router, work_queens, nat, hash_seed)?;
+        plan.check_sources_of_sessions();
+        Ok(plan)
     }
 
     /// The same with NAT's stage made by somebody else.
@@ -105,7 +107,11 @@ impl RouterPlan {
         nat: Option<Nat>,
         hash_seed: u64,
     ) -> Result<Self, BuildError> {
+        let source_modes = config.ports.iter().map(|port| port.urpf);
+        let session_sources = SourceCheck::new(source_modes, router.clone()).map(Arc::new);
         Ok(RouterPlan::new(RouterParts {
+            session_sources,
+            router_addresses: router_addresses(config),
             ingress: Ingress {
                 drop_martians: config.validate.martians,
                 port_guess: port_guess(config),
@@ -308,6 +314,15 @@ impl Nat {
     }
 }
 
+/// Public addresses that are the router's own: those that a port has.
+fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
+    let public = config.nat.iter().flat_map(|nat| &nat.addresses).copied();
+    let is_own = |address: &Ipv4Addr| {
+        config.ports.iter().flat_map(|port| &port.addresses).any(|net| net.addr() == IpAddr::V4(*address))
+    };
+    public.filter(is_own).collect()
+}
+
 /// What decides which packets NAT touches.
 pub(crate) fn labeller(settings: &nat::NatConfig) -> Result<Labeller, BuildError> {
     Labeller::new(settings).map_err(|refused| BuildError::Nat(refused.to_string()))
@@ -352,6 +367,7 @@ pub(crate) fn nat_settings(
         timeouts: nat.timeouts,
         forwards,
         subscribers: nat.subscribers.clone(),
+        hosts: nat.hosts,
         hash_seed,
     })
 }

@@ -54,10 +54,10 @@ pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use mask::masked;
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
-    InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal, NatTimeouts,
-    Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
-    QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
-    SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
+    HostLimits, InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
+    NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
+    PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
+    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 
@@ -103,6 +103,9 @@ impl RouterConfig {
         ports::read_neighbours(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
         let nat = nat::read(&mut reader, &mut root, &ports);
+        if let Some(nat) = &nat {
+            ports.check_sources_for(nat, &routing);
+        }
         let acls = acl::read(&mut reader, &mut root, &mut ports);
         let qos = qos::read(&mut reader, &mut root, &ports);
         let validate = qos::read_validate(&mut reader, &mut root);

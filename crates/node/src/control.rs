@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
 pub use flows::{AmountView, FlowCacheView};
-pub use nat::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
+pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
 pub use packets::{
     AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView,
     ReceiveQueueView, WorkerView,
@@ -92,6 +92,8 @@ pub enum Request {
     NatBlocks(NatSessionFilter),
     /// What NAT has done.
     NatCounters,
+    /// End NAT sessions.
+    NatClear(NatClear),
     /// The books of the flow meter.
     FlowCache,
     /// What would become of a packet, stage by stage.

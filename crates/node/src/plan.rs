@@ -29,6 +29,7 @@ mod trace;
 
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,10 +39,11 @@ use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
+use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::nat::{Labeller, NatCounters, NatStage, shard_group};
 use thalweg_dataplane::police::{ColourCounts, Police};
 use thalweg_dataplane::queens;
-use thalweg_dataplane::reverse_path::ReversePath;
+use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{Plan, Scope, StageSpec};
@@ -99,6 +101,10 @@ pub struct RouterParts {
     pub scheduler: Scheduler,
     /// NAT, if configured.
     pub nat: Option<Nat>,
+    /// Public addresses that are the router's own.
+    pub router_addresses: Vec<Ipv4Addr>,
+    /// Which sources may make sessions of NAT, if not all.
+    pub session_sources: Option<Arc<SourceCheck>>,
     /// Routes.
     pub router: Router,
     /// Ports in the configuration.
@@ -168,6 +174,8 @@ pub struct RouterPlan {
     arrival: Mutex<Arrival>,
     scheduler: Scheduler,
     nat: Option<Nat>,
+    router_addresses: Vec<Ipv4Addr>,
+    session_sources: Option<Arc<SourceCheck>>,
     nat_log: Option<NatLog>,
     router: Router,
     flows: Option<Flows>,
@@ -220,6 +228,8 @@ impl RouterPlan {
             arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
             scheduler: parts.scheduler,
             nat: parts.nat,
+            router_addresses: parts.router_addresses,
+            session_sources: parts.session_sources,
             nat_log: None,
             router: parts.router,
             flows: None,
@@ -230,6 +240,18 @@ impl RouterPlan {
             shards,
             groups: 1,
             clock_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// NAT's public addresses that a port has too: programs on the router have sockets there.
+    pub fn router_addresses(&self) -> &[Ipv4Addr] {
+        &self.router_addresses
+    }
+
+    /// Lets NAT ask which sources may make sessions from now on, as this plan's configuration says.
+    pub(crate) fn check_sources_of_sessions(&self) {
+        if let Some(nat) = &self.nat {
+            nat.stage.set_sources(self.session_sources.clone());
         }
     }
 
@@ -440,6 +462,25 @@ impl RouterPlan {
         chunk.indexed_stage = Some(stage);
     }
 
+    /// Asks the access lists whether a hairpin may go from its sender to the inside host it is for: the list of the port it
+    /// came in by, which saw a public address, and those of the ports behind which the host is, which will see one.
+    fn judge_hairpin(
+        &self,
+        filters: &Filters,
+        packet: &mut Packet,
+        l3: &[u8],
+        inside: SocketAddrV4,
+        counts: &mut AclCounts,
+    ) {
+        if filters.acls.is_idle() {
+            return;
+        }
+        let (hop, next_hops) =
+            (self.router.fib4.lookup(u32::from(*inside.ip())), self.router.next_hops.load());
+        let leaves_by = |port| next_hops.leads_out_of(hop, port);
+        filters.acls.judge_as(packet, l3, inside, leaves_by, counts);
+    }
+
     fn work(&self, chunk: &mut Chunk, batch: usize, scratch: &mut Scratch) {
         let Some(queens) = self.work_queens else { return };
         for packet in chunk.batch(batch).packets() {
@@ -536,9 +577,12 @@ impl Plan for RouterPlan {
         job.crosses_shards && self.stages[stage] == Stage::Nat
     }
 
-    fn run_crossing(&self, _stage: usize, job: &mut Chunk, _scratch: &mut Scratch) {
+    fn run_crossing(&self, _stage: usize, job: &mut Chunk, scratch: &mut Scratch) {
         if let Some(nat) = &self.nat {
-            nat.stage.run_crossing(job);
+            let filters = self.filters.load();
+            nat.stage.run_crossing(job, &mut |packet, l3, inside| {
+                self.judge_hairpin(&filters, packet, l3, inside, &mut scratch.acl);
+            });
         }
     }
 

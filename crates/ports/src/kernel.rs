@@ -10,6 +10,7 @@
 //! KernelStations hear, read       neighbours that others set for good, and ours
 //!                apply            ours in and out
 //! DriverFeatures read             what interfaces can do for XDP programs
+//! SystemSockets  read             ports and connections of the system's programs
 //! ```
 //!
 //! # Whose routes are whose
@@ -45,6 +46,7 @@ mod objects;
 mod repair;
 mod route;
 mod socket;
+mod sockets;
 mod stations;
 mod view;
 mod xdp;
@@ -59,6 +61,7 @@ pub use installer::{
 pub use monitor::{KernelEvent, Monitor, Watch};
 pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
+pub use sockets::{SystemSocket, SystemSockets};
 pub use stations::{KernelStations, STATIONS_MAX, StationChange, StationNews, StationPlace, StationReport};
 pub use view::{InterfaceAddress, Link, Neighbor, NetworkView};
 pub use xdp::XdpAttachment;

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_node::config::{
-    BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, MacAddress, Match, Meter, NatConfig,
-    NatRefusal, Policer, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+    BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, HostLimits, MacAddress, Match, Meter,
+    NatConfig, NatRefusal, Policer, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
     SubscriberConfig,
 };
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
@@ -156,6 +156,13 @@ fn render_nat(text: &mut String, config: &RouterConfig, nat: &NatConfig) {
     text.push('\n');
 }
 
+fn host_limits(limits: HostLimits) -> String {
+    let limit = |limit: Option<u32>, what: &str| {
+        limit.map_or_else(|| format!("no limit of {what}"), |n| format!("at most {} {what}", count(n.into())))
+    };
+    [limit(limits.sessions_max, "sessions"), limit(limits.new_per_second, "new ones a second")].join(", ")
+}
+
 fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, String)> {
     let t = nat.timeouts;
     let mut facts = vec![
@@ -164,14 +171,15 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
         ("public addresses", join(nat.addresses.iter())),
         ("public ports", format!("{} in {} shards", nat.ports, nat.shards)),
         ("sessions", format!("at most {}", count(u64::from(nat.sessions_max)))),
+        ("of one inside host", host_limits(nat.hosts)),
         ("port selection", selection(nat.port_selection).to_owned()),
         ("filtering", filtering(nat.filtering).to_owned()),
         ("hairpin", if nat.hairpin { "yes" } else { "no" }.to_owned()),
         (
             "timeouts",
             format!(
-                "UDP {} s, TCP {} s (transitory {} s), ICMP {} s",
-                t.udp_s, t.tcp_established_s, t.tcp_transitory_s, t.icmp_s
+                "UDP {} s, TCP {} s (transitory {} s, aborted {} s), ICMP {} s, others {} s",
+                t.udp_s, t.tcp_established_s, t.tcp_transitory_s, t.tcp_aborted_s, t.icmp_s, t.bare_s
             ),
         ),
     ];
@@ -419,8 +427,12 @@ fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
         "inbound_refresh": nat.inbound_refresh,
         "timeouts": {
             "udp_s": nat.timeouts.udp_s, "tcp_established_s": nat.timeouts.tcp_established_s,
-            "tcp_transitory_s": nat.timeouts.tcp_transitory_s, "icmp_s": nat.timeouts.icmp_s,
+            "tcp_transitory_s": nat.timeouts.tcp_transitory_s, "tcp_aborted_s": nat.timeouts.tcp_aborted_s,
+            "icmp_s": nat.timeouts.icmp_s, "other_s": nat.timeouts.bare_s,
         },
+        "host_sessions_max": nat.hosts.sessions_max,
+        "host_sessions_per_second": nat.hosts.new_per_second,
+        "drop_half_open": nat.hosts.drops_half_open,
         "forwards": forwards,
         "refusal": refusal(nat.refusal),
         "subscribers": nat.subscribers.as_ref().map(subscribers_json),

@@ -2,6 +2,7 @@
 
 mod bgp;
 mod capture;
+mod clear;
 mod flows;
 mod flows_import;
 mod forwarding;
@@ -24,6 +25,7 @@ use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 
 pub(crate) use bgp::LabBgpArgs;
 pub(crate) use capture::CaptureArgs;
+pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
 pub(crate) use flows::{
     FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
 };
@@ -106,6 +108,8 @@ pub(crate) enum Command {
     /// said and nothing changes. Otherwise only what differs is applied: sessions of neighbours whose settings are the
     /// same stay up, NAT's sessions and what waits in queues go on, and no packet is lost. SIGHUP does the same.
     Reload(ReloadArgs),
+    /// End what a running router remembers: NAT sessions
+    Clear(ClearArgs),
     /// Refresh, reset, shut down or start a neighbour of a running router
     Neighbor(NeighborArgs),
     /// Run an experiment and report it

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 use thalweg_node::control::{FibFilter, Line, Request, RouteFilter, StatusView};
 use thalweg_text::{Table, TableStream};
 
-use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
+use crate::cli::{
+    ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing,
+};
 use crate::tables::stream;
 use crate::{Failure, print};
 
@@ -113,6 +115,14 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
         (Format::Human, 0) => print("nothing changed\n"),
         _ => Ok(()),
     }
+}
+
+pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
+    let ClearThing::Nat(which) = &args.thing;
+    ask(&args.socket, &nat::clear_request(which), |item| match format {
+        Format::Json => print(&format!("{item}\n")),
+        Format::Human => print(&nat::cleared(parse(item)?)),
+    })
 }
 
 pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {

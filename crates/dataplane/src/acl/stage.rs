@@ -4,6 +4,7 @@ use super::table::{Key, LANES, NO_RULE, ROW_BYTES_MAX, Table};
 use super::{AccessList, Action};
 use crate::ingress::be128;
 use std::fmt;
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet, PacketFlags};
@@ -128,6 +129,31 @@ impl List {
     fn key_v6(&self, packet: &Packet, l3: &[u8]) -> Key<u128> {
         let Some(header) = l3.first_chunk::<40>() else { return Key::default() };
         self.v6.key(be128(header, 8), be128(header, 24), packet, l3)
+    }
+
+    /// Counts a packet that a rule decides about, and does with it what the rule says.
+    #[inline(always)]
+    fn act(&self, rule: usize, packet: &mut Packet, counts: &[Cell]) {
+        counts[rule].add(1, u64::from(packet.ip_len));
+        match self.actions[rule] {
+            Action::Permit => {}
+            Action::Deny => packet.drop_for(DropReason::AclDenied),
+            Action::Reject => {
+                packet.flags.set(PacketFlags::REJECT);
+                packet.drop_for(DropReason::AclDenied);
+            }
+        }
+    }
+
+    /// The rule for an IPv4 packet as if it were for this destination.
+    fn first_as(&self, packet: &mut Packet, l3: &[u8], destination: SocketAddrV4) -> usize {
+        let (source, port) = (l3.get(12..16).and_then(|bytes| bytes.try_into().ok()), packet.dst_port);
+        let source = source.map_or(0, u32::from_be_bytes);
+        packet.dst_port = destination.port();
+        let mut rule = [NO_RULE];
+        self.v4.first(&[self.v4.key(source, u32::from(*destination.ip()), packet, l3)], &mut rule);
+        packet.dst_port = port;
+        (rule[0] as usize).min(self.actions.len() - 1)
     }
 
     /// The same for one packet.
@@ -289,17 +315,30 @@ impl AclSet {
     fn apply(&self, table: u16, batch: &mut Batch<'_>, members: &[u16], counts: &mut AclCounts) {
         let list = &self.lists[usize::from(table >> 1)];
         let counts = &counts.cells.counts[list.first_counter..][..list.actions.len()];
-        list.first(table & 1 == 1, batch, members, |packet, rule| {
-            counts[rule].add(1, u64::from(packet.ip_len));
-            match list.actions[rule] {
-                Action::Permit => {}
-                Action::Deny => packet.drop_for(DropReason::AclDenied),
-                Action::Reject => {
-                    packet.flags.set(PacketFlags::REJECT);
-                    packet.drop_for(DropReason::AclDenied);
-                }
+        list.first(table & 1 == 1, batch, members, |packet, rule| list.act(rule, packet, counts));
+    }
+
+    /// Applies the lists of the port that a live IPv4 packet came in by, and of ports that it `leaves_by`, to it as if it were
+    /// for this destination. A rule counts what it drops so; what it permits it has counted already, or will.
+    pub fn judge_as(
+        &self,
+        packet: &mut Packet,
+        l3: &[u8],
+        destination: SocketAddrV4,
+        leaves_by: impl Fn(u16) -> bool,
+        counts: &mut AclCounts,
+    ) {
+        counts.follow(self);
+        let inbound = self.inbound.get(usize::from(packet.port_in)).copied();
+        let outbound =
+            (0u16..).zip(&self.outbound).filter(|(port, _)| leaves_by(*port)).map(|(_, list)| *list);
+        for list in inbound.into_iter().chain(outbound).filter(|list| *list != NO_LIST) {
+            let Some(list) = self.lists.get(usize::from(list)) else { continue };
+            let rule = list.first_as(packet, l3, destination);
+            if list.actions[rule] != Action::Permit && packet.is_alive() {
+                list.act(rule, packet, &counts.cells.counts[list.first_counter..][..list.actions.len()]);
             }
-        });
+        }
     }
 
     /// The place of the rule of a list that decides about a packet (`None`: the default does), and what it

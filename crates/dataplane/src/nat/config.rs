@@ -97,15 +97,26 @@ pub struct NatTimeouts {
     pub udp_s: u32,
     /// TCP connections that are open; RFC 5382 REQ-5 wants at least 7440 (2 h 4 min).
     pub tcp_established_s: u32,
-    /// TCP connections that are opening, closing or were reset; RFC 5382 REQ-5 wants at least 240.
+    /// TCP connections that are opening, closing or were reset from outside; RFC 5382 REQ-5 wants at least 240.
     pub tcp_transitory_s: u32,
+    /// TCP connections that were refused, or reset by the inside host; never longer than `tcp_transitory_s`.
+    pub tcp_aborted_s: u32,
     /// ICMP echo; RFC 5508 REQ-2 wants at least 60.
     pub icmp_s: u32,
+    /// Protocols without ports.
+    pub bare_s: u32,
 }
 
 impl Default for NatTimeouts {
     fn default() -> Self {
-        Self { udp_s: 300, tcp_established_s: 7440, tcp_transitory_s: 240, icmp_s: 60 }
+        Self {
+            udp_s: 300,
+            tcp_established_s: 7440,
+            tcp_transitory_s: 240,
+            tcp_aborted_s: 10,
+            icmp_s: 60,
+            bare_s: 600,
+        }
     }
 }
 
@@ -172,6 +183,20 @@ impl Default for SubscriberConfig {
     }
 }
 
+/// What one inside address may take, and what happens when the table fills up. By default there is no limit: whoever
+/// makes a configuration for a network sets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostLimits {
+    /// Sessions of one inside address, all protocols together; `None` is no limit. Where subscribers have blocks, their
+    /// own limit holds instead.
+    pub sessions_max: Option<u32>,
+    /// New sessions of one inside address in a second; `None` is no limit.
+    pub new_per_second: Option<u32>,
+    /// Whether half-open TCP sessions live shorter when more than half of the table is in use, and make room for
+    /// others when nothing else is free.
+    pub drops_half_open: bool,
+}
+
 /// NAT44 as configured.
 #[derive(Clone, Debug)]
 pub struct NatConfig {
@@ -206,6 +231,8 @@ pub struct NatConfig {
     pub forwards: Vec<PortForward>,
     /// Blocks of ports and limits for each inside address; `None` lets all share all ports.
     pub subscribers: Option<SubscriberConfig>,
+    /// Limits of each inside address.
+    pub hosts: HostLimits,
     /// Secret that keys every hash, against traffic made to collide. A live router draws it at start;
     /// a replay keeps it fixed, because public ports follow from it.
     pub hash_seed: u64,
@@ -234,6 +261,7 @@ impl Default for NatConfig {
             timeouts: NatTimeouts::default(),
             forwards: Vec::new(),
             subscribers: None,
+            hosts: HostLimits::default(),
             hash_seed: Self::HASH_SEED_FIXED,
         }
     }
@@ -387,7 +415,9 @@ impl NatConfig {
             ("udp", t.udp_s),
             ("tcp-established", t.tcp_established_s),
             ("tcp-transitory", t.tcp_transitory_s),
+            ("tcp-aborted", t.tcp_aborted_s),
             ("icmp", t.icmp_s),
+            ("other", t.bare_s),
         ];
         for (name, seconds) in timeouts {
             if seconds == 0 || seconds > Self::TIMEOUT_MAX_S {

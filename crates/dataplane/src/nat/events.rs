@@ -98,6 +98,7 @@ pub(crate) enum Limit {
     Ports(NatProtocol),
     Blocks,
     Sessions,
+    Host,
 }
 
 /// The events of one shard.
@@ -111,7 +112,7 @@ pub(crate) struct EventLog {
     /// The latest of these times.
     latest_ns: u64,
     /// By limit: it is not told again before this second.
-    quiet_until_s: [u32; 5],
+    quiet_until_s: [u32; 6],
     /// Events told, and those that found no room.
     told: u64,
     dropped: u64,
@@ -128,7 +129,7 @@ impl EventLog {
             waiting_max: sessions_max as usize + EVENTS_SPARE,
             time_ns: 0,
             latest_ns: 0,
-            quiet_until_s: [0; 5],
+            quiet_until_s: [0; 6],
             told: 0,
             dropped: 0,
             dropped_untold: 0,
@@ -188,6 +189,7 @@ impl EventLog {
             Limit::Ports(protocol) => protocol as usize,
             Limit::Blocks => 3,
             Limit::Sessions => 4,
+            Limit::Host => 5,
         };
         let quiet_until_s = &mut self.quiet_until_s[place];
         let is_news = now_s >= *quiet_until_s;

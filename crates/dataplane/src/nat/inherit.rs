@@ -3,7 +3,8 @@
 use super::config::NatConfig;
 use super::shard::NatShard;
 use super::stage::{NatStage, lock};
-use std::sync::MutexGuard;
+use crate::reverse_path::SourceCheck;
+use std::sync::{Arc, MutexGuard};
 
 /// What became of the sessions of a NAT that was replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +51,26 @@ impl NatStage {
                 inherited.displaced += u64::from(!taken);
             }
         }
+        for before in old.shards() {
+            let before = lock(before);
+            for (key, session) in before.all_bare() {
+                let number = usize::from(shards[0].shard_of_bare(key));
+                let taken = shards[number].adopt_bare(key, session);
+                inherited.kept += u64::from(taken && session.inside.is_some());
+                inherited.displaced += u64::from(!taken && session.inside.is_some());
+            }
+            // After the sessions, which have the ports that they had beside the router's.
+            let (ports, flows) = before.all_own();
+            shards.iter_mut().for_each(|shard| shard.adopt_own(&ports, &flows));
+        }
         inherited
+    }
+
+    /// Says from now on which sources may make sessions; `None` is all.
+    pub fn set_sources(&self, sources: Option<Arc<SourceCheck>>) {
+        for shard in self.shards() {
+            lock(shard).set_sources(sources.clone());
+        }
     }
 
     /// A copy of a shard, for trying things out.

@@ -10,9 +10,9 @@
 //!
 //! The shard follows from the inside endpoint for `NAT_OUT` and from the public port for `NAT_IN`; a
 //! hairpin has both, the second as its crossing shard. An ICMP error belongs where the packet it quotes
-//! belongs.
+//! belongs, a packet of a protocol without ports where its protocol and peer belong.
 //!
-//! ICMP echo to a public address from inside cannot be a hairpin: the one identifier would have to be
+//! Protocols without ports are no hairpins: from inside, a public address is the router's to them. ICMP echo to a public address from inside cannot be a hairpin: the one identifier would have to be
 //! the sender's public one and the receiver's at the same time.
 
 use super::config::{NatConfig, NatConfigError, NatProtocol};
@@ -111,7 +111,14 @@ impl Labeller {
     /// Labels hairpins, packets without ports and packets of other protocols.
     #[cold]
     fn label_carefully(&self, packet: &mut Packet, l3: &[u8], source: u32, destination: u32, labels: u8) {
-        if labels == HAIRPIN && (!self.hairpin || is_echo(packet)) {
+        let is_bare = NatProtocol::from_ip(packet.protocol).is_none();
+        if labels == HAIRPIN && (!self.hairpin || is_bare || is_echo(packet)) {
+            return;
+        }
+        if is_bare {
+            let peer = if labels == PacketFlags::NAT_OUT { destination } else { source };
+            packet.flags.set(labels);
+            packet.shard = self.layout.bare_shard(packet.protocol, peer);
             return;
         }
         let Some((out_shard, in_shard)) = self.shards(packet, l3, source, destination) else { return };
@@ -163,10 +170,16 @@ impl Labeller {
             packet.drop_for(DropReason::NatIcmp);
             return None;
         };
-        Some((
-            self.layout.session_shard(quote.protocol, quote.destination, quote.destination_port),
-            self.layout.port_shard(quote.source_port),
-        ))
+        Some(match quote.transport {
+            Some(protocol) => (
+                self.layout.session_shard(protocol, quote.destination, quote.destination_port),
+                self.layout.port_shard(quote.source_port),
+            ),
+            None => (
+                self.layout.bare_shard(quote.protocol, quote.source),
+                self.layout.bare_shard(quote.protocol, quote.destination),
+            ),
+        })
     }
 
     #[inline(always)]

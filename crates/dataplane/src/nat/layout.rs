@@ -103,6 +103,11 @@ impl Layout {
         }
     }
 
+    /// The shard that owns the sessions of a protocol without ports with a peer.
+    pub(crate) fn bare_shard(&self, protocol: u8, peer: u32) -> u16 {
+        self.hash(1 << 57 | u64::from(protocol) << 32 | u64::from(peer)) as u16 & (self.shards - 1)
+    }
+
     /// Whether the shard of every session follows from its inside port alone.
     #[inline(always)]
     pub(crate) fn shard_is_port_shard(&self) -> bool {

@@ -1,6 +1,6 @@
 //! NAT44: network address and port translation between an inside and an outside IPv4 network.
 //!
-//! What: TCP, UDP, ICMP echo and the packets quoted by ICMP errors (RFC 3022), behaving as RFC 4787
+//! What: TCP, UDP, ICMP echo and the packets quoted by ICMP errors (RFC 3022), and by address alone all other protocols, behaving as RFC 4787
 //! (UDP), RFC 5382 (TCP), RFC 5508 (ICMP) and RFC 7857 (updates) ask. The decisions, requirement by
 //! requirement, are in `docs/nat.md`.
 //!
@@ -8,24 +8,29 @@
 //! [`NatStage`] owns the shards and translates chunks; [`NatShard`] owns the sessions and the public
 //! ports of one shard. A shard owns a fixed slice of the ports of every public address, so both
 //! directions of a session are its own and no shard ever needs another's state. The only packets two
-//! shards have to touch are hairpins, from one inside host to another by a public address: the sender's
-//! shard first, then, in a second pass, the receiver's.
+//! shards have to touch are hairpins, from one inside host to another by a public address: they wait
+//! until all others of their chunk are done (`hairpin.rs`).
 //!
 //! Invariants:
 //! - an inside endpoint has one public endpoint at a time, and the other way round;
 //! - results depend on the sequence of packets and packet times given to each shard, on nothing else;
-//! - no memory is allocated after construction, except one list of locks per chunk;
+//! - no memory is allocated after construction, except one list of locks per chunk and what the router itself has of the
+//!   ports, which is bounded;
 //! - whatever runs out is a counted drop; sessions that exist go on;
 //! - nothing in a packet panics: what cannot be translated is dropped with a reason.
 //!
-//! Missing: application-level gateways, other protocols (SCTP, GRE, IPsec), NAT64, contiguous port pairs, sessions made from outside.
+//! Missing: application-level gateways, ports of SCTP, NAT64, contiguous port pairs, sessions made from outside.
 
+mod bare;
 mod blocks;
 mod config;
 mod events;
+mod hairpin;
+mod hosts;
 mod inherit;
 mod label;
 mod layout;
+mod own;
 mod ports;
 mod prefetch;
 mod rewrite;
@@ -38,17 +43,19 @@ pub mod testing;
 mod trial;
 
 pub use config::{
-    BlockAllocation, Filtering, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
+    BlockAllocation, Filtering, HostLimits, NatConfig, NatConfigError, NatProtocol, NatTimeouts, PortForward,
     PortSelection, SubscriberConfig,
 };
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
+pub use hairpin::Judge;
 pub use inherit::Inherited;
 pub use label::Labeller;
 pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
+pub use own::{OwnFlow, OwnPort};
 pub(crate) use rewrite::rewrite_packet;
 pub use session::SessionState;
-pub use shard::{NatCounters, NatShard, SessionInfo};
+pub use shard::{BareInfo, NatCounters, NatShard, SessionInfo};
 pub use stage::{Cursor, NatStage};
 pub use subscribers::BlockInfo;
 pub use trial::Trial;

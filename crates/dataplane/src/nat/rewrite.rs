@@ -185,8 +185,8 @@ pub(crate) fn rewrite_error(l3: &mut [u8], quote: &Quote, outer: End, inner: End
         // The address and the header checksum are covered by the ICMP checksum like everything quoted.
         let delta = rewrite_address(quoted, inner, address, &mut payload);
         payload = payload.and(delta);
-        if let Some(segment) = quoted.get_mut(quote.l4..) {
-            rewrite_port(segment, quote.protocol.number(), inner, port, delta, &mut payload);
+        if let (Some(_), Some(segment)) = (quote.transport, quoted.get_mut(quote.l4..)) {
+            rewrite_port(segment, quote.protocol, inner, port, delta, &mut payload);
         }
     }
     update(l3, quote.icmp + ICMP_CHECKSUM, payload, false, &mut unused);
@@ -201,7 +201,9 @@ pub(crate) struct Quote {
     l3: usize,
     /// Where the quoted transport header begins, in the quoted packet.
     l4: usize,
-    pub(crate) protocol: NatProtocol,
+    pub(crate) protocol: u8,
+    /// The protocol, if it has ports.
+    pub(crate) transport: Option<NatProtocol>,
     pub(crate) source: u32,
     pub(crate) destination: u32,
     /// Identifier for ICMP echo.
@@ -213,7 +215,7 @@ pub(crate) struct Quote {
 impl Quote {
     /// Reads the packet quoted by the ICMP error at `icmp`. `None` if it is no error that translation
     /// knows (destination unreachable, source quench, time exceeded, parameter problem), or quotes
-    /// nothing that has ports.
+    /// an ICMP message other than echo.
     pub(crate) fn parse(l3: &[u8], icmp: usize) -> Option<Quote> {
         let message = l3.get(icmp..)?;
         if !matches!(message.first()?, 3 | 4 | 11 | 12) {
@@ -226,20 +228,22 @@ impl Quote {
         if quoted[0] >> 4 != 4 || l4 < IPV4_HEADER || fragment_offset != 0 {
             return None;
         }
-        let protocol = NatProtocol::from_ip(quoted[9])?;
+        let protocol = quoted[9];
+        let transport = NatProtocol::from_ip(protocol);
         let segment = quoted.get(l4..)?;
-        let (source_port, destination_port) = match protocol {
-            NatProtocol::Icmp => {
+        let (source_port, destination_port) = match transport {
+            None => (0, 0),
+            Some(NatProtocol::Icmp) => {
                 if !matches!(segment.first()?, 0 | 8) {
                     return None;
                 }
                 let identifier = get_u16(segment, ICMP_IDENTIFIER)?;
                 (identifier, identifier)
             }
-            _ => (get_u16(segment, 0)?, get_u16(segment, 2)?),
+            Some(_) => (get_u16(segment, 0)?, get_u16(segment, 2)?),
         };
         let l3 = icmp + 8;
-        Some(Quote { icmp, l3, l4, protocol, source, destination, source_port, destination_port })
+        Some(Quote { icmp, l3, l4, protocol, transport, source, destination, source_port, destination_port })
     }
 
     /// Whether the checksums that RFC 5508 REQ-3 wants checked are right: that of the ICMP message, if

@@ -9,11 +9,16 @@
 //!   else    -> PickedUp --anything in---+-> Established                            +-> Closing
 //!   (SYN in -> SynReceived) --SYN out---+              FIN in  -> FinIn --FIN out--+
 //!
-//!   RST in any open state -> Reset --any packet out but RST--> Established
+//!   RST in  in an open state -> Reset --any packet out but RST--> Established
+//!   RST out in an open state, any RST in a half-open one -> Aborted --SYN out--> SynSent
+//!                                                                   --else out-> PickedUp
 //!   SYN out in Closing -> SynSent;  SYN in in Closing -> SynReceived
 //! ```
 //!
-//! - after a reset only the inside host's own packets reopen the session (the RFC takes any packet, but
+//! - a connection that was refused, or that the inside host itself has reset, is over: its session leaves within
+//!   seconds. A RST from outside against an open connection may be forged, so there the four minutes of RFC 7857
+//!   section 2.2 hold;
+//! - after such a reset only the inside host's own packets reopen the session (the RFC takes any packet, but
 //!   data still in flight would then keep a dead session for two hours);
 //! - a closing session is kept alive by the inside host (the RFC lets it run out), because another
 //!   connection from the same endpoint may still be using it.
@@ -46,19 +51,34 @@ pub enum SessionState {
     FinIn = 7,
     /// TCP: both have sent FIN.
     Closing = 8,
-    /// TCP: someone has sent RST.
+    /// TCP: the outside host has sent RST to an open connection.
     Reset = 9,
     /// A port forward: never expires.
     Forward = 10,
+    /// TCP: the connection was refused, or the inside host has sent RST.
+    Aborted = 11,
 }
 
 impl SessionState {
     /// How many states there are.
-    pub(crate) const COUNT: usize = 11;
+    pub(crate) const COUNT: usize = 12;
 
     const ALL: [SessionState; Self::COUNT] = {
         use SessionState::*;
-        [Udp, Icmp, SynSent, PickedUp, SynReceived, Established, FinOut, FinIn, Closing, Reset, Forward]
+        [
+            Udp,
+            Icmp,
+            SynSent,
+            PickedUp,
+            SynReceived,
+            Established,
+            FinOut,
+            FinIn,
+            Closing,
+            Reset,
+            Forward,
+            Aborted,
+        ]
     };
 
     /// The state machine by state, direction and flags (FIN, SYN, RST), so that the packet path looks up
@@ -87,13 +107,20 @@ impl SessionState {
             SessionState::Closing => "closing",
             SessionState::Reset => "reset",
             SessionState::Forward => "forward",
+            SessionState::Aborted => "aborted",
         }
     }
 
     /// Lifetimes by state.
     pub(crate) fn timeouts(t: &NatTimeouts) -> [u32; Self::COUNT] {
         let (open, brief) = (t.tcp_established_s, t.tcp_transitory_s);
-        [t.udp_s, t.icmp_s, brief, brief, brief, open, open, open, brief, brief, u32::MAX]
+        let aborted = t.tcp_aborted_s.min(brief);
+        [t.udp_s, t.icmp_s, brief, brief, brief, open, open, open, brief, brief, u32::MAX, aborted]
+    }
+
+    /// Whether a TCP connection has only been asked for: nobody has answered yet.
+    pub(crate) fn is_half_open(self) -> bool {
+        matches!(self, SessionState::SynSent | SessionState::PickedUp | SessionState::SynReceived)
     }
 
     /// The state of a session that its first packet, from inside, has just made.
@@ -119,10 +146,15 @@ impl SessionState {
         let fin = flags.has(TcpFlags::FIN);
         match self {
             Udp | Icmp | Forward => self,
-            SynSent if !outbound && syn && !rst => Established,
-            SynReceived if outbound && syn && !rst => Established,
-            PickedUp if !outbound && !rst => Established.step(outbound, flags),
+            SynSent | SynReceived | PickedUp if rst => Aborted,
+            Aborted if outbound && !rst && syn => SynSent,
+            Aborted if outbound && !rst => PickedUp,
+            Aborted => self,
+            SynSent if !outbound && syn => Established,
+            SynReceived if outbound && syn => Established,
+            PickedUp if !outbound => Established.step(outbound, flags),
             SynSent | SynReceived | PickedUp => self,
+            Established | FinOut | FinIn if rst && outbound => Aborted,
             Established | FinOut | FinIn if rst => Reset,
             Established if fin && outbound => FinOut,
             Established if fin => FinIn,
@@ -164,6 +196,18 @@ impl TcpFlags {
     }
 }
 
+/// What a record of the table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Life {
+    /// No session.
+    None = 0,
+    /// A session.
+    Alone = 1,
+    /// A session on whose public port the router has flows of its own (see [`super::own`]).
+    Shared = 2,
+}
+
 /// A session as it lies in memory: one cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -178,8 +222,8 @@ pub(crate) struct Session {
     pub(crate) public_index: u8,
     pub(crate) protocol: NatProtocol,
     pub(crate) state: SessionState,
-    /// Whether the record holds a session.
-    pub(crate) live: bool,
+    /// Whether the record holds a session, and whether the router has flows of its own on its public port.
+    pub(crate) life: Life,
     /// Next in the wheel's list or in the list of free records, plus one; 0 ends it.
     pub(crate) next: u32,
     /// Packets from inside and from outside; they wrap.
@@ -199,11 +243,17 @@ impl Session {
         public_index: 0,
         protocol: NatProtocol::Tcp,
         state: SessionState::Udp,
-        live: false,
+        life: Life::None,
         next: 0,
         packets: [0; 2],
         remotes: [0; 4],
     };
+
+    /// Whether the record holds a session.
+    #[inline(always)]
+    pub(crate) fn is_live(&self) -> bool {
+        self.life != Life::None
+    }
 
     /// The endpoint by which it is found, as one word: the inside one for a packet's source, the public
     /// one for a destination.
@@ -279,6 +329,14 @@ mod tests {
         assert_eq!(after(&[(out, FIN), (back, FIN), (out, SYN), (back, SYN_ACK)]), Established);
         assert_eq!(after(&[(back, RST), (back, ACK)]), Reset);
         assert_eq!(after(&[(back, RST), (out, ACK)]), Established, "a forged reset does no harm");
+        assert_eq!(after(&[(out, RST), (back, ACK)]), Aborted, "the host itself has ended it");
+        assert_eq!(play(&[(out, SYN), (back, RST)]), Aborted, "refused");
+        assert_eq!(play(&[(out, SYN), (back, RST), (out, SYN), (back, SYN_ACK)]), Established, "asked again");
+        assert_eq!(
+            play(&[(out, SYN), (out, RST), (out, ACK), (back, ACK)]),
+            Established,
+            "another connection"
+        );
     }
 
     #[test]

@@ -14,8 +14,8 @@
 //! branches cost a quarter of the time (an array of sessions by public port, which is smaller and needs
 //! no hash, was measured and given up for that).
 //!
-//! Memory is allocated at construction and never again: 64 bytes per session and 24 for its two places in
-//! the index, 88 in all. Beside that, 24 KiB of port bits per public address for all shards together,
+//! Memory is allocated at construction and never again: 64 bytes per session, 24 for its two places in
+//! the index and 4 for its link in the wheel, 92 in all. Beside that, 24 KiB of port bits per public address for all shards together,
 //! and 2 KiB a shard for the wheel.
 //!
 //! # Time
@@ -28,19 +28,31 @@
 //!
 //! When the clock jumps, everything due is removed in one call: 50 to 150 ns a session.
 
+mod bare;
+mod create;
+mod index;
 mod inherit;
+mod life;
 mod log;
+mod own;
 
+pub use bare::BareInfo;
+
+use super::bare::BareSessions;
 use super::config::{Filtering, NatConfig, NatProtocol};
 use super::events::EventLog;
+use super::hosts::Hosts;
 use super::layout::{End, Layout, endpoint_key};
+use super::own::OwnPorts;
 use super::ports::PortPool;
 use super::prefetch;
 use super::rewrite::{self, Quote};
 use super::session::{Session, SessionState, TcpFlags};
-use super::subscribers::{BlockInfo, Refusal, Subscribers};
+use super::subscribers::{BlockInfo, Subscribers};
+use crate::reverse_path::SourceCheck;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use thalweg_base::{DropReason, Packet, PacketFlags};
 
@@ -86,6 +98,20 @@ counters! {
     ports_exhausted: "Packets dropped because the shard had no free port.";
     table_full: "Packets dropped because the shard had no free session.";
     port_limit: "Packets dropped because their subscriber had all it may have.";
+    host_limit: "Packets dropped because their inside host had as many sessions as it may.";
+    host_rate: "Packets dropped because their inside host made sessions too fast.";
+    spoofed: "Packets dropped because no way leads back to their source by the port they came by.";
+    half_open_dropped: "Half-open TCP sessions that made room for others.";
+    sessions_cleared: "Sessions that somebody ended.";
+    bare_active: "Sessions of protocols without ports.";
+    bare_created: "Such sessions made.";
+    bare_translated: "Packets of theirs translated, both ways.";
+    peer_taken: "Packets dropped because another inside host speaks their protocol, which has no ports, with their peer.";
+    router_ports: "Public ports that the router itself uses.";
+    router_flows: "Flows of the router itself that are kept in mind.";
+    router_packets: "Packets kept for the router on a port that it shares with a session.";
+    router_displaced: "Sessions ended because a program of the router opened their public port.";
+    router_flows_refused: "Flows of the router itself for which there was no room.";
     no_mapping: "Packets dropped because nobody owns the public port they came for.";
     filtered: "Packets dropped because the session had not sent to their source.";
     unpaired: "Sessions given another public address than their host's, whose ports were used up.";
@@ -163,6 +189,27 @@ pub struct NatShard {
     subscribers: Option<Box<Subscribers>>,
     /// First session plus one by second.
     wheel: Box<[u32]>,
+    /// By session, the one before it in its bucket; see `life.rs`.
+    before: Box<[u32]>,
+    /// Public ports that sessions may get.
+    port_range: RangeInclusive<u16>,
+    /// What each inside address takes.
+    hosts: Hosts,
+    /// What the router itself has of the ports.
+    own: OwnPorts,
+    /// Sessions of protocols without ports, and how long they live.
+    bare: BareSessions,
+    bare_s: u32,
+    /// Says which sources may make sessions.
+    sources: Option<Arc<SourceCheck>>,
+    drops_half_open: bool,
+    /// More than half of the table is in use.
+    is_pressed: bool,
+    /// How long half-open sessions live where nothing presses.
+    half_open_s: u32,
+    /// The record that was looked at last for a half-open session, and the second before which there is no other look.
+    hand: u32,
+    look_again_s: u32,
     counters: NatCounters,
     /// What somebody wants to know of.
     log: Option<Box<EventLog>>,
@@ -194,6 +241,18 @@ impl NatShard {
             ports: PortPool::new(&layout, shard, config),
             subscribers: Subscribers::new(&layout, shard, config.subscribers.as_ref()),
             wheel: touched(WHEEL_S as usize),
+            before: touched(records),
+            port_range: config.port_range.clone(),
+            hosts: Hosts::new(&layout, shard, config),
+            own: OwnPorts::default(),
+            bare: BareSessions::new(sessions_max),
+            bare_s: t.bare_s,
+            sources: None,
+            drops_half_open: config.hosts.drops_half_open,
+            is_pressed: false,
+            half_open_s: t.tcp_transitory_s,
+            hand: 0,
+            look_again_s: 0,
             counters: NatCounters::default(),
             log: None,
             translated: [0; 2],
@@ -219,7 +278,11 @@ impl NatShard {
         let (subscribers_active, blocks_active) =
             self.subscribers.as_ref().map_or((0, 0), |subscribers| subscribers.in_use());
         let (events, events_dropped) = self.event_counts();
+        let (router_ports, router_flows) = self.own.counts();
         NatCounters {
+            bare_active: self.bare.count(),
+            router_ports,
+            router_flows,
             translated_out,
             translated_in,
             subscribers_active,
@@ -256,24 +319,28 @@ impl NatShard {
         let fresh = self.fresh as usize;
         let end = from.saturating_add(count).min(fresh);
         let records = self.sessions.get(from..end).unwrap_or_default();
-        for s in records.iter().filter(|s| s.live && s.expires_s >= now_s) {
-            let forward = s.state == SessionState::Forward;
-            let left_s = s.expires_s - now_s;
-            let lifetime_s = self.timeouts_s[s.state as usize];
-            let keeps_remote = self.filtering == Filtering::EndpointIndependent;
-            show(SessionInfo {
-                protocol: s.protocol,
-                inside: SocketAddrV4::new(Ipv4Addr::from(s.addresses[0]), s.ports[0]),
-                public: SocketAddrV4::new(Ipv4Addr::from(s.addresses[1]), s.ports[1]),
-                state: s.state,
-                remote: s.remote().filter(|_| keeps_remote),
-                idle_s: if forward { 0 } else { lifetime_s.saturating_sub(left_s) },
-                remaining_s: (!forward).then_some(left_s),
-                packets_out: s.packets[0],
-                packets_in: s.packets[1],
-            });
-        }
+        let live = records.iter().filter(|session| session.is_live() && session.expires_s >= now_s);
+        live.for_each(|session| show(self.info(session, now_s)));
         (end < fresh).then_some(end)
+    }
+
+    /// A session that lives at `now_s` for people.
+    fn info(&self, s: &Session, now_s: u32) -> SessionInfo {
+        let forward = s.state == SessionState::Forward;
+        let left_s = s.expires_s - now_s;
+        let lifetime_s = self.timeouts_s[s.state as usize];
+        let keeps_remote = self.filtering == Filtering::EndpointIndependent;
+        SessionInfo {
+            protocol: s.protocol,
+            inside: SocketAddrV4::new(Ipv4Addr::from(s.addresses[0]), s.ports[0]),
+            public: SocketAddrV4::new(Ipv4Addr::from(s.addresses[1]), s.ports[1]),
+            state: s.state,
+            remote: s.remote().filter(|_| keeps_remote),
+            idle_s: if forward { 0 } else { lifetime_s.saturating_sub(left_s) },
+            remaining_s: (!forward).then_some(left_s),
+            packets_out: s.packets[0],
+            packets_in: s.packets[1],
+        }
     }
 
     /// The same for blocks of ports that subscribers have.
@@ -286,12 +353,40 @@ impl NatShard {
         self.subscribers.as_ref()?.visit(&self.layout, from, count, show)
     }
 
+    /// Translates the source of a packet labelled `NAT_OUT` for this shard; `l3` is its IPv4 packet.
+    pub(crate) fn translate_out(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
+        self.advance(now_ns);
+        let sought = self.sought(End::Source, packet, l3);
+        self.translate(End::Source, packet, l3, sought);
+    }
+
     /// Translates the destination of a packet labelled `NAT_IN` for this shard; `l3` is its IPv4 packet.
     /// Drops the packet if nobody owns its destination or its sender is not admitted.
     pub fn translate_in(&mut self, packet: &mut Packet, l3: &mut [u8], now_ns: u64) {
         self.advance(now_ns);
         let sought = self.sought(End::Destination, packet, l3);
         self.translate(End::Destination, packet, l3, sought);
+    }
+
+    /// The inside endpoint that a hairpin is for, before anything of it is translated; `None` for an ICMP error, which is about
+    /// another packet's. Nobody's if the public endpoint is: then it is the router's own, or is dropped.
+    pub(crate) fn inside_of(
+        &mut self,
+        packet: &Packet,
+        l3: &[u8],
+        now_ns: u64,
+    ) -> Result<Option<SocketAddrV4>, DropReason> {
+        self.advance(now_ns);
+        if !packet.flags.has(PacketFlags::HAS_PORTS) {
+            return Ok(None);
+        }
+        let sought = self.sought(End::Destination, packet, l3);
+        let Some(at) = self.find(End::Destination, sought.key, sought.hash) else {
+            self.counters.no_mapping += 1;
+            return Err(DropReason::NatNoMapping);
+        };
+        let session = &self.sessions[at];
+        Ok(Some(SocketAddrV4::new(session.addresses[0].into(), session.ports[0])))
     }
 
     /// What a packet's session is found by; anything for packets without an endpoint.
@@ -349,27 +444,20 @@ impl NatShard {
     #[inline(always)]
     pub(crate) fn translate(&mut self, end: End, packet: &mut Packet, l3: &mut [u8], sought: Sought) {
         if !packet.flags.has(PacketFlags::HAS_PORTS) {
-            return self.translate_error(end, packet, l3);
+            return self.translate_without_ports(end, packet, l3);
         }
         let l3 = at_hand(packet, l3);
-        let Some((source, destination)) = rewrite::addresses(l3) else {
-            return packet.drop_for(DropReason::NatProtocol);
-        };
         let l4 = transport(packet);
         let flags = l4.and_then(|l4| l3.get(l4 + 13)).map_or(TcpFlags::ACK_ONLY, |&byte| TcpFlags(byte));
-        let at = match self.recall(end, sought).or_else(|| self.find(end, sought.key, sought.hash)) {
+        let at = match self.recall(end, sought) {
             Some(at) => at,
-            None if end == End::Source && rewrite::ttl(l3) <= 1 => {
-                // It will not leave: what for a session?
-                return packet.drop_for(DropReason::TtlExpired);
-            }
-            None => match self.find_none(end, packet, source, sought.hash, flags) {
-                Ok(at) => {
-                    self.begin(at, destination, packet.dst_port);
-                    at
-                }
+            None => match self.look_up(end, packet, l3, sought, flags) {
+                Ok(at) => at,
                 Err(reason) => return packet.drop_for(reason),
             },
+        };
+        let Some((source, destination)) = rewrite::addresses(l3) else {
+            return packet.drop_for(DropReason::NatProtocol);
         };
         if self.filtering == Filtering::AddressDependent && !self.filter(end, at, source, destination) {
             return packet.drop_for(DropReason::NatFiltered);
@@ -391,37 +479,18 @@ impl NatShard {
         packet.dst_port = select_unpredictable((end == End::Destination) | echo, port, packet.dst_port);
         packet.flags.set(PacketFlags::TRANSLATED);
         self.translated[end as usize] += 1;
-    }
-
-    /// What to do about a packet without a session: from inside it makes one, from outside it is refused.
-    #[cold]
-    fn find_none(
-        &mut self,
-        end: End,
-        packet: &Packet,
-        source: u32,
-        hash: u64,
-        flags: TcpFlags,
-    ) -> Result<usize, DropReason> {
-        if end == End::Destination {
-            debug_assert_eq!(
-                self.layout.port_shard(packet.dst_port),
-                self.shard,
-                "labelled for another shard"
-            );
-            self.counters.no_mapping += 1;
-            return Err(DropReason::NatNoMapping);
+        if (state == SessionState::Aborted) & (state != before) {
+            self.refile_one(at);
         }
-        let protocol = NatProtocol::from_ip(packet.protocol).ok_or(DropReason::NatProtocol)?;
-        self.note_time(packet, SessionState::initial(protocol, flags));
-        self.create(protocol, source, packet.src_port, hash, flags)
     }
 
-    /// A session that was made gets to know whom its first packet goes to.
+    /// What has no ports is an ICMP error, or of a protocol without.
     #[cold]
-    fn begin(&mut self, at: usize, destination: u32, port: u16) {
-        self.sessions[at].set_remote(self.filtering, destination, port);
-        self.tell_created(at);
+    fn translate_without_ports(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
+        if packet.protocol == NatProtocol::Icmp.number() {
+            return self.translate_error(end, packet, l3);
+        }
+        self.translate_bare(end, packet, l3);
     }
 
     /// Address-dependent filtering: remembers whom a packet goes to, or asks whether it may come from
@@ -453,21 +522,17 @@ impl NatShard {
     fn translate_error(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
         let whole = is_whole(packet, l3);
         let l3 = at_hand(packet, l3);
-        let found = self.quote(packet, l3, whole).and_then(|quote| {
-            let (address, port) = match end {
-                End::Source => (quote.destination, quote.destination_port),
-                End::Destination => (quote.source, quote.source_port),
-            };
-            let key = endpoint_key(end, quote.protocol.number(), address, port);
-            let at = self.find(end, key, self.layout.hash(key))?;
-            (end == End::Source || self.admits(at, quote.destination)).then_some((at, quote))
-        });
-        let Some((at, quote)) = found else {
+        let Some(quote) = self.quote(packet, l3, whole) else {
             self.counters.icmp_errors_rejected += 1;
             return packet.drop_for(DropReason::NatIcmp);
         };
-        let (session, other) = (&self.sessions[at], 1 - end as usize);
-        let (address, port) = (session.addresses[other], session.ports[other]);
+        let (address, port) = match self.replacement(end, &quote) {
+            Ok(found) => found,
+            Err(reason) => {
+                self.counters.icmp_errors_rejected += 1;
+                return packet.drop_for(reason);
+            }
+        };
         match end {
             End::Source => {
                 rewrite::rewrite_error(l3, &quote, end, End::Destination, address, port);
@@ -481,6 +546,30 @@ impl NatShard {
         packet.flags.set(PacketFlags::TRANSLATED);
     }
 
+    /// What takes the place of the endpoint that a quote names; the port is 0 where there is none. An error from outside
+    /// about nobody's packet may be about one of the router's own.
+    fn replacement(&mut self, end: End, quote: &Quote) -> Result<(u32, u16), DropReason> {
+        let is_inbound = end == End::Destination;
+        let nobodys = if is_inbound { DropReason::NatNoMapping } else { DropReason::NatIcmp };
+        if quote.transport.is_none() {
+            return self.bare_of_quote(end, quote).map(|address| (address, 0)).ok_or(nobodys);
+        }
+        let (address, port) = match end {
+            End::Source => (quote.destination, quote.destination_port),
+            End::Destination => (quote.source, quote.source_port),
+        };
+        let key = endpoint_key(end, quote.protocol, address, port);
+        let at = self.find(end, key, self.layout.hash(key)).ok_or(nobodys)?;
+        if is_inbound && self.is_for_router(at, quote.destination, quote.destination_port) {
+            return Err(nobodys);
+        }
+        if is_inbound && !self.admits(at, quote.destination) {
+            return Err(DropReason::NatIcmp);
+        }
+        let (session, other) = (&self.sessions[at], 1 - end as usize);
+        Ok((session.addresses[other], session.ports[other]))
+    }
+
     fn quote(&self, packet: &Packet, l3: &[u8], whole: bool) -> Option<Quote> {
         let quote = Quote::parse(l3, transport(packet)?)?;
         quote.checksums_hold(l3, whole).then_some(quote)
@@ -492,242 +581,6 @@ impl NatShard {
         self.filtering == Filtering::EndpointIndependent
             || session.state == SessionState::Forward
             || session.admits(self.layout.hash(u64::from(source)))
-    }
-
-    #[inline(always)]
-    fn home(&self, hash: u64) -> usize {
-        // The upper half as a fraction of the table: any length will do, and entries hold that half.
-        (((hash >> 32) * self.index.len() as u64) >> 32) as usize
-    }
-
-    /// The place after this one, around the end.
-    #[inline(always)]
-    fn after(&self, at: usize) -> usize {
-        if at + 1 == self.index.len() { 0 } else { at + 1 }
-    }
-
-    /// Places from `from` on to `to`, around the end.
-    fn distance(&self, from: usize, to: usize) -> usize {
-        if to >= from { to - from } else { to + self.index.len() - from }
-    }
-
-    /// The session that was noted when it was asked for, if it is still there: no two have the same endpoint, so
-    /// where the endpoint is right there is no need to ask the index again.
-    #[inline(always)]
-    fn recall(&self, end: End, sought: Sought) -> Option<usize> {
-        let at = (sought.session as usize).wrapping_sub(1);
-        let session = self.sessions.get(at)?;
-        (session.live & (session.key(end) == sought.key)).then_some(at)
-    }
-
-    fn find(&self, end: End, key: u64, hash: u64) -> Option<usize> {
-        let mut at = self.home(hash);
-        // At most two thirds of the index are used, so an empty place ends every search.
-        while self.index[at] != 0 {
-            if self.index[at] >> 32 == hash >> 32 {
-                let found = self.index[at] as u32 as usize - 1;
-                if self.sessions[found].key(end) == key {
-                    return Some(found);
-                }
-            }
-            at = self.after(at);
-        }
-        None
-    }
-
-    /// Makes a session for an inside endpoint that has none.
-    fn create(
-        &mut self,
-        protocol: NatProtocol,
-        inside_address: u32,
-        inside_port: u16,
-        hash: u64,
-        flags: TcpFlags,
-    ) -> Result<usize, DropReason> {
-        debug_assert_eq!(
-            self.layout.session_shard(protocol, inside_address, inside_port),
-            self.shard,
-            "packet labelled for another shard"
-        );
-        if self.counters.sessions_active >= u64::from(self.sessions_max) {
-            self.counters.table_full += 1;
-            self.tell_table_full();
-            return Err(DropReason::NatTableFull);
-        }
-        let (address, public_port) = self.choose_port(protocol, inside_address, inside_port, hash)?;
-        let state = SessionState::initial(protocol, flags);
-        let at = self.insert(Session {
-            expires_s: self.now_s + self.timeouts_s[state as usize],
-            addresses: [inside_address, self.layout.addresses[address]],
-            ports: [inside_port, public_port],
-            public_index: address as u8,
-            protocol,
-            state,
-            ..Session::EMPTY
-        });
-        self.file(at);
-        self.counters.sessions_active += 1;
-        self.counters.sessions_created += 1;
-        Ok(at)
-    }
-
-    /// Takes a free port: of the host's blocks where it has some; else of the wanted parity on the host's own
-    /// address, then on the others, then of the other parity in the same order.
-    fn choose_port(
-        &mut self,
-        protocol: NatProtocol,
-        inside_address: u32,
-        inside_port: u16,
-        hash: u64,
-    ) -> Result<(usize, u16), DropReason> {
-        if let Some(subscribers) = &mut self.subscribers {
-            let start = if self.layout.preserves_ports() {
-                usize::from(inside_port) >> 1
-            } else {
-                hash as usize >> 8
-            };
-            let inside = (inside_address, inside_port);
-            let taken = subscribers.take(&self.layout, &mut self.ports, protocol, inside, start, self.now_s);
-            let taken = match taken {
-                Ok(taken) => taken,
-                Err(refusal) => return Err(self.refuse(refusal, protocol, inside_address)),
-            };
-            if let Some(ports) = taken.given_out {
-                self.tell_allocated(inside_address, taken.address, ports);
-            }
-            self.counters.unpaired += u64::from(taken.is_unpaired);
-            self.counters.odd_parity += u64::from((taken.port ^ inside_port) & 1);
-            return Ok((taken.address, taken.port));
-        }
-        let start = if self.layout.preserves_ports() {
-            self.layout.lane_place(inside_port)
-        } else {
-            (hash >> 8) as usize % self.layout.lane_ports()
-        };
-        let addresses = self.layout.addresses.len();
-        let paired = self.layout.paired_address(inside_address);
-        for parity in [inside_port & 1, !inside_port & 1] {
-            for n in 0..addresses {
-                let address = (paired + n) % addresses;
-                let lane = self.layout.lane(protocol, address, parity);
-                if let Some(place) = self.ports.take_from(lane, start) {
-                    self.counters.unpaired += u64::from(n != 0);
-                    self.counters.odd_parity += u64::from(parity != inside_port & 1);
-                    return Ok((address, self.layout.lane_port(self.shard, parity, place)));
-                }
-            }
-        }
-        self.counters.ports_exhausted += 1;
-        self.tell_ports_exhausted(protocol, inside_address);
-        Err(DropReason::NatPortsExhausted)
-    }
-
-    /// Counts a session that a subscriber did not get.
-    fn refuse(&mut self, refusal: Refusal, protocol: NatProtocol, inside_address: u32) -> DropReason {
-        let reason = refusal.reason();
-        match reason {
-            DropReason::NatPortLimit => self.counters.port_limit += 1,
-            _ => self.counters.ports_exhausted += 1,
-        }
-        self.tell_refused(refusal, protocol, inside_address);
-        reason
-    }
-
-    /// Puts a session into a free record and both indexes. There is one: the caller has counted.
-    fn insert(&mut self, session: Session) -> usize {
-        let at = if let Some(at) = self.free.checked_sub(1) {
-            self.free = self.sessions[at as usize].next;
-            at
-        } else {
-            self.fresh += 1;
-            self.fresh - 1
-        };
-        for end in [End::Source, End::Destination] {
-            let hash = self.layout.hash(session.key(end));
-            debug_assert!(self.find(end, session.key(end), hash).is_none(), "endpoint mapped twice");
-            let mut place = self.home(hash);
-            while self.index[place] != 0 {
-                place = self.after(place);
-            }
-            self.index[place] = (hash >> 32) << 32 | u64::from(at + 1);
-        }
-        self.sessions[at as usize] = Session { live: true, next: 0, ..session };
-        at as usize
-    }
-
-    /// Files a session under the second it has to be looked at: its end, or sooner.
-    fn file(&mut self, at: usize) {
-        let session = &mut self.sessions[at];
-        let horizon_s = self.now_s + self.horizons_s[session.protocol as usize];
-        let bucket = &mut self.wheel[(session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S) as usize];
-        session.next = *bucket;
-        *bucket = at as u32 + 1;
-    }
-
-    /// Moves time on and removes what is over.
-    #[cold]
-    fn expire(&mut self, now_s: u32) {
-        let from_s = (self.now_s + 1).max(now_s.saturating_sub(WHEEL_S - 1));
-        self.now_s = now_s;
-        for second in from_s..=now_s {
-            let mut list = std::mem::take(&mut self.wheel[(second % WHEEL_S) as usize]);
-            while let Some(at) = list.checked_sub(1) {
-                let at = at as usize;
-                list = self.sessions[at].next;
-                if self.sessions[at].expires_s < now_s {
-                    self.remove(at);
-                } else {
-                    self.file(at);
-                }
-            }
-        }
-    }
-
-    fn remove(&mut self, at: usize) {
-        let session = self.sessions[at];
-        for end in [End::Source, End::Destination] {
-            self.unindex(at, self.layout.hash(session.key(end)));
-        }
-        let port = session.ports[1];
-        let lane = self.layout.lane(session.protocol, usize::from(session.public_index), port & 1);
-        self.ports.release(lane, self.layout.lane_place(port));
-        let ended_s = session.expires_s.saturating_add(1);
-        self.tell_ended(&session, ended_s);
-        if let Some(subscribers) = &mut self.subscribers {
-            let (inside, public) = (session.addresses[0], usize::from(session.public_index));
-            let given_back =
-                subscribers.release(&self.layout, session.protocol, inside, (public, port), ended_s);
-            if let Some(ports) = given_back {
-                self.tell_given_back(inside, public, ports, ended_s);
-            }
-        }
-        self.sessions[at] = Session { next: self.free, ..Session::EMPTY };
-        self.free = at as u32 + 1;
-        self.counters.sessions_active -= 1;
-        self.counters.sessions_expired += 1;
-    }
-
-    /// Takes a session out of the hash index and closes the gap, so that no search ends too early:
-    /// entries behind the gap move into it unless their home lies after it.
-    fn unindex(&mut self, at: usize, hash: u64) {
-        let mut gap = self.home(hash);
-        while self.index[gap] as u32 as usize != at + 1 {
-            if self.index[gap] == 0 {
-                debug_assert!(false, "session {at} is not in the index");
-                return;
-            }
-            gap = self.after(gap);
-        }
-        let mut next = self.after(gap);
-        while self.index[next] != 0 {
-            let home = self.home(self.index[next]);
-            if self.distance(home, next) >= self.distance(gap, next) {
-                self.index[gap] = self.index[next];
-                gap = next;
-            }
-            next = self.after(next);
-        }
-        self.index[gap] = 0;
     }
 }
 

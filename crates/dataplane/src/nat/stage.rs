@@ -7,12 +7,15 @@
 
 use super::config::{NatConfig, NatConfigError};
 use super::events::{NatEvent, NatLogging};
+use super::hairpin;
 use super::layout::{End, Layout, group_shards};
-use super::shard::{NatCounters, NatShard, SessionInfo, Sought, seconds};
+use super::own::{OwnFlow, OwnPort};
+use super::shard::{BareInfo, NatCounters, NatShard, SessionInfo, Sought, seconds};
 use super::subscribers::BlockInfo;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
+use thalweg_base::{Batch, Chunk, Packet, PacketFlags};
 
 /// Packets between asking for a frame and using it; likewise below. Measured at 100k sessions visited at
 /// random: half these distances cost a third more, twice them a little more.
@@ -28,6 +31,7 @@ const RING: usize = 32;
 #[derive(Debug)]
 pub struct NatStage {
     shards: Box<[Mutex<NatShard>]>,
+    layout: Arc<Layout>,
 }
 
 impl NatStage {
@@ -36,7 +40,7 @@ impl NatStage {
         config.validate()?;
         let layout = Arc::new(Layout::new(config));
         let shard = |n| Mutex::new(NatShard::new(Arc::clone(&layout), n, config));
-        Ok(Self { shards: (0..config.shards).map(shard).collect() })
+        Ok(Self { shards: (0..config.shards).map(shard).collect(), layout: Arc::clone(&layout) })
     }
 
     /// The shards, by number.
@@ -50,8 +54,8 @@ impl NatStage {
     }
 
     /// Translates the packets of `groups` out of `group_count` (see [`super::group_shards`]) at the
-    /// chunk's clock: the source of those labelled `NAT_OUT`, hairpins among them, the destination of
-    /// those labelled `NAT_IN` alone.
+    /// chunk's clock: the source of those labelled `NAT_OUT`, the destination of those labelled `NAT_IN`. Hairpins are
+    /// both, and wait for [`Self::run_crossing`].
     ///
     /// Follows the chunk's shard index if that was built for `group_count` groups and not all of them
     /// are asked for, else walks the chunk and skips the packets of others.
@@ -90,24 +94,19 @@ impl NatStage {
         walk
     }
 
-    /// The second half of hairpins, once all groups have run: the destination, in the crossing shard.
-    /// By now their source is the sender's public endpoint (RFC 4787 REQ-9a).
-    pub fn run_crossing(&self, chunk: &mut Chunk) {
+    /// Translates hairpins, once all groups have run: first their source, then, in the crossing shard, their destination. By
+    /// then their source is the sender's public endpoint (RFC 4787 REQ-9a). `judge` may drop each before.
+    pub fn run_crossing(&self, chunk: &mut Chunk, judge: &mut hairpin::Judge<'_>) {
         let now_ns = chunk.clock_ns;
         let (mut batch, _) = chunk.whole();
         for i in 0..batch.len() {
-            let crosses =
-                |p: &Packet| p.is_alive() && p.flags.has(PacketFlags::NAT_IN | PacketFlags::TRANSLATED);
-            let shard = batch.packets()[i].crossing_shard;
-            if shard == NO_SHARD || !crosses(&batch.packets()[i]) {
-                continue;
-            }
-            let Some(shard) = self.shards.get(usize::from(shard)) else { continue };
-            let mut shard = lock(shard);
-            let (packet, l3) = batch.packet_and_l3(i);
-            shard.translate_in(packet, l3, now_ns);
-            if packet.is_alive() {
-                shard.count_hairpin();
+            if hairpin::is_hairpin(&batch.packets()[i]) {
+                let (packet, l3) = batch.packet_and_l3(i);
+                hairpin::translate(packet, l3, now_ns, judge, &mut |shard, act| {
+                    if let Some(shard) = self.shards.get(usize::from(shard)) {
+                        act(&mut lock(shard));
+                    }
+                });
             }
         }
     }
@@ -187,8 +186,82 @@ impl NatStage {
         })
     }
 
-    fn slice(&self, from: Cursor, look: impl FnOnce(&NatShard, usize) -> Option<usize>) -> Option<Cursor> {
-        let rest = look(&lock(self.shards.get(from.shard)?), from.at);
+    /// Appends the sessions of protocols without ports that live at `now_ns` and that `keep` admits.
+    pub fn bare_sessions(&self, now_ns: u64, keep: impl Fn(&BareInfo) -> bool, into: &mut Vec<BareInfo>) {
+        for shard in &self.shards {
+            lock(shard).visit_bare(seconds(now_ns), |session| {
+                if keep(&session) {
+                    into.push(session);
+                }
+            });
+        }
+    }
+
+    /// Ends the sessions of one slice, from `from` on, that live at `now_ns` and that are chosen; port forwards stay. How
+    /// many ended, and where the next slice begins, if there is one.
+    pub fn end_sessions(
+        &self,
+        from: Cursor,
+        now_ns: u64,
+        which: impl Fn(&SessionInfo) -> bool,
+        which_bare: impl Fn(&BareInfo) -> bool,
+    ) -> (u64, Option<Cursor>) {
+        let mut ended = 0;
+        let next = self.slice(from, |shard, at| {
+            shard.advance(now_ns);
+            if at == 0 {
+                ended += shard.end_bare(&which_bare);
+            }
+            let (of_slice, next) = shard.end_sessions(at, SLICE, &which);
+            ended += of_slice;
+            next
+        });
+        (ended, next)
+    }
+
+    /// Whether an address is one of the public ones.
+    pub fn is_public(&self, address: Ipv4Addr) -> bool {
+        self.layout.is_public(address.into())
+    }
+
+    /// The router itself has these public ports as a whole from now on, and no others: anybody may send to them.
+    pub fn reserve(&self, ports: &[OwnPort], now_ns: u64) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let mut own: Vec<OwnPort> = ports.iter().filter(|port| shard.owns(port)).copied().collect();
+            own.sort_unstable();
+            own.dedup();
+            shard.advance(now_ns);
+            shard.reserve(&own);
+        }
+    }
+
+    /// The router itself has a flow, and has just sent by it: what comes back is the router's.
+    pub fn claim(&self, flow: OwnFlow, now_ns: u64) {
+        let shard = self.shards.get(usize::from(self.layout.port_shard(flow.at.port)));
+        if let Some(shard) = shard.filter(|_| self.is_public(flow.at.address)) {
+            let mut shard = lock(shard);
+            shard.advance(now_ns);
+            shard.claim(flow);
+        }
+    }
+
+    /// The same for a protocol without ports and a peer.
+    pub fn claim_bare(&self, protocol: u8, public: Ipv4Addr, peer: Ipv4Addr, now_ns: u64) {
+        let shard = self.shards.get(usize::from(self.layout.bare_shard(protocol, peer.into())));
+        if let Some(shard) = shard.filter(|_| self.is_public(public)) {
+            let mut shard = lock(shard);
+            shard.advance(now_ns);
+            shard.claim_bare(protocol, public.into(), peer.into());
+        }
+    }
+
+    fn slice(
+        &self,
+        from: Cursor,
+        look: impl FnOnce(&mut NatShard, usize) -> Option<usize>,
+    ) -> Option<Cursor> {
+        let rest = look(&mut lock(self.shards.get(from.shard)?), from.at);
         match rest {
             Some(at) => Some(Cursor { at, ..from }),
             None => (from.shard + 1 < self.shards.len()).then_some(Cursor { shard: from.shard + 1, at: 0 }),
@@ -264,7 +337,9 @@ impl Walk<'_> {
     /// The shard of a packet that this pass is to translate.
     #[inline(always)]
     fn shard_of(&self, packet: &Packet) -> usize {
-        let labelled = packet.flags.0 & (PacketFlags::NAT_OUT | PacketFlags::NAT_IN) != 0;
+        // One of the two labels, not both: less than their sum, and not 0.
+        const BOTH: u8 = PacketFlags::NAT_OUT | PacketFlags::NAT_IN;
+        let labelled = (packet.flags.0 & BOTH).wrapping_sub(1) < BOTH - 1;
         let at = usize::from(packet.shard).wrapping_sub(self.first);
         if labelled & (at < self.shards.len()) & packet.is_alive() { at } else { NOT_OURS }
     }
@@ -295,7 +370,7 @@ impl Walk<'_> {
     }
 }
 
-/// The end to translate in the first pass: the source of whatever comes from inside.
+/// The end to translate of a packet that is no hairpin.
 #[inline(always)]
 fn end_of(packet: &Packet) -> End {
     if packet.flags.has(PacketFlags::NAT_OUT) { End::Source } else { End::Destination }

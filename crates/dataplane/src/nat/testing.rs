@@ -307,7 +307,7 @@ pub fn fuzz_one(data: &[u8]) {
 fn fuzz_run(labeller: &Labeller, nat: &NatStage, chunk: &mut Chunk, shards: u16) {
     label(labeller, chunk, shards);
     nat.run_groups(chunk, 0..1, 1);
-    nat.run_crossing(chunk);
+    nat.run_crossing(chunk, &mut |_, _, _| ());
 }
 
 /// The packet a fuzzing step asks for. `last` is the last one that came out.

@@ -42,7 +42,7 @@ pub fn configuration(sessions_max: u32) -> String {
     let pool: Vec<String> = (0..POOL).map(|i| format!("\"{}\"", Ipv4Addr::from(first + i))).collect();
     format!(
         "\n[[routes]]\nprefix = \"{}/{}\"\nvia = \"{}\"\n\n[nat]\noutside = \"{}\"\ninside = [\"{}\"]\naddresses = \
-         [{}]\nport_selection = \"hash\"\nsessions_max = {sessions_max}\n",
+         [{}]\nport_selection = \"hash\"\nsessions_max = {sessions_max}\nhost_sessions_max = 0\nhost_sessions_per_second = 0\n",
         INSIDE.0,
         INSIDE.1,
         TESTER_ADDRESSES[0],

@@ -308,7 +308,7 @@ pub(crate) fn configuration(workload: Workload) -> String {
         let _ = write!(
             text,
             "\n[nat]\noutside = \"edge\"\ninside = [\"core\"]\naddresses = [{}]\nport_selection = \"hash\"\n\
-             sessions_max = {sessions_max}\n",
+             sessions_max = {sessions_max}\nhost_sessions_max = 0\nhost_sessions_per_second = 0\n",
             list.join(", ")
         );
     }

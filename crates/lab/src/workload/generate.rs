@@ -70,6 +70,8 @@ inside = ["lan"]
 addresses = ["203.0.113.2", "203.0.113.3", "203.0.113.4", "203.0.113.5"]
 port_selection = "hash"
 sessions_max = 131072
+host_sessions_max = 0
+host_sessions_per_second = 0
 "#;
 
 const TRACE_CONFIG: &str = include_str!("../../../../examples/article/router.toml");

@@ -12,13 +12,18 @@
 //! filtering = "endpoint-independent"  # or "address-dependent"; RFC 4787 section 5
 //! hairpin = true                   # inside hosts reach each other through public addresses
 //! inbound_refresh = false          # packets from outside keep a session alive too (RFC 4787 REQ-6)
+//! host_sessions_max = 4096         # sessions of one inside host; default: a 16th of sessions_max, 64 to 4096; 0: no limit
+//! host_sessions_per_second = 1000  # new ones; this is the default; 0: no limit
+//! drop_half_open = true            # half-open TCP sessions live shorter, and make room, when the table fills up
 //! refusal = "host-unreachable"     # or "prohibited", "silent": what a host is told that gets no session
 //!
 //! [nat.timeouts]                   # seconds of idleness; these are the defaults
 //! udp_s = 300
 //! tcp_established_s = 7440
 //! tcp_transitory_s = 240
+//! tcp_aborted_s = 10               # refused connections, and those that the inside host has reset
 //! icmp_s = 60
+//! other_s = 600                    # protocols without ports
 //!
 //! [[nat.forwards]]
 //! protocol = "tcp"                 # or "udp"; required
@@ -37,8 +42,8 @@ use super::nat_subscribers;
 use super::ports::Ports;
 use super::reader::{At, Item, Reader, Section, integer_of};
 use super::types::{
-    Filtering, ForwardProtocol, NatConfig, NatRefusal, NatTimeouts, PortForward, PortIndex, PortRange,
-    PortSelection,
+    Filtering, ForwardProtocol, HostLimits, NatConfig, NatRefusal, NatTimeouts, PortForward, PortIndex,
+    PortRange, PortSelection,
 };
 use super::values;
 
@@ -47,6 +52,11 @@ const SHARDS_MAX: u64 = 256;
 const ADDRESSES_MAX: usize = 256;
 const SESSIONS_DEFAULT: u32 = 65_536;
 const SESSIONS_MAX: u64 = 1 << 24;
+/// The default limit of an inside host: this part of the table, but not less and not more than these.
+const HOST_PART: u32 = 16;
+const HOST_SESSIONS: (u32, u32) = (64, 4096);
+const HOST_RATE_DEFAULT: u32 = 1000;
+const HOST_RATE_MAX: u64 = 1_000_000;
 const PORTS_DEFAULT: PortRange = PortRange { first: 1024, last: 65535 };
 /// A week: longer timeouts are mistakes.
 const TIMEOUT_MAX_S: u64 = 7 * 24 * 3600;
@@ -63,6 +73,7 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
     let subscribers = nat_subscribers::read(reader, &mut section, &range, addresses.len());
     let shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
     let sessions_max = read_sessions_max(reader, &mut section, range.value, addresses.len());
+    let hosts = read_hosts(reader, &mut section, sessions_max);
     let selections = [("preserve", PortSelection::Preserve), ("hash", PortSelection::Hash)];
     let filterings = [
         ("endpoint-independent", Filtering::EndpointIndependent),
@@ -96,6 +107,7 @@ pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports) -
         timeouts,
         forwards,
         subscribers: subscribers.map(|subscribers| subscribers.config),
+        hosts,
         refusal,
     })
 }
@@ -238,15 +250,32 @@ fn read_sessions_max(
     sessions as u32
 }
 
+/// What one inside host may take: by default enough for any host, and too little to take NAT from the others.
+fn read_hosts(reader: &mut Reader, section: &mut Section<'_>, sessions_max: u32) -> HostLimits {
+    let mut limit = |key: &'static str, most: u64, default: u32| {
+        let item = section.take(key);
+        let value = item.and_then(|item| reader.integer(&item, 0..=most, "")).map_or(default, |n| n as u32);
+        (value > 0).then_some(value)
+    };
+    let default = (sessions_max / HOST_PART).clamp(HOST_SESSIONS.0, HOST_SESSIONS.1);
+    let sessions_max = limit("host_sessions_max", SESSIONS_MAX, default);
+    let new_per_second = limit("host_sessions_per_second", HOST_RATE_MAX, HOST_RATE_DEFAULT);
+    let drops_half_open =
+        section.take("drop_half_open").and_then(|item| reader.boolean(&item)).unwrap_or(true);
+    HostLimits { sessions_max, new_per_second, drops_half_open }
+}
+
 fn read_timeouts(reader: &mut Reader, section: &mut Section<'_>) -> NatTimeouts {
     let mut timeouts = NatTimeouts::default();
     let Some(item) = section.take("timeouts") else { return timeouts };
     let Some(mut section) = reader.section(&item, "[nat.timeouts]".to_owned()) else { return timeouts };
-    let rows: [(&'static str, &mut u32, u32, &str); 4] = [
+    let rows: [(&'static str, &mut u32, u32, &str); 6] = [
         ("udp_s", &mut timeouts.udp_s, 120, "RFC 4787 section 4.3"),
         ("tcp_established_s", &mut timeouts.tcp_established_s, 7440, "RFC 5382 section 5"),
         ("tcp_transitory_s", &mut timeouts.tcp_transitory_s, 240, "RFC 5382 section 5"),
+        ("tcp_aborted_s", &mut timeouts.tcp_aborted_s, 1, ""),
         ("icmp_s", &mut timeouts.icmp_s, 60, "RFC 5508 section 3.2"),
+        ("other_s", &mut timeouts.bare_s, 30, "keepalives of tunnels"),
     ];
     for (key, value, least, source) in rows {
         let Some(item) = section.take(key) else { continue };

@@ -19,7 +19,8 @@
 //! queues = 4                          # receive queues that are worked on apart, 1 to 64; default: as many as workers
 //! acl_in = "from-internet"            # the access list for what comes in; default: none
 //! acl_out = "to-internet"             # the access list for what leaves; default: none
-//! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default", "off"
+//! urpf = "strict"                     # reverse path check (RFC 3704), or "loose", "loose-allow-default",
+//!                                     # "new-sessions" (the default of NAT's inside ports), "off"
 //!
 //! [ports."wan.100"]                   # a VLAN sub-interface: a port on another's wire
 //! parent = "wan"                      # the port whose wire it is; `mac` and `mtu` default to that port's
@@ -41,8 +42,8 @@ use ipnet::IpNet;
 use super::diagnostic::{ErrorKind, nearest, one_of};
 use super::reader::{At, Item, Reader, Section};
 use super::types::{
-    Driver, InterfaceConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex, ReversePathMode,
-    SubInterface, XdpPlace,
+    Driver, InterfaceConfig, NatConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex,
+    ReversePathMode, RouteTarget, RoutingConfig, SubInterface, XdpPlace,
 };
 use super::{dpdk, values};
 
@@ -63,6 +64,8 @@ pub(super) struct Ports {
     pub(super) neighbours: Vec<Neighbour>,
     /// Access lists that ports name, for incoming packets or (false) outgoing ones.
     pub(super) acl_names: Vec<(PortIndex, bool, At<String>)>,
+    /// Ports that say how their sources are checked.
+    with_urpf: Vec<PortIndex>,
     /// Ports that name a parent.
     parents: Vec<Parent>,
 }
@@ -211,7 +214,8 @@ impl Ports {
                 self.acl_names.push((port, inbound, At { value: name.to_owned(), span: item.span }));
             }
         }
-        const MODES: [(&str, ReversePathMode); 4] = [
+        const MODES: [(&str, ReversePathMode); 5] = [
+            ("new-sessions", ReversePathMode::NewSessions),
             ("strict", ReversePathMode::Strict),
             ("loose", ReversePathMode::Loose),
             ("loose-allow-default", ReversePathMode::LooseAllowDefault),
@@ -219,6 +223,29 @@ impl Ports {
         ];
         if let Some(item) = section.take("urpf") {
             config.urpf = reader.word(&item, &MODES).unwrap_or_default();
+            self.with_urpf.push(port);
+        }
+    }
+
+    /// Ports that NAT translates and that do not say otherwise have their sources checked where a packet would make a
+    /// session: those with an IPv4 network of their own, and without a default route.
+    pub(super) fn check_sources_for(&mut self, nat: &NatConfig, routing: &RoutingConfig) {
+        let targets = routing.v4.iter().filter(|(net, _)| net.prefix_len() == 0).map(|(_, target)| *target);
+        let defaults: Vec<PortIndex> = targets
+            .filter_map(|target| routing.targets.get(target as usize))
+            .flat_map(|target| match target {
+                RouteTarget::Forward(hops) => hops.iter().map(|hop| hop.port).collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        for &port in
+            nat.inside.iter().filter(|port| !self.with_urpf.contains(port) && !defaults.contains(port))
+        {
+            if let Some(config) = self.configs.get_mut(usize::from(port))
+                && config.addresses.iter().any(|net| net.addr().is_ipv4())
+            {
+                config.urpf = ReversePathMode::NewSessions;
+            }
         }
     }
 

@@ -14,7 +14,7 @@ use thalweg_flow::MeterOptions;
 
 use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
 pub use thalweg_dataplane::nat::{
-    BlockAllocation, Filtering, NatLogging, NatTimeouts, PortSelection, SubscriberConfig,
+    BlockAllocation, Filtering, HostLimits, NatLogging, NatTimeouts, PortSelection, SubscriberConfig,
 };
 pub use thalweg_dataplane::reverse_path::ReversePathMode;
 
@@ -365,6 +365,8 @@ pub struct NatConfig {
     pub forwards: Vec<PortForward>,
     /// Blocks of ports and limits for each inside address, if they are asked for.
     pub subscribers: Option<SubscriberConfig>,
+    /// Limits of each inside host.
+    pub hosts: HostLimits,
     /// What a host is told whose session cannot be made.
     pub refusal: NatRefusal,
 }

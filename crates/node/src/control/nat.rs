@@ -15,18 +15,45 @@ pub struct NatSessionFilter {
     pub public: Option<Ipv4Addr>,
     /// Only those on this public port (or ICMP identifier).
     pub port: Option<u16>,
-    /// Only one protocol: `tcp`, `udp` or `icmp`.
+    /// Only one protocol: `tcp`, `udp`, `icmp`, `gre`, `esp`, `ah`, `sctp`, or its number.
     pub protocol: Option<String>,
     /// No more than this many.
     pub limit: Option<usize>,
 }
 
+/// Which sessions to end. All of what is given must be so of a session; port forwards stay in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NatClear {
+    /// Those of this inside host.
+    pub inside: Option<Ipv4Addr>,
+    /// Those of this inside port (or ICMP identifier).
+    pub inside_port: Option<u16>,
+    /// Those on this public address.
+    pub public: Option<Ipv4Addr>,
+    /// Those on this public port (or ICMP identifier).
+    pub port: Option<u16>,
+    /// Those whose first packet went to this address.
+    pub remote: Option<Ipv4Addr>,
+    /// And to this port.
+    pub remote_port: Option<u16>,
+    /// Those of one protocol: a name, or its number.
+    pub protocol: Option<String>,
+}
+
+/// How many sessions [`super::Request::NatClear`] ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NatCleared {
+    /// Sessions.
+    pub ended: u64,
+}
+
 /// A session, as [`super::Request::NatSessions`] shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NatSessionView {
-    /// `tcp`, `udp` or `icmp`.
+    /// `tcp`, `udp`, `icmp`, or a protocol without ports: `gre`, `esp`, `ah`, `sctp` or its number.
     pub protocol: String,
-    /// The inside endpoint; the port is the identifier of ICMP echo.
+    /// The inside endpoint; the port is the identifier of ICMP echo, and 0 where the protocol has no ports.
     pub inside: SocketAddrV4,
     /// The public endpoint.
     pub public: SocketAddrV4,

@@ -169,6 +169,7 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 | Request::Policers
                 | Request::TracePacket { .. }
                 | Request::NatCounters
+                | Request::NatClear(_)
                 | Request::FlowCache),
             ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
             Ok(request @ (Request::NatSessions(_) | Request::NatBlocks(_))) => match server.live() {

@@ -96,6 +96,7 @@ impl Successor {
             (None, Some(_), _) => before.tell_end_of_nat(),
             _ => {}
         }
+        plan.check_sources_of_sessions();
         plan.inherit_flows(before);
         (plan, taken)
     }
@@ -111,6 +112,7 @@ fn has_shape_of(new: &NatConfig, old: &NatConfig) -> bool {
         hairpin: new.hairpin,
         inbound_refresh: new.inbound_refresh,
         timeouts: new.timeouts,
+        hosts: new.hosts,
         refusal: new.refusal,
         ..old.clone()
     };

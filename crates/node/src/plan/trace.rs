@@ -95,7 +95,7 @@ impl RouterPlan {
         }
         let port_in = batch.packets()[0].port_in;
         traced.flow_hash = batch.packets()[0].flow_hash;
-        traced.reverse_path = Some(filters.reverse_path.mode(port_in)).filter(|m| *m != ReversePathMode::Off);
+        traced.reverse_path = Some(filters.reverse_path.mode(port_in)).filter(|mode| mode.asks_packets());
         filters.reverse_path.process(&self.router, &mut batch);
         if !traced.passes(TracedStage::ReversePath, &batch) {
             return;
@@ -148,7 +148,10 @@ impl RouterPlan {
         }
         let (packet, l3) = batch.packet_and_l3(0);
         let outbound = packet.flags.has(PacketFlags::NAT_OUT);
-        let trial = nat.stage.try_packet(packet, l3, now_ns);
+        let (filters, mut counts) = (self.filters(), AclCounts::new(&self.filters().acls));
+        let trial = nat.stage.try_packet(packet, l3, now_ns, &mut |packet, l3, inside| {
+            self.judge_hairpin(&filters, packet, l3, inside, &mut counts);
+        });
         traced.nat = trial.map(|trial| TracedNat { outbound, trial });
         traced.passes(TracedStage::Nat, &batch);
     }

@@ -94,6 +94,7 @@ impl Speaker {
             | Request::NatSessions(_)
             | Request::NatBlocks(_)
             | Request::NatCounters
+            | Request::NatClear(_)
             | Request::FlowCache
             | Request::TracePacket { .. }
             | Request::Capture(_) => {

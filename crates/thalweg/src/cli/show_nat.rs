@@ -10,10 +10,10 @@ pub(crate) struct NatArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) inside: Option<Ipv4Addr>,
     /// Only sessions on this public address, or on one port (ICMP: identifier) of it
-    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = public_endpoint)]
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint)]
     pub(crate) outside: Option<(Ipv4Addr, Option<u16>)>,
-    /// Only one protocol
-    #[arg(long, value_parser = ["tcp", "udp", "icmp"])]
+    /// Only one protocol: tcp, udp, icmp, gre, esp, ah, sctp, or its number
+    #[arg(long)]
     pub(crate) protocol: Option<String>,
     /// No more than this many lines
     #[arg(long, value_name = "N")]
@@ -27,7 +27,7 @@ pub(crate) struct NatArgs {
 }
 
 /// `198.51.100.1` or `198.51.100.1:4000`.
-fn public_endpoint(text: &str) -> Result<(Ipv4Addr, Option<u16>), String> {
+pub(super) fn endpoint(text: &str) -> Result<(Ipv4Addr, Option<u16>), String> {
     let expected = || format!("`{text}`: expected an IPv4 address, or address:port");
     match text.split_once(':') {
         None => Ok((text.parse().map_err(|_| expected())?, None)),

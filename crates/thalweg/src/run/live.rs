@@ -396,6 +396,15 @@ impl LiveControl for LiveSide {
                 let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
                 rows([nat::counters(&nat, self.nat_sessions_max())])
             }
+            Request::NatClear(which) => {
+                let (nat, now_ns) = {
+                    let router = self.lock();
+                    (router.nat().ok_or(nat::NO_NAT)?, router.clock().now_ns())
+                };
+                let cleared = nat::clear(&nat, now_ns, which)?;
+                self.lock().end_leases();
+                rows([cleared])
+            }
             Request::TracePacket { packet } => rows([self.trace(packet)?]),
             other => Err(format!("{other:?} is no question about packets")),
         }

@@ -1,11 +1,14 @@
 //! `thalweg show nat`: sessions, blocks of ports and counters of a running router's NAT.
 
-use thalweg_node::control::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView, Request};
-use thalweg_text::units::{age, count};
+use std::net::Ipv4Addr;
 
+use thalweg_node::control::{
+    NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView, Request,
+};
+use thalweg_text::units::{age, count};
 use thalweg_text::{Align, Table};
 
-use crate::cli::NatArgs;
+use crate::cli::{ClearNatArgs, NatArgs};
 use crate::tables::table;
 
 pub(super) fn request(args: &NatArgs) -> Request {
@@ -20,6 +23,24 @@ pub(super) fn request(args: &NatArgs) -> Request {
         (true, _) => Request::NatCounters,
         (false, true) => Request::NatBlocks(filter),
         (false, false) => Request::NatSessions(filter),
+    }
+}
+
+pub(super) fn clear_request(args: &ClearNatArgs) -> Request {
+    let split = |endpoint: Option<(Ipv4Addr, Option<u16>)>| {
+        (endpoint.map(|(address, _)| address), endpoint.and_then(|(_, port)| port))
+    };
+    let (inside, inside_port) = split(args.inside);
+    let (public, port) = split(args.outside);
+    let (remote, remote_port) = split(args.remote);
+    let protocol = args.protocol.clone();
+    Request::NatClear(NatClear { inside, inside_port, public, port, remote, remote_port, protocol })
+}
+
+pub(super) fn cleared(cleared: NatCleared) -> String {
+    match cleared.ended {
+        1 => "1 NAT session ended\n".to_owned(),
+        n => format!("{} NAT sessions ended\n", count(n)),
     }
 }
 

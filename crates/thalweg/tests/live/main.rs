@@ -15,6 +15,7 @@ mod hostile;
 mod in_step;
 mod mirror;
 mod nat;
+mod nat_access;
 mod nat_events;
 mod offload;
 mod packets;

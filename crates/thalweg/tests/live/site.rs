@@ -326,6 +326,11 @@ pub(crate) struct Router<'s> {
 }
 
 impl Router<'_> {
+    /// Where it is asked.
+    pub(crate) fn socket(&self) -> &str {
+        &self.socket
+    }
+
     /// What it answers, an object a line.
     pub(crate) fn show(&self, what: &[&str]) -> Option<Vec<Value>> {
         let mut arguments = vec!["show"];

@@ -6,9 +6,12 @@
 //! others are gone, and counted.
 
 use super::super::config::{Filtering, NatConfig};
+use super::super::hosts::Hosts;
 use super::super::layout::End;
-use super::super::session::{Session, SessionState};
+use super::super::session::{Life, Session, SessionState};
 use super::{NatCounters, NatShard, WHEEL_S};
+use crate::reverse_path::SourceCheck;
+use std::sync::Arc;
 
 /// A filter that admits everybody: of a session that was made when nobody kept book of whom it sends to.
 const ADMITS_ALL: [u64; 4] = [u64::MAX; 4];
@@ -27,15 +30,34 @@ impl NatShard {
         self.refreshed_from_outside = SessionState::refreshed_from_outside(config.inbound_refresh);
         if let Some(remotes) = remotes {
             let (used, _) = self.sessions.split_at_mut(self.fresh as usize);
-            used.iter_mut().filter(|session| session.live).for_each(|session| session.remotes = remotes);
+            used.iter_mut().filter(|session| session.is_live()).for_each(|session| session.remotes = remotes);
         }
+        self.drops_half_open = config.hosts.drops_half_open;
+        self.bare_s = config.timeouts.bare_s;
+        self.count_hosts_anew(config);
+        self.is_pressed &= self.drops_half_open;
         if timeouts_s != self.timeouts_s {
             let t = &config.timeouts;
+            self.half_open_s = t.tcp_transitory_s;
             let shortest = [t.tcp_established_s.min(t.tcp_transitory_s), t.udp_s, t.icmp_s];
             self.horizons_s = shortest.map(|s| (s + 1).min(WHEEL_S - 1));
             self.timeouts_s = timeouts_s;
             self.refile();
+            self.set_half_open_lifetime();
         }
+        self.feel_pressure();
+    }
+
+    /// Says from now on which sources may make sessions.
+    pub(crate) fn set_sources(&mut self, sources: Option<Arc<SourceCheck>>) {
+        self.sources = sources;
+    }
+
+    /// Counts what inside addresses have by the limits of a configuration.
+    fn count_hosts_anew(&mut self, config: &NatConfig) {
+        let mut hosts = Hosts::new(&self.layout, self.shard, config);
+        self.sessions().for_each(|session| hosts.has_another(&self.layout, session.addresses[0]));
+        self.hosts = hosts;
     }
 
     /// Files every session anew.
@@ -43,7 +65,7 @@ impl NatShard {
         self.wheel.fill(0);
         for at in 0..self.fresh as usize {
             let session = &mut self.sessions[at];
-            if session.live && session.state != SessionState::Forward {
+            if session.is_live() && session.state != SessionState::Forward {
                 let longest_s = self.now_s.saturating_add(self.timeouts_s[session.state as usize]);
                 session.expires_s = session.expires_s.min(longest_s);
                 self.file(at);
@@ -54,7 +76,7 @@ impl NatShard {
     /// The sessions it has, port forwards not among them.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = &Session> {
         let used = &self.sessions[..self.fresh as usize];
-        used.iter().filter(|session| session.live && session.state != SessionState::Forward)
+        used.iter().filter(|session| session.is_live() && session.state != SessionState::Forward)
     }
 
     /// The second of its last packet.
@@ -83,6 +105,7 @@ impl NatShard {
         };
         let at = self.insert(placed);
         self.file(at);
+        self.hosts.has_another(&self.layout, session.addresses[0]);
         self.counters.sessions_active += 1;
         true
     }
@@ -119,6 +142,7 @@ impl NatShard {
                 (true, false) => Session::EMPTY.remotes,
                 _ => session.remotes,
             },
+            life: Life::Alone,
             ..*session
         })
     }

@@ -94,6 +94,17 @@ impl NatShard {
         }
     }
 
+    /// An inside address has as many sessions as it may.
+    pub(super) fn tell_host_limit(&mut self, inside: u32) {
+        let now_s = self.now_s;
+        let limit = self.hosts.limit();
+        if let Some(log) = &mut self.log
+            && log.is_news(Limit::Host, now_s)
+        {
+            log.tell(Happening::SubscriberLimit { subscriber: inside.into(), limit });
+        }
+    }
+
     /// No port is left for an inside address.
     pub(super) fn tell_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
@@ -139,7 +150,7 @@ impl NatShard {
         let end_ns = self.end_ns();
         for at in 0..self.fresh as usize {
             let session = self.sessions[at];
-            if session.live && session.state != SessionState::Forward {
+            if session.is_live() && session.state != SessionState::Forward {
                 self.tell_displaced(&session, end_ns);
             }
         }

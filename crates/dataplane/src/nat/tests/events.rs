@@ -254,7 +254,7 @@ proptest! {
             sessions_max: 60,
             subscribers: (kind >= 2).then_some(subscribers),
             filtering: if address_dependent { Filtering::AddressDependent } else { Filtering::EndpointIndependent },
-            timeouts: NatTimeouts { udp_s: 3, tcp_established_s: 8, tcp_transitory_s: 4, icmp_s: 2 },
+            timeouts: NatTimeouts { udp_s: 3, tcp_established_s: 8, tcp_transitory_s: 4, icmp_s: 2, ..NatTimeouts::default() },
             ..config(2)
         };
         let logging =

@@ -113,9 +113,9 @@ fn errors_about_nothing_known_are_dropped_and_refresh_nothing() {
     let left = router.leave(&udp(host(1, 4000), remote(1, 80), b"hello")).unwrap();
     let public = source(&left);
     let about = |packet: &[u8]| icmp(number(remote(7, 0)), number(public), 3, [0; 4], packet);
-    let refused = Err(DropReason::NatIcmp);
-    assert_eq!(router.arrive(&about(&udp(at(public.ip().octets(), 4002), remote(1, 80), b""))), refused);
-    assert_eq!(router.arrive(&about(&tcp(public, remote(1, 80), SYN))), refused);
+    let (refused, for_router) = (Err(DropReason::NatIcmp), Err(DropReason::NatNoMapping));
+    assert_eq!(router.arrive(&about(&udp(at(public.ip().octets(), 4002), remote(1, 80), b""))), for_router);
+    assert_eq!(router.arrive(&about(&tcp(public, remote(1, 80), SYN))), for_router);
     assert_eq!(router.arrive(&about(&udp(host(1, 4000), remote(1, 80), b""))), refused, "not its address");
     let later = ipv4(number(public), number(remote(1, 0)), 17, 100, &left[20..]);
     assert_eq!(router.arrive(&about(&later)), refused, "quotes a later fragment");

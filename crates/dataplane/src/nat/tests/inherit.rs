@@ -151,7 +151,7 @@ fn a_packet_that_is_tried_leaves_no_trace() {
         label(&router.labeller, &mut chunk, router.shards);
         let mut batch = chunk.batch(0);
         let (packet, l3) = batch.packet_and_l3(0);
-        let trial = router.nat.try_packet(packet, l3, router.now_ns);
+        let trial = router.nat.try_packet(packet, l3, router.now_ns, &mut |_, _, _| ());
         let reason = packet.drop_reason();
         (trial, reason, chunk.frame(0).to_vec())
     };

@@ -254,7 +254,7 @@ proptest! {
             SubscriberConfig { allocation, block_size: SIZE, ports_max, sessions_max, hold_s: HOLD_S as u32 };
         let life_s = LIFE_S as u32;
         let config = NatConfig {
-            timeouts: NatTimeouts { udp_s: life_s, tcp_established_s: life_s, tcp_transitory_s: life_s, icmp_s: life_s },
+            timeouts: NatTimeouts { udp_s: life_s, tcp_established_s: life_s, tcp_transitory_s: life_s, icmp_s: life_s, ..NatTimeouts::default() },
             public_addresses: (1..=addresses).map(|n| [198, 51, 100, n].into()).collect(),
             ..with(subscribers)
         };

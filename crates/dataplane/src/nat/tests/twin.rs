@@ -55,6 +55,7 @@ impl Twin {
             Icmp => t.icmp_s,
             Established | FinOut | FinIn => t.tcp_established_s,
             SynSent | PickedUp | SynReceived | Closing | Reset => t.tcp_transitory_s,
+            Aborted => t.tcp_aborted_s.min(t.tcp_transitory_s),
             Forward => return u64::MAX / 2,
         })
     }
@@ -169,8 +170,8 @@ impl Twin {
         now_ns: u64,
     ) -> Result<SocketAddrV4, DropReason> {
         self.expire(now_ns);
-        let at = self.sessions.iter().position(|s| s.public == public);
-        let at = at.filter(|&at| self.admits(at, remote)).ok_or(DropReason::NatIcmp)?;
+        let at = self.sessions.iter().position(|s| s.public == public).ok_or(DropReason::NatNoMapping)?;
+        let at = Some(at).filter(|&at| self.admits(at, remote)).ok_or(DropReason::NatIcmp)?;
         Ok(self.sessions[at].inside.1)
     }
 }
@@ -223,6 +224,7 @@ fn small_config() -> impl Strategy<Value = NatConfig> {
                 tcp_established_s: open,
                 tcp_transitory_s: brief + 1,
                 icmp_s: 2,
+                ..NatTimeouts::default()
             },
             forwards: vec![PortForward {
                 protocol: NatProtocol::Udp,
@@ -272,8 +274,13 @@ fn play(router: &mut Router, twin: &mut Twin, event: &Event) {
                 return;
             }
             let (from, flags) = (host(h, inside_port(port)), FLAGS[usize::from(flags)]);
-            let expected =
-                twin.outbound((protocol, from), (*public.ip()).into(), flags, now_ns).and_then(|caller| {
+            twin.expire(now_ns);
+            let is_there = twin.sessions.iter().any(|s| s.public == (protocol, public));
+            let expected = is_there
+                .then_some(())
+                .ok_or(DropReason::NatNoMapping)
+                .and_then(|()| twin.outbound((protocol, from), (*public.ip()).into(), flags, now_ns))
+                .and_then(|caller| {
                     let to = twin.inbound((*caller.ip()).into(), (protocol, public), flags, now_ns)?;
                     Ok((caller, to))
                 });
@@ -382,7 +389,7 @@ fn run_cut(router: &Router, mut chunk: Chunk, cut: Cut) -> Chunk {
             chunk = Chunk::merge(parts);
         }
     }
-    router.nat.run_crossing(&mut chunk);
+    router.nat.run_crossing(&mut chunk, &mut |_, _, _| ());
     chunk
 }
 
@@ -413,7 +420,7 @@ proptest! {
             (0u64..5, proptest::collection::vec((0u8..9, 0u8..3, 1u8..6, 0u16..40, 1u8..5), 0..120)), 1..8),
     ) {
         let port_selection = if hash { PortSelection::Hash } else { PortSelection::Preserve };
-        let timeouts = NatTimeouts { udp_s: 3, tcp_established_s: 8, tcp_transitory_s: 4, icmp_s: 2 };
+        let timeouts = NatTimeouts { udp_s: 3, tcp_established_s: 8, tcp_transitory_s: 4, icmp_s: 2, ..NatTimeouts::default() };
         let config =
             NatConfig { shards: 8, sessions_max: 120, port_range: 2000..=2047, port_selection, timeouts, ..config(2) };
         let cuts = [Cut::Whole, Cut::Lists(groups), Cut::Skipping(groups), Cut::Split(groups)];

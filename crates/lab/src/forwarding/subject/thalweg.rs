@@ -138,7 +138,8 @@ pub fn configuration(driver: &str, task: &Task<'_>) -> String {
     }
     if task.nat {
         text += &format!(
-            "\n[nat]\noutside = \"{}\"\ninside = [\"{}\"]\nsessions_max = {SESSIONS_MAX}\n",
+            "\n[nat]\noutside = \"{}\"\ninside = [\"{}\"]\nsessions_max = {SESSIONS_MAX}\n\
+             host_sessions_max = 0\nhost_sessions_per_second = 0\n",
             PORTS[1], PORTS[0]
         );
     }

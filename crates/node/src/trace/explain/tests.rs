@@ -202,13 +202,6 @@ fn drops_end_the_way_and_say_why() {
             "for the router itself",
         ),
         (
-            "lan ip 10.1.0.7 -> 8.8.8.8 protocol 47",
-            "nat",
-            "nat-protocol",
-            "cannot be translated",
-            "told nothing",
-        ),
-        (
             "lan ip 10.1.0.7 -> 8.8.8.8 udp 53 fragment later",
             "nat",
             "fragment-without-first",

@@ -1,10 +1,13 @@
 //! What a router on live interfaces tells of its NAT: slices of the session table, as long as whoever asks takes them.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde_json::Value;
-use thalweg_dataplane::nat::{BlockInfo, Cursor, NatProtocol, NatStage, SessionInfo};
-use thalweg_node::control::{NatBlockView, NatCountersView, NatSessionFilter, NatSessionView};
+use thalweg_dataplane::nat::{BareInfo, BlockInfo, Cursor, NatProtocol, NatStage, SessionInfo};
+use thalweg_node::control::{
+    NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView,
+};
 
 /// What is said where nothing is translated.
 pub(super) const NO_NAT: &str = "this router translates nothing: its configuration has no [nat]";
@@ -20,24 +23,91 @@ pub(super) fn sessions(
     filter: &NatSessionFilter,
     item: &mut dyn FnMut(Value) -> io::Result<()>,
 ) -> io::Result<Result<(), String>> {
-    let protocol = match filter.protocol.as_deref().map(protocol_named).transpose() {
-        Ok(protocol) => protocol,
+    let wanted = match Wanted::new(filter.protocol.as_deref()) {
+        Ok(wanted) => wanted,
         Err(unknown) => return Ok(Err(unknown)),
     };
-    let keep = |session: &SessionInfo| {
-        filter.inside.is_none_or(|address| session.inside.ip() == &address)
-            && filter.public.is_none_or(|address| session.public.ip() == &address)
-            && filter.port.is_none_or(|port| session.public.port() == port)
-            && protocol.is_none_or(|protocol| session.protocol == protocol)
-    };
-    in_slices(
-        filter.limit,
-        |from, into| nat.sessions(from, now_ns, keep, into),
+    let inside = (filter.inside, None);
+    let wanted = Wanted { inside, public: (filter.public, filter.port), ..wanted };
+    let limit = filter.limit.unwrap_or(usize::MAX);
+    let mut handed_out = 0;
+    let answered = in_slices(
+        Some(limit),
+        |from, into| nat.sessions(from, now_ns, |session| wanted.admits(session), into),
         |session| {
+            handed_out += 1;
             let view = serde_json::to_value(session_view(&session));
             item(view.map_err(io::Error::other)?)
         },
-    )
+    )?;
+    let mut bare = Vec::new();
+    nat.bare_sessions(now_ns, |session| wanted.admits_bare(session), &mut bare);
+    for session in bare.iter().take(limit - handed_out) {
+        let view = serde_json::to_value(bare_view(session));
+        item(view.map_err(io::Error::other)?)?;
+    }
+    Ok(answered)
+}
+
+/// Ends sessions. It takes the lock of one shard for some tens of microseconds at a time, as a list does.
+pub(super) fn clear(nat: &NatStage, now_ns: u64, which: &NatClear) -> Result<NatCleared, String> {
+    let wanted = Wanted {
+        inside: (which.inside, which.inside_port),
+        public: (which.public, which.port),
+        remote: (which.remote, which.remote_port),
+        ..Wanted::new(which.protocol.as_deref())?
+    };
+    let (mut ended, mut next) = (0, Some(Cursor::default()));
+    while let Some(from) = next {
+        let admits = |session: &SessionInfo| wanted.admits(session);
+        let (of_slice, rest) = nat.end_sessions(from, now_ns, admits, |session| wanted.admits_bare(session));
+        ended += of_slice;
+        next = rest;
+    }
+    Ok(NatCleared { ended })
+}
+
+/// What is asked of a session.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    protocol: Option<u8>,
+    inside: (Option<Ipv4Addr>, Option<u16>),
+    public: (Option<Ipv4Addr>, Option<u16>),
+    remote: (Option<Ipv4Addr>, Option<u16>),
+}
+
+impl Wanted {
+    /// Of one protocol, or of any.
+    fn new(protocol: Option<&str>) -> Result<Self, String> {
+        Ok(Self { protocol: protocol.map(protocol_named).transpose()?, ..Self::default() })
+    }
+
+    fn admits(&self, session: &SessionInfo) -> bool {
+        self.is_of(session.protocol.number())
+            && is_at(self.inside, *session.inside.ip(), session.inside.port())
+            && is_at(self.public, *session.public.ip(), session.public.port())
+            && match session.remote {
+                Some(remote) => is_at(self.remote, *remote.ip(), remote.port()),
+                None => self.remote == (None, None),
+            }
+    }
+
+    /// A port is asked for: then it is none of a protocol without.
+    fn admits_bare(&self, session: &BareInfo) -> bool {
+        self.is_of(session.protocol)
+            && [self.inside.1, self.public.1, self.remote.1].iter().all(Option::is_none)
+            && is_at(self.inside, session.inside, 0)
+            && is_at(self.public, session.public, 0)
+            && is_at(self.remote, session.peer, 0)
+    }
+
+    fn is_of(&self, protocol: u8) -> bool {
+        self.protocol.is_none_or(|wanted| wanted == protocol)
+    }
+}
+
+fn is_at((address, port): (Option<Ipv4Addr>, Option<u16>), of: Ipv4Addr, port_of: u16) -> bool {
+    address.is_none_or(|address| address == of) && port.is_none_or(|port| port == port_of)
 }
 
 pub(super) fn blocks(
@@ -78,11 +148,36 @@ fn in_slices<T>(
     Ok(Ok(()))
 }
 
-fn protocol_named(name: &str) -> Result<NatProtocol, String> {
-    NatProtocol::ALL
-        .into_iter()
-        .find(|protocol| protocol.name() == name)
-        .ok_or_else(|| format!("`{name}` is not translated: expected tcp, udp or icmp"))
+/// Protocols without ports that have a name here.
+const BARE_NAMES: [(u8, &str); 4] = [(47, "gre"), (50, "esp"), (51, "ah"), (132, "sctp")];
+
+fn protocol_named(name: &str) -> Result<u8, String> {
+    let with_ports = NatProtocol::ALL.iter().map(|protocol| (protocol.number(), protocol.name()));
+    let mut named = with_ports.chain(BARE_NAMES);
+    named
+        .find(|(_, known)| *known == name)
+        .map(|(number, _)| number)
+        .or_else(|| name.parse().ok())
+        .ok_or_else(|| {
+            format!(
+                "`{name}` is no protocol: expected tcp, udp, icmp, gre, esp, ah, sctp or a number up to 255"
+            )
+        })
+}
+
+fn bare_view(session: &BareInfo) -> NatSessionView {
+    let name = BARE_NAMES.iter().find(|(number, _)| *number == session.protocol);
+    NatSessionView {
+        protocol: name.map_or_else(|| session.protocol.to_string(), |(_, name)| (*name).to_owned()),
+        inside: SocketAddrV4::new(session.inside, 0),
+        public: SocketAddrV4::new(session.public, 0),
+        remote: Some(SocketAddrV4::new(session.peer, 0)),
+        state: "open".to_owned(),
+        idle_s: session.idle_s,
+        remaining_s: Some(session.remaining_s),
+        packets_out: session.packets_out,
+        packets_in: session.packets_in,
+    }
 }
 
 fn session_view(session: &SessionInfo) -> NatSessionView {

@@ -1,0 +1,178 @@
+//! What each inside address takes of one shard: its sessions, and how many it made in the current second. Asked only when
+//! a session is made or ends.
+//!
+//! A count-min sketch (Cormode and Muthukrishnan, 2005) instead of a table of addresses, so that memory is fixed and a flood
+//! of forged addresses fills nothing: an address has a cell in each of two rows, and its count is the smaller one. A count
+//! is never too small; it is too large only where other addresses share both cells, which differ from shard to shard.
+//!
+//! Sessions of an address spread over all shards by their ports. A shard therefore has its share of a limit and four
+//! standard deviations of what chance adds to it: an address that spreads well gets its limit, one that does not
+//! gets it in fewer shards.
+
+use super::config::NatConfig;
+use super::layout::Layout;
+
+/// Cells of a row at least and at most; a power of two.
+const CELLS_MIN: usize = 64;
+const CELLS_MAX: usize = 4096;
+
+/// What an address takes, as one row has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    sessions: u32,
+    /// Sessions made in this second, modulo 2^16.
+    second: u16,
+    made: u16,
+}
+
+/// Why an address gets no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostRefusal {
+    /// It has as many as it may.
+    Sessions,
+    /// It has made as many in this second as it may.
+    Rate,
+}
+
+/// The addresses of one shard; without cells where there is no limit.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts {
+    rows: [Box<[Cell]>; 2],
+    sessions_max: u32,
+    new_per_second: u16,
+    /// The limit of sessions in all shards together.
+    limit: u32,
+    /// Makes the cells of an address differ from shard to shard.
+    salt: u64,
+}
+
+impl Hosts {
+    /// Of one shard, with nobody in it.
+    pub(crate) fn new(layout: &Layout, shard: u16, config: &NatConfig) -> Self {
+        // A subscriber with blocks belongs to one shard, and has a limit of sessions of its own.
+        let (sessions, shards) = match layout.blocks {
+            Some(_) => (None, 1),
+            None => (config.hosts.sessions_max, layout.shards()),
+        };
+        let rate = config.hosts.new_per_second;
+        let cells = match (sessions, rate) {
+            (None, None) => 0,
+            _ => (config.sessions_per_shard() as usize / 2).next_power_of_two().clamp(CELLS_MIN, CELLS_MAX),
+        };
+        let row = || vec![Cell::default(); cells].into_boxed_slice();
+        Self {
+            rows: [row(), row()],
+            sessions_max: sessions.map_or(u32::MAX, |limit| share(limit, shards)),
+            new_per_second: rate.map_or(u16::MAX, |limit| share(limit, shards).min(65_535) as u16),
+            limit: sessions.unwrap_or(u32::MAX),
+            salt: u64::from(shard) << 40 | 1 << 56,
+        }
+    }
+
+    /// Sessions that an address may have in all shards together.
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Whether an address may have another session in this second.
+    pub(crate) fn admit(&self, layout: &Layout, address: u32, now_s: u32) -> Result<(), HostRefusal> {
+        let Some([a, b]) = self.cells(layout, address) else { return Ok(()) };
+        let (a, b) = (&self.rows[0][a], &self.rows[1][b]);
+        if a.sessions.min(b.sessions) >= self.sessions_max {
+            return Err(HostRefusal::Sessions);
+        }
+        let made = |cell: &Cell| if cell.second == now_s as u16 { cell.made } else { 0 };
+        if made(a).min(made(b)) >= self.new_per_second { Err(HostRefusal::Rate) } else { Ok(()) }
+    }
+
+    /// An address has a session that it made in this second.
+    pub(crate) fn made(&mut self, layout: &Layout, address: u32, now_s: u32) {
+        self.each(layout, address, |cell| {
+            let made = if cell.second == now_s as u16 { cell.made } else { 0 };
+            (cell.second, cell.made) = (now_s as u16, made.saturating_add(1));
+            cell.sessions = cell.sessions.saturating_add(1);
+        });
+    }
+
+    /// An address has a session that it made at some other time.
+    pub(crate) fn has_another(&mut self, layout: &Layout, address: u32) {
+        self.each(layout, address, |cell| cell.sessions = cell.sessions.saturating_add(1));
+    }
+
+    /// A session of an address is over.
+    pub(crate) fn ended(&mut self, layout: &Layout, address: u32) {
+        self.each(layout, address, |cell| cell.sessions = cell.sessions.saturating_sub(1));
+    }
+
+    fn each(&mut self, layout: &Layout, address: u32, change: impl Fn(&mut Cell)) {
+        if let Some(places) = self.cells(layout, address) {
+            self.rows.iter_mut().zip(places).for_each(|(row, place)| change(&mut row[place]));
+        }
+    }
+
+    /// The places of an address in the rows.
+    fn cells(&self, layout: &Layout, address: u32) -> Option<[usize; 2]> {
+        let mask = self.rows[0].len().checked_sub(1)?;
+        let hash = layout.hash(u64::from(address) | self.salt);
+        Some([hash as usize & mask, (hash >> 32) as usize & mask])
+    }
+}
+
+/// What one of `shards` shards lets an address have of a limit.
+fn share(limit: u32, shards: u32) -> u32 {
+    if shards == 1 {
+        return limit;
+    }
+    let mean = limit.div_ceil(shards);
+    mean.saturating_add(4 * mean.isqrt() + 4).min(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nat::HostLimits;
+    use crate::nat::testing::config;
+
+    fn hosts(shards: u16, limits: HostLimits) -> (Layout, Hosts) {
+        let config = crate::nat::NatConfig { shards, hosts: limits, ..config(1) };
+        let layout = Layout::new(&config);
+        let hosts = Hosts::new(&layout, 0, &config);
+        (layout, hosts)
+    }
+
+    #[test]
+    fn a_host_has_its_limit_and_no_more_and_others_have_theirs() {
+        let limits =
+            HostLimits { sessions_max: Some(100), new_per_second: Some(60), ..HostLimits::default() };
+        let (layout, mut hosts) = hosts(1, limits);
+        for n in 0..60 {
+            assert_eq!(hosts.admit(&layout, 7, 5), Ok(()), "{n}");
+            hosts.made(&layout, 7, 5);
+        }
+        assert_eq!(hosts.admit(&layout, 7, 5), Err(HostRefusal::Rate));
+        for n in 0..40 {
+            assert_eq!(hosts.admit(&layout, 7, 6), Ok(()), "{n}");
+            hosts.made(&layout, 7, 6);
+        }
+        assert_eq!(hosts.admit(&layout, 7, 7), Err(HostRefusal::Sessions));
+        let others = (1000..2000).filter(|address| hosts.admit(&layout, *address, 6).is_ok()).count();
+        assert_eq!(others, 1000, "nobody shares both cells of one address");
+        hosts.ended(&layout, 7);
+        assert_eq!(hosts.admit(&layout, 7, 7), Ok(()));
+    }
+
+    #[test]
+    fn without_limits_nothing_is_counted() {
+        let (layout, mut hosts) = hosts(4, HostLimits::default());
+        for _ in 0..100_000 {
+            hosts.made(&layout, 7, 0);
+        }
+        assert_eq!(hosts.admit(&layout, 7, 0), Ok(()));
+    }
+
+    #[test]
+    fn shares_leave_room_for_chance() {
+        assert_eq!((share(4096, 1), share(4096, 64), share(64, 64)), (4096, 100, 9));
+        assert_eq!(share(3, 64), 3, "never more than the limit");
+    }
+}

@@ -1,0 +1,183 @@
+//! Packets of protocols without ports: see [`super::super::bare`].
+
+use super::super::bare::{BareRefusal, BareSession, PublicKey};
+use super::super::layout::End;
+use super::super::rewrite::{self, Quote};
+use super::{NatShard, at_hand};
+use std::net::Ipv4Addr;
+use thalweg_base::{DropReason, Packet, PacketFlags};
+
+/// A session of a protocol without ports, as shown to people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BareInfo {
+    /// Number of its protocol in the IP header.
+    pub protocol: u8,
+    /// The inside host.
+    pub inside: Ipv4Addr,
+    /// The public address.
+    pub public: Ipv4Addr,
+    /// The one outside host it speaks to.
+    pub peer: Ipv4Addr,
+    /// Seconds since its last packet.
+    pub idle_s: u32,
+    /// Seconds until it ends if no packet comes.
+    pub remaining_s: u32,
+    /// Packets from inside, modulo 2^32.
+    pub packets_out: u32,
+    /// Packets from outside, modulo 2^32.
+    pub packets_in: u32,
+}
+
+impl NatShard {
+    /// Translates one address of a packet of a protocol without ports.
+    #[cold]
+    pub(super) fn translate_bare(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
+        let l3 = at_hand(packet, l3);
+        let Some((source, destination)) = rewrite::addresses(l3) else {
+            return packet.drop_for(DropReason::NatProtocol);
+        };
+        let found = match end {
+            End::Source => self.bare_out(packet, l3, source, destination),
+            End::Destination => self.bare_in(packet.protocol, source, destination),
+        };
+        match found {
+            Ok(address) => {
+                rewrite::rewrite_packet(l3, None, packet.protocol, end, address, 0);
+                packet.flags.set(PacketFlags::TRANSLATED);
+                self.translated[end as usize] += 1;
+                self.counters.bare_translated += 1;
+            }
+            Err(reason) => packet.drop_for(reason),
+        }
+    }
+
+    /// The public address that a packet from inside leaves with.
+    fn bare_out(&mut self, packet: &Packet, l3: &[u8], inside: u32, peer: u32) -> Result<u32, DropReason> {
+        let (protocol, now_s) = (packet.protocol, self.now_s);
+        let expires_s = now_s.saturating_add(self.bare_s);
+        let public = match self.bare.public_of(protocol, peer, inside, now_s) {
+            Some(public) => public,
+            None if rewrite::ttl(l3) <= 1 => return Err(DropReason::TtlExpired),
+            None => {
+                self.check_source(packet.port_in, inside)?;
+                let admitted = self.hosts.admit(&self.layout, inside, now_s);
+                admitted.map_err(|refusal| self.refuse_host(refusal, inside))?;
+                let count = self.layout.addresses.len();
+                let paired = self.layout.paired_address(inside);
+                let publics = (0..count).map(|n| self.layout.addresses[(paired + n) % count]);
+                let created = self.bare.create((protocol, peer, inside), publics, now_s, expires_s);
+                let public = created.map_err(|refusal| self.refuse_bare(refusal))?;
+                self.counters.bare_created += 1;
+                public
+            }
+        };
+        if let Some(session) = self.bare.session((protocol, peer, public), now_s) {
+            session.expires_s = expires_s;
+            session.packets[0] = session.packets[0].wrapping_add(1);
+        }
+        Ok(public)
+    }
+
+    /// The inside address that a packet from outside is for. The peer alone can keep a session alive from outside, so its
+    /// packets do.
+    fn bare_in(&mut self, protocol: u8, peer: u32, public: u32) -> Result<u32, DropReason> {
+        let (now_s, expires_s) = (self.now_s, self.now_s.saturating_add(self.bare_s));
+        if let Some(session) = self.bare.session((protocol, peer, public), now_s) {
+            if let Some(inside) = session.inside {
+                session.expires_s = expires_s;
+                session.packets[1] = session.packets[1].wrapping_add(1);
+                return Ok(inside);
+            }
+            self.counters.router_packets += 1;
+        } else {
+            self.counters.no_mapping += 1;
+        }
+        Err(DropReason::NatNoMapping)
+    }
+
+    /// The address that takes the place of the one that an ICMP error's quote names.
+    pub(super) fn bare_of_quote(&mut self, end: End, quote: &Quote) -> Option<u32> {
+        match end {
+            End::Source => self.bare.public_of(quote.protocol, quote.source, quote.destination, self.now_s),
+            End::Destination => {
+                self.bare.session((quote.protocol, quote.destination, quote.source), self.now_s)?.inside
+            }
+        }
+    }
+
+    fn refuse_bare(&mut self, refusal: BareRefusal) -> DropReason {
+        match refusal {
+            BareRefusal::PeerTaken => {
+                self.counters.peer_taken += 1;
+                DropReason::NatPeerTaken
+            }
+            BareRefusal::HostLimit => {
+                self.counters.host_limit += 1;
+                DropReason::NatHostLimit
+            }
+            BareRefusal::TableFull => {
+                self.counters.table_full += 1;
+                DropReason::NatTableFull
+            }
+        }
+    }
+
+    /// Shows the sessions of protocols without ports that live at `now_s`.
+    pub(crate) fn visit_bare(&self, now_s: u32, mut show: impl FnMut(BareInfo)) {
+        let now_s = now_s.max(self.now_s);
+        for (key, session) in self.bare.all() {
+            if let Some(info) = self.bare_info(key, session, now_s) {
+                show(info);
+            }
+        }
+    }
+
+    /// Ends those that `which` admits; how many.
+    pub(crate) fn end_bare(&mut self, which: impl Fn(&BareInfo) -> bool) -> u64 {
+        let chosen: Vec<PublicKey> = self
+            .bare
+            .all()
+            .filter(|(key, session)| {
+                self.bare_info(*key, *session, self.now_s).is_some_and(|info| which(&info))
+            })
+            .map(|(key, _)| key)
+            .collect();
+        let ended = chosen.iter().filter_map(|key| self.bare.remove(*key)).count() as u64;
+        self.counters.sessions_cleared += ended;
+        ended
+    }
+
+    fn bare_info(&self, key: PublicKey, session: BareSession, now_s: u32) -> Option<BareInfo> {
+        let remaining_s = session.expires_s.checked_sub(now_s)?;
+        let (protocol, peer, public) = key;
+        Some(BareInfo {
+            protocol,
+            inside: session.inside?.into(),
+            public: public.into(),
+            peer: peer.into(),
+            idle_s: self.bare_s.saturating_sub(remaining_s),
+            remaining_s,
+            packets_out: session.packets[0],
+            packets_in: session.packets[1],
+        })
+    }
+
+    /// The shard that such a session belongs to here.
+    pub(crate) fn shard_of_bare(&self, (protocol, peer, _): PublicKey) -> u16 {
+        self.layout.bare_shard(protocol, peer)
+    }
+
+    /// What there is, for a shard that follows.
+    pub(crate) fn all_bare(&self) -> Vec<(PublicKey, BareSession)> {
+        self.bare.all().filter(|(_, session)| session.expires_s >= self.now_s).collect()
+    }
+
+    /// Takes a session of another shard over, if its public address is still there; whether it did.
+    pub(crate) fn adopt_bare(&mut self, key: PublicKey, session: BareSession) -> bool {
+        let longest_s = self.now_s.saturating_add(self.bare_s);
+        let session = BareSession { expires_s: session.expires_s.min(longest_s), ..session };
+        let taken = self.layout.is_public(key.2) && self.bare.adopt(key, session);
+        self.counters.sessions_displaced += u64::from(!taken && session.inside.is_some());
+        taken
+    }
+}

@@ -1,0 +1,226 @@
+//! Making sessions: what is asked of a packet that has none, and where it gets a public port.
+
+use super::super::config::NatProtocol;
+use super::super::hosts::HostRefusal;
+use super::super::layout::End;
+use super::super::own::{OwnFlow, OwnPort};
+use super::super::rewrite;
+use super::super::session::{Life, Session, SessionState, TcpFlags};
+use super::super::subscribers::Refusal;
+use super::{NatShard, Sought};
+use std::net::SocketAddrV4;
+use thalweg_base::{DropReason, Packet};
+
+impl NatShard {
+    /// The session of a packet that was not found ahead: by the index, or a new one. Apart from the way of packets
+    /// whose session was found.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_up(
+        &mut self,
+        end: End,
+        packet: &Packet,
+        l3: &[u8],
+        sought: Sought,
+        flags: TcpFlags,
+    ) -> Result<usize, DropReason> {
+        let Some((source, destination)) = rewrite::addresses(l3) else {
+            return Err(DropReason::NatProtocol);
+        };
+        if let Some(at) = self.find(end, sought.key, sought.hash) {
+            if end == End::Destination && self.is_for_router(at, source, packet.src_port) {
+                self.counters.router_packets += 1;
+                return Err(DropReason::NatNoMapping);
+            }
+            return Ok(at);
+        }
+        let protocol = NatProtocol::from_ip(packet.protocol).ok_or(DropReason::NatProtocol)?;
+        if end == End::Destination {
+            debug_assert_eq!(
+                self.layout.port_shard(packet.dst_port),
+                self.shard,
+                "labelled for another shard"
+            );
+            self.counters.no_mapping += 1;
+            return Err(DropReason::NatNoMapping);
+        }
+        if rewrite::ttl(l3) <= 1 {
+            // It will not leave: what for a session?
+            return Err(DropReason::TtlExpired);
+        }
+        self.check_source(packet.port_in, source)?;
+        self.note_time(packet, SessionState::initial(protocol, flags));
+        let at = self.create(protocol, source, packet.src_port, sought.hash, flags)?;
+        self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
+        self.tell_created(at);
+        Ok(at)
+    }
+
+    /// Whether a session shares its public port with the router, and this sender is one that the router speaks with.
+    pub(super) fn is_for_router(&self, at: usize, source: u32, source_port: u16) -> bool {
+        let session = &self.sessions[at];
+        if session.life != Life::Shared {
+            return false;
+        }
+        let echo = session.protocol == NatProtocol::Icmp;
+        let remote = SocketAddrV4::new(source.into(), if echo { 0 } else { source_port });
+        let at = OwnPort {
+            protocol: session.protocol,
+            address: session.addresses[1].into(),
+            port: session.ports[1],
+        };
+        self.own.has_flow(&OwnFlow { at, remote })
+    }
+
+    /// Whether a source may begin something by the port it came by.
+    pub(super) fn check_source(&mut self, port_in: u16, source: u32) -> Result<(), DropReason> {
+        if self.sources.as_ref().is_none_or(|sources| sources.admits(port_in, source)) {
+            return Ok(());
+        }
+        self.counters.spoofed += 1;
+        Err(DropReason::ReversePath)
+    }
+
+    /// Makes a session for an inside endpoint that has none.
+    fn create(
+        &mut self,
+        protocol: NatProtocol,
+        inside_address: u32,
+        inside_port: u16,
+        hash: u64,
+        flags: TcpFlags,
+    ) -> Result<usize, DropReason> {
+        debug_assert_eq!(
+            self.layout.session_shard(protocol, inside_address, inside_port),
+            self.shard,
+            "packet labelled for another shard"
+        );
+        if let Err(refusal) = self.hosts.admit(&self.layout, inside_address, self.now_s) {
+            return Err(self.refuse_host(refusal, inside_address));
+        }
+        let is_full = |this: &Self| this.counters.sessions_active >= u64::from(this.sessions_max);
+        if is_full(self) && !self.drop_half_open() {
+            self.counters.table_full += 1;
+            self.tell_table_full();
+            return Err(DropReason::NatTableFull);
+        }
+        let (address, public_port) = self.choose_port(protocol, inside_address, inside_port, hash)?;
+        let state = SessionState::initial(protocol, flags);
+        let at = self.insert(Session {
+            expires_s: self.now_s + self.timeouts_s[state as usize],
+            addresses: [inside_address, self.layout.addresses[address]],
+            ports: [inside_port, public_port],
+            public_index: address as u8,
+            protocol,
+            state,
+            ..Session::EMPTY
+        });
+        self.file(at);
+        self.hosts.made(&self.layout, inside_address, self.now_s);
+        self.counters.sessions_active += 1;
+        self.counters.sessions_created += 1;
+        self.feel_pressure();
+        Ok(at)
+    }
+
+    /// Takes a free port: of the host's blocks where it has some; else of the wanted parity on the host's own
+    /// address, then on the others, then of the other parity in the same order.
+    fn choose_port(
+        &mut self,
+        protocol: NatProtocol,
+        inside_address: u32,
+        inside_port: u16,
+        hash: u64,
+    ) -> Result<(usize, u16), DropReason> {
+        if self.subscribers.is_some() {
+            return self.choose_port_of_block(protocol, inside_address, inside_port, hash);
+        }
+        let mut found = self.find_port(protocol, inside_address, inside_port, hash);
+        if found.is_none() && protocol == NatProtocol::Tcp && self.drop_half_open() {
+            found = self.find_port(protocol, inside_address, inside_port, hash);
+        }
+        found.ok_or_else(|| {
+            self.counters.ports_exhausted += 1;
+            self.tell_ports_exhausted(protocol, inside_address);
+            DropReason::NatPortsExhausted
+        })
+    }
+
+    fn find_port(
+        &mut self,
+        protocol: NatProtocol,
+        inside_address: u32,
+        inside_port: u16,
+        hash: u64,
+    ) -> Option<(usize, u16)> {
+        let start = if self.layout.preserves_ports() {
+            self.layout.lane_place(inside_port)
+        } else {
+            (hash >> 8) as usize % self.layout.lane_ports()
+        };
+        let addresses = self.layout.addresses.len();
+        let paired = self.layout.paired_address(inside_address);
+        for parity in [inside_port & 1, !inside_port & 1] {
+            for n in 0..addresses {
+                let address = (paired + n) % addresses;
+                let lane = self.layout.lane(protocol, address, parity);
+                if let Some(place) = self.ports.take_from(lane, start) {
+                    self.counters.unpaired += u64::from(n != 0);
+                    self.counters.odd_parity += u64::from(parity != inside_port & 1);
+                    return Some((address, self.layout.lane_port(self.shard, parity, place)));
+                }
+            }
+        }
+        None
+    }
+
+    fn choose_port_of_block(
+        &mut self,
+        protocol: NatProtocol,
+        inside_address: u32,
+        inside_port: u16,
+        hash: u64,
+    ) -> Result<(usize, u16), DropReason> {
+        let Some(subscribers) = &mut self.subscribers else { return Err(DropReason::NatPortsExhausted) };
+        let start =
+            if self.layout.preserves_ports() { usize::from(inside_port) >> 1 } else { hash as usize >> 8 };
+        let inside = (inside_address, inside_port);
+        let taken = subscribers.take(&self.layout, &mut self.ports, protocol, inside, start, self.now_s);
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(refusal) => return Err(self.refuse(refusal, protocol, inside_address)),
+        };
+        if let Some(ports) = taken.given_out {
+            self.tell_allocated(inside_address, taken.address, ports);
+        }
+        self.counters.unpaired += u64::from(taken.is_unpaired);
+        self.counters.odd_parity += u64::from((taken.port ^ inside_port) & 1);
+        Ok((taken.address, taken.port))
+    }
+
+    /// Counts a session that a subscriber did not get.
+    fn refuse(&mut self, refusal: Refusal, protocol: NatProtocol, inside_address: u32) -> DropReason {
+        let reason = refusal.reason();
+        match reason {
+            DropReason::NatPortLimit => self.counters.port_limit += 1,
+            _ => self.counters.ports_exhausted += 1,
+        }
+        self.tell_refused(refusal, protocol, inside_address);
+        reason
+    }
+
+    /// Counts a session that an inside address did not get.
+    pub(super) fn refuse_host(&mut self, refusal: HostRefusal, inside_address: u32) -> DropReason {
+        match refusal {
+            HostRefusal::Sessions => {
+                self.counters.host_limit += 1;
+                self.tell_host_limit(inside_address);
+                DropReason::NatHostLimit
+            }
+            HostRefusal::Rate => {
+                self.counters.host_rate += 1;
+                DropReason::NatHostRate
+            }
+        }
+    }
+}

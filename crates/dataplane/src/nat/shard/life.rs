@@ -1,0 +1,187 @@
+//! When sessions end: the wheel of seconds they are filed in, and who leaves early.
+//!
+//! A bucket is a doubly linked list, so that a session can leave it before its second comes: refused connections do within
+//! seconds, others when somebody ends them, or when the table is full.
+
+use super::super::layout::End;
+use super::super::session::{Session, SessionState};
+use super::{NatShard, SessionInfo, WHEEL_S};
+
+/// In a session's link to the one before it: it is the first of the bucket that the other bits name.
+const FIRST: u32 = 1 << 31;
+/// A half-open session makes room for another only when nothing was heard of it for so long, seconds: longer than
+/// handshakes take, a lost SYN or two included.
+const HALF_OPEN_IDLE_S: u32 = 4;
+/// How long half-open sessions live while more than half of the table is in use, seconds.
+const HALF_OPEN_SHORT_S: u32 = 30;
+/// Records looked at to find a half-open session. When none is found, there is no other look in that second.
+const LOOKS: u32 = 64;
+
+impl NatShard {
+    /// Files a session under the second it has to be looked at: its end, or sooner.
+    pub(super) fn file(&mut self, at: usize) {
+        let session = &mut self.sessions[at];
+        let horizon_s = self.now_s + self.horizons_s[session.protocol as usize];
+        let bucket = session.expires_s.saturating_add(1).min(horizon_s) % WHEEL_S;
+        let first = &mut self.wheel[bucket as usize];
+        session.next = *first;
+        if let Some(next) = first.checked_sub(1) {
+            self.before[next as usize] = at as u32 + 1;
+        }
+        self.before[at] = FIRST | bucket;
+        *first = at as u32 + 1;
+    }
+
+    /// Takes a session out of its bucket.
+    fn unfile(&mut self, at: usize) {
+        let (before, next) = (self.before[at], self.sessions[at].next);
+        if before & FIRST != 0 {
+            self.wheel[(before & !FIRST) as usize] = next;
+        } else if let Some(before) = before.checked_sub(1) {
+            self.sessions[before as usize].next = next;
+        }
+        if let Some(next) = next.checked_sub(1) {
+            self.before[next as usize] = before;
+        }
+    }
+
+    /// A session's life has become shorter than what it is filed for.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refile_one(&mut self, at: usize) {
+        self.unfile(at);
+        self.file(at);
+    }
+
+    /// Moves time on and removes what is over.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn expire(&mut self, now_s: u32) {
+        let from_s = (self.now_s + 1).max(now_s.saturating_sub(WHEEL_S - 1));
+        self.now_s = now_s;
+        for second in from_s..=now_s {
+            let mut list = std::mem::take(&mut self.wheel[(second % WHEEL_S) as usize]);
+            while let Some(at) = list.checked_sub(1) {
+                let at = at as usize;
+                list = self.sessions[at].next;
+                if self.sessions[at].expires_s < now_s {
+                    let ended_s = self.sessions[at].expires_s.saturating_add(1);
+                    self.remove(at, Some(ended_s));
+                    self.counters.sessions_expired += 1;
+                } else {
+                    self.file(at);
+                }
+            }
+        }
+        self.bare.sweep_if_due(now_s);
+        if self.own.is_due(now_s) {
+            self.forget_own_flows();
+        }
+        self.feel_pressure();
+    }
+
+    /// Ends a session now, whatever is left of its life.
+    pub(super) fn end_now(&mut self, at: usize) {
+        self.unfile(at);
+        self.remove(at, None);
+    }
+
+    /// Takes a session out of everything but the wheel; it ended with second `ended_s`, or ends now.
+    fn remove(&mut self, at: usize, ended_s: Option<u32>) {
+        let session = self.sessions[at];
+        for end in [End::Source, End::Destination] {
+            self.unindex(at, self.layout.hash(session.key(end)));
+        }
+        let port = session.ports[1];
+        let lane = self.layout.lane(session.protocol, usize::from(session.public_index), port & 1);
+        self.ports.release(lane, self.layout.lane_place(port));
+        match ended_s {
+            Some(ended_s) => self.tell_ended(&session, ended_s),
+            None => self.tell_displaced(&session, self.end_ns()),
+        }
+        let ended_s = ended_s.unwrap_or(self.now_s);
+        if let Some(subscribers) = &mut self.subscribers {
+            let (inside, public) = (session.addresses[0], usize::from(session.public_index));
+            let given_back =
+                subscribers.release(&self.layout, session.protocol, inside, (public, port), ended_s);
+            if let Some(ports) = given_back {
+                self.tell_given_back(inside, public, ports, ended_s);
+            }
+        }
+        self.hosts.ended(&self.layout, session.addresses[0]);
+        self.sessions[at] = Session { next: self.free, ..Session::EMPTY };
+        self.free = at as u32 + 1;
+        self.counters.sessions_active -= 1;
+        self.leave_port_to_router(&session);
+    }
+
+    /// Half-open sessions live shorter from now on if the table is more than half full, and as long as ever when it is less
+    /// than three eighths full.
+    pub(super) fn feel_pressure(&mut self) {
+        if !self.drops_half_open {
+            return;
+        }
+        let (active, max) = (self.counters.sessions_active, u64::from(self.sessions_max));
+        let is_pressed = if self.is_pressed { active * 8 > max * 3 } else { active * 2 > max };
+        if is_pressed != self.is_pressed {
+            self.is_pressed = is_pressed;
+            self.set_half_open_lifetime();
+        }
+    }
+
+    /// Sets how long half-open sessions live as things are.
+    pub(super) fn set_half_open_lifetime(&mut self) {
+        let full_s = self.half_open_s;
+        let lifetime_s = if self.is_pressed { full_s.min(HALF_OPEN_SHORT_S) } else { full_s };
+        use SessionState::{PickedUp, SynReceived, SynSent};
+        for state in [SynSent, PickedUp, SynReceived] {
+            self.timeouts_s[state as usize] = lifetime_s;
+        }
+    }
+
+    /// Ends a half-open TCP session of which nothing was heard for some seconds, if one is found soon. RFC 6888 REQ-11d is
+    /// about mappings in use: nobody has answered to this one.
+    pub(super) fn drop_half_open(&mut self) -> bool {
+        if !self.drops_half_open || self.subscribers.is_some() || self.now_s < self.look_again_s {
+            return false;
+        }
+        for _ in 0..LOOKS.min(self.fresh) {
+            self.hand = if self.hand + 1 >= self.fresh { 0 } else { self.hand + 1 };
+            let session = &self.sessions[self.hand as usize];
+            let left_s = session.expires_s.saturating_sub(self.now_s);
+            let short_s = self.half_open_s.min(HALF_OPEN_SHORT_S);
+            // Which of the two lifetimes it has is not kept; what has more left than the shorter one has the longer.
+            let idle_s = if left_s > short_s { self.half_open_s } else { short_s }.saturating_sub(left_s);
+            if session.is_live() && session.state.is_half_open() && idle_s >= HALF_OPEN_IDLE_S {
+                self.end_now(self.hand as usize);
+                self.counters.half_open_dropped += 1;
+                return true;
+            }
+        }
+        self.look_again_s = self.now_s + 1;
+        false
+    }
+
+    /// Ends sessions that live now and that `which` admits, among `count` records from record `from` on; how many, and
+    /// where to go on if there are more.
+    pub(crate) fn end_sessions(
+        &mut self,
+        from: usize,
+        count: usize,
+        which: impl Fn(&SessionInfo) -> bool,
+    ) -> (u64, Option<usize>) {
+        let fresh = self.fresh as usize;
+        let end = from.saturating_add(count).min(fresh);
+        let mut ended = 0;
+        for at in from..end {
+            let session = &self.sessions[at];
+            let may_end = session.is_live() && session.state != SessionState::Forward;
+            if may_end && which(&self.info(session, self.now_s)) {
+                self.end_now(at);
+                ended += 1;
+            }
+        }
+        self.counters.sessions_cleared += ended;
+        (ended, (end < fresh).then_some(end))
+    }
+}
