@@ -19,6 +19,7 @@ mod nat_events;
 mod offload;
 mod packets;
 mod programs;
+mod questions;
 mod queues;
 mod reload;
 mod site;
