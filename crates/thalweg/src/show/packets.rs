@@ -60,12 +60,12 @@ fn port_table(ports: &[PortView]) -> Table {
         "MTU",
         "Packets in",
         "Bytes in",
-        "In, now",
-        "In, bit/s",
+        "In pps",
+        "In bit/s",
         "Packets out",
         "Bytes out",
-        "Out, now",
-        "Out, bit/s",
+        "Out pps",
+        "Out bit/s",
         "Missed",
         "Failed",
         "Queued",
@@ -81,8 +81,8 @@ fn port_table(ports: &[PortView]) -> Table {
         "Driver",
         "Bytes in",
         "Bytes out",
-        "In, now",
-        "Out, now",
+        "In pps",
+        "Out pps",
         "Failed",
         "Missed",
     ];
@@ -167,16 +167,16 @@ pub(super) fn queues(queues: &[QueueView]) -> String {
         "Class",
         "Packets sent",
         "Bytes sent",
-        "Now",
-        "Now, bit/s",
-        "Dropped, full",
-        "Dropped, CoDel",
+        "pps now",
+        "bit/s now",
+        "Dropped full",
+        "Dropped CoDel",
         "ECN marks",
         "Waiting",
         "Wait p50",
         "Wait p99",
     ];
-    let least_first = ["ECN marks", "Wait p50", "Bytes sent", "Waiting", "Dropped, CoDel", "Now"];
+    let least_first = ["ECN marks", "Wait p50", "Bytes sent", "Waiting", "Dropped CoDel", "pps now"];
     let numbers: Vec<usize> = (2..header.len()).collect();
     table_of(columns(&header, &numbers).optional(&least_first), rows)
 }

@@ -152,7 +152,7 @@ fn a_router_without_bgp_answers_every_question() {
 
 /// The example of an office as it is, but for the names of interfaces.
 #[test]
-fn the_example_office_routes_translates_and_hands_out_addresses() {
+fn the_example_office_routes_and_translates() {
     let Some(site) = Site::new() else { return };
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/live-office/router.toml");
     let config = std::fs::read_to_string(example).expect("the example");
