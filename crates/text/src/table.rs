@@ -91,7 +91,7 @@ impl Table {
         let layout = self.layout(width, &[]);
         self.head(&layout, &mut text);
         self.body(&layout, &mut text);
-        self.foot(&layout, &mut text);
+        self.foot(&layout, width, &mut text);
         text
     }
 
@@ -181,12 +181,13 @@ impl Table {
         text.push('\n');
     }
 
-    fn foot(&self, layout: &Layout, text: &mut String) {
+    fn foot(&self, layout: &Layout, width: Option<usize>, text: &mut String) {
         let Layout::Columns { shown, .. } = layout else { return };
         let hidden = (0..self.columns.len()).filter(|column| !shown.contains(column));
         let hidden: Vec<&str> = hidden.map(|column| self.columns[column].0.as_str()).collect();
         if !hidden.is_empty() {
-            *text += &format!("no room for: {}\n", hidden.join(", "));
+            let told = format!("no room for: {}", hidden.join(", "));
+            wrap(&told, width.unwrap_or(usize::MAX)).iter().for_each(|line| push_line(text, line));
         }
     }
 
@@ -236,7 +237,7 @@ impl TableStream {
     pub fn finish(mut self) -> String {
         let mut text = self.piece();
         if let Some(layout) = &self.layout {
-            self.table.foot(layout, &mut text);
+            self.table.foot(layout, self.width, &mut text);
         }
         text
     }

@@ -75,8 +75,8 @@ pub(crate) enum Format {
 pub(crate) enum Command {
     /// Check a configuration and print the router it describes
     ///
-    /// Every mistake is reported with file, line, column and what was expected there. Of each port that has an interface it
-    /// is said how it would be driven here and now, and why not better. Nothing is started.
+    /// Reports every mistake with file, line, column and what is expected there, and says of each port that has an interface
+    /// which driver it gets on this machine, and why not a better one. Nothing is started.
     Check(CheckArgs),
     /// Send captures and text traces through the router, as fast as it goes
     ///
@@ -85,17 +85,17 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Meter flows: packets in, flow records out
     ///
-    /// Reads captures, counts packets by flow and gives a record of each flow that ends or goes on for long to files and
-    /// collectors. At the end it says what became of every packet.
+    /// Reads captures or interfaces, counts packets by flow and writes a record of each flow that ends, or goes on for longer
+    /// than the active timeout, to files and collectors. At the end it says what became of every packet.
     Probe(Box<ProbeArgs>),
     /// Run the router in the foreground
     ///
-    /// Reads the configuration, opens sessions with its neighbours and routes until it is interrupted.
-    /// SIGHUP reads the configuration again.
+    /// Forwards packets between the interfaces of its ports, opens sessions with its BGP neighbors, or both, until it is
+    /// interrupted. SIGHUP reads the configuration again.
     Run(RunArgs),
     /// Ask a running router what it knows
     Show(ShowArgs),
-    /// Say what the router would do with a packet, stage by stage, and why
+    /// Say what the router does with a packet, stage by stage, and why
     Trace(TraceArgs),
     /// Capture packets of a running router as they pass a stage, are sent or are dropped
     ///
@@ -104,13 +104,13 @@ pub(crate) enum Command {
     Capture(CaptureArgs),
     /// Have a running router read its configuration again
     ///
-    /// The file is checked first: if anything is wrong with it, or it cannot be applied while the router runs, it is
-    /// said and nothing changes. Otherwise only what differs is applied: sessions of neighbours whose settings are the
-    /// same stay up, NAT's sessions and what waits in queues go on, and no packet is lost. SIGHUP does the same.
+    /// The file is checked first. If anything is wrong with it, or it cannot be applied while the router runs, nothing
+    /// changes and the reason is printed. Otherwise only what differs is applied: BGP sessions whose settings are the same
+    /// stay up, NAT sessions and queued packets are kept. SIGHUP does the same.
     Reload(ReloadArgs),
     /// End what a running router remembers: NAT sessions
     Clear(ClearArgs),
-    /// Refresh, reset, shut down or start a neighbour of a running router
+    /// Refresh, reset, shut down or start a BGP neighbor of a running router
     Neighbor(NeighborArgs),
     /// Run an experiment and report it
     Lab(LabArgs),
@@ -181,7 +181,7 @@ pub(crate) struct RunArgs {
     /// How it is logged
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
-    /// Tell neighbours that the daemon has just restarted: with graceful restart they keep its routes
+    /// Tell neighbors that the daemon has just restarted: with graceful restart they keep its routes
     #[arg(long)]
     pub(crate) restarting: bool,
     /// Measure the time spent in each function, for `show functions`
@@ -223,8 +223,10 @@ impl From<SchedulingArg> for SchedulingKind {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  thalweg show neighbors
+  thalweg show status
+  thalweg show neighbor transit-1
   thalweg show route 192.0.2.1 --why
+  thalweg show fib --source configured
   thalweg show routes --neighbor transit-1 --origin-as 64496 --format json")]
 pub(crate) struct ShowArgs {
     /// The router's control socket
@@ -264,7 +266,7 @@ pub(crate) enum ShowThing {
     },
     /// How many prefixes, routes and attribute sets there are
     Rib,
-    /// Neighbours that get the same UPDATEs
+    /// Groups of neighbors that get the same UPDATEs
     UpdateGroups,
     /// What memory is used for
     Memory,
@@ -379,8 +381,8 @@ pub(crate) struct CheckArgs {
     pub(crate) config: PathBuf,
     /// Do not look at the interfaces of this machine
     ///
-    /// Else each is tried as the router would open it. Packets go on meanwhile, but some network cards lose their link for
-    /// a moment when they get an XDP program.
+    /// Without this each interface is opened as the router opens it, and closed again. Other programs keep their packets
+    /// meanwhile, but some network cards lose their link for a moment when they get an XDP program.
     #[arg(long)]
     pub(crate) offline: bool,
 }

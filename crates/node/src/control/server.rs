@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use thalweg_base::IpPrefix;
 
 use super::{
@@ -111,104 +112,82 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
         if reader.by_ref().take(REQUEST_MAX_BYTES).read_line(&mut text)? == 0 {
             return Ok(());
         }
-        let mut items = 0;
         let request = serde_json::from_str::<Request>(&text);
         if let Some(wanted) = request.as_ref().ok().and_then(Request::as_capture) {
             return capture::serve(wanted, server.live(), stream, reader, writer);
         }
-        let result = match request {
+        let mut items = 0;
+        let answered = match request {
             Err(error) => Err(format!("not a request: {error}")),
-            Ok(Request::Reload) => (server.reload)().map(|changes| {
-                items = changes.len();
-                changes.into_iter().map(serde_json::Value::from).collect::<Vec<_>>()
-            }),
-            Ok(Request::Forwarding) => server.forwarding().map(|forwarding| {
-                items = 1;
-                vec![to_json(&forwarding.status())]
-            }),
-            Ok(Request::Status) => {
-                items = 1;
-                Ok(vec![to_json(&server.status())])
-            }
-            Ok(Request::Config) => {
-                items = 1;
-                Ok(vec![to_json(&server.identity.config())])
-            }
-            Ok(Request::FibRoutes(filter)) => server
-                .fib_routes(&filter, &mut |item| {
-                    items += 1;
-                    write_line(&mut writer, &Line::Item(item))
-                })?
-                .map(|()| Vec::new()),
-            // Without BGP the forwarding table is all the routes there are.
-            Ok(Request::Routes(filter)) if server.speaker.is_none() => match without_bgp(filter) {
-                Ok(filter) => server
-                    .fib_routes(&filter, &mut |item| {
-                        items += 1;
-                        write_line(&mut writer, &Line::Item(item))
-                    })?
-                    .map(|()| Vec::new()),
-                Err(why) => Err(why),
-            },
-            Ok(Request::Route { destination, .. }) if server.speaker.is_none() => {
-                server.look_up(&destination).map(|view| {
-                    items = 1;
-                    vec![to_json(&view)]
-                })
-            }
-            Ok(Request::Fib { destination }) => server.look_up(&destination).map(|view| {
-                items = 1;
-                vec![to_json(&view)]
-            }),
-            Ok(
-                request @ (Request::Ports
-                | Request::Counters
-                | Request::Arp
-                | Request::Queues
-                | Request::AccessLists
-                | Request::Policers
-                | Request::TracePacket { .. }
-                | Request::NatCounters
-                | Request::NatClear(_)
-                | Request::FlowCache),
-            ) => server.live().and_then(|live| live.answer(&request)).inspect(|rows| items = rows.len()),
-            Ok(request @ (Request::NatSessions(_) | Request::NatBlocks(_))) => match server.live() {
-                Ok(live) => live
-                    .stream(&request, &mut |item| {
-                        items += 1;
-                        write_line(&mut writer, &Line::Item(item))
-                    })?
-                    .map(|()| Vec::new()),
-                Err(none) => Err(none),
-            },
-            Ok(request) => {
-                let Some(speaker) = &server.speaker else {
-                    write_line(&mut writer, &Line::Error("this router does not speak BGP".to_owned()))?;
-                    writer.flush()?;
-                    continue;
-                };
-                let answered = speaker.answer(&request, &mut |item| {
-                    items += 1;
-                    write_line(&mut writer, &Line::Item(item))
-                });
-                match answered {
-                    Ok(result) => result.map(|()| Vec::new()),
-                    Err(lost) => return Err(lost),
-                }
-            }
+            Ok(request) => server.answer(request, &mut |item| {
+                items += 1;
+                write_line(&mut writer, &Line::Item(item))
+            })?,
         };
-        match result {
-            Ok(rest) => {
-                rest.into_iter().try_for_each(|item| write_line(&mut writer, &Line::Item(item)))?;
-                write_line(&mut writer, &Line::Done { items })?;
-            }
+        match answered {
+            Ok(()) => write_line(&mut writer, &Line::Done { items })?,
             Err(error) => write_line(&mut writer, &Line::Error(error))?,
         }
         writer.flush()?;
     }
 }
 
+/// Where items go. An error means that nobody listens any more.
+type Emit<'e> = &'e mut dyn FnMut(Value) -> io::Result<()>;
+
+/// The answer: an error of the listener outside, of the question inside.
+type Answer = io::Result<Result<(), String>>;
+
+/// Hands out the items of a short answer.
+fn each(items: Result<impl IntoIterator<Item = Value>, String>, emit: Emit<'_>) -> Answer {
+    match items {
+        Ok(items) => items.into_iter().try_for_each(emit).map(Ok),
+        Err(why) => Ok(Err(why)),
+    }
+}
+
 impl Server {
+    fn answer(&self, request: Request, emit: Emit<'_>) -> Answer {
+        match request {
+            Request::Reload => {
+                each((self.reload)().map(|changes| changes.into_iter().map(Value::from)), emit)
+            }
+            Request::Status => each(Ok([to_json(&self.status())]), emit),
+            Request::Config => each(Ok([to_json(&self.identity.config())]), emit),
+            Request::Forwarding => each(self.forwarding().map(|table| [to_json(&table.status())]), emit),
+            Request::Fib { destination } => {
+                each(self.look_up(&destination).map(|view| [to_json(&view)]), emit)
+            }
+            Request::FibRoutes(filter) => self.fib_routes(&filter, emit),
+            // Without BGP the forwarding table is all the routes there are.
+            Request::Routes(filter) if self.speaker.is_none() => match without_bgp(filter) {
+                Ok(filter) => self.fib_routes(&filter, emit),
+                Err(why) => Ok(Err(why)),
+            },
+            Request::Route { destination, .. } if self.speaker.is_none() => {
+                each(self.look_up(&destination).map(|view| [to_json(&view)]), emit)
+            }
+            request @ (Request::Ports
+            | Request::Counters
+            | Request::Arp
+            | Request::Queues
+            | Request::AccessLists
+            | Request::Policers
+            | Request::TracePacket { .. }
+            | Request::NatCounters
+            | Request::NatClear(_)
+            | Request::FlowCache) => each(self.live().and_then(|live| live.answer(&request)), emit),
+            request @ (Request::NatSessions(_) | Request::NatBlocks(_)) => match self.live() {
+                Ok(live) => live.stream(&request, emit),
+                Err(none) => Ok(Err(none)),
+            },
+            request => match &self.speaker {
+                Some(speaker) => speaker.answer(&request, emit),
+                None => Ok(Err("this router does not speak BGP: its configuration has no [bgp]".to_owned())),
+            },
+        }
+    }
+
     fn forwarding(&self) -> Result<&dyn Forwarding, String> {
         self.forwarding.as_deref().ok_or_else(|| {
             "best routes go nowhere: [bgp] install is \"none\" (\"fib\" and \"kernel\" install them)"
@@ -244,12 +223,8 @@ impl Server {
         status
     }
 
-    /// Hands out the routes of the forwarding table slice by slice. The outer error is that of `item`.
-    fn fib_routes(
-        &self,
-        filter: &FibFilter,
-        item: &mut dyn FnMut(serde_json::Value) -> io::Result<()>,
-    ) -> io::Result<Result<(), String>> {
+    /// Hands out the routes of the forwarding table slice by slice.
+    fn fib_routes(&self, filter: &FibFilter, emit: Emit<'_>) -> Answer {
         let inside = match filter.inside.as_deref().map(str::parse::<IpPrefix>).transpose() {
             Ok(inside) => inside,
             Err(error) => {
@@ -280,7 +255,7 @@ impl Server {
                     && inside.is_none_or(|outer| covers(outer, prefix));
                 if is_wanted && left > 0 {
                     left -= 1;
-                    item(to_json(route))?;
+                    emit(to_json(route))?;
                 }
             }
         }

@@ -319,6 +319,9 @@ impl LiveTables {
         if self.others.has(number) {
             return "kernel";
         }
+        if number == self.nobody {
+            return "connected";
+        }
         let index = number.checked_sub(1).map(usize::from);
         match index.and_then(|index| self.groups.get(index)?.first()) {
             Some(Path::Glean { .. } | Path::Local { .. }) => "connected",

@@ -14,11 +14,11 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceThing {
-    /// A packet that comes in by a port
+    /// A packet that arrives on a port
     ///
-    /// The packet goes through the very stages that packets go through, and leaves nothing behind: no session is made,
-    /// nothing is counted, nobody is asked for. The running router is asked, with its sessions, neighbours and
-    /// queues as they are now; with --config a file is, as if a router had just begun with it.
+    /// The packet goes through the stages that all packets go through, and leaves nothing behind: no session is made,
+    /// nothing is counted, no neighbor is asked for. The answer is that of the running router, with its sessions,
+    /// neighbors and queues as they are now; with --config, that of a router which has just started with this file.
     #[command(after_help = TRACE_HELP)]
     Packet {
         /// The packet: PORT ip SOURCE -> DESTINATION and more, in quotes

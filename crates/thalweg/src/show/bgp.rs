@@ -8,9 +8,13 @@ use thalweg_text::units::{age, bytes, count, counted};
 use thalweg_text::{Align, Table};
 
 use super::status::facts;
-use crate::tables::{columns, table, table_of};
+use crate::tables::{columns, table, width};
 
 pub(super) fn neighbors(neighbors: &[NeighborView]) -> String {
+    neighbor_table(neighbors).render(width())
+}
+
+fn neighbor_table(neighbors: &[NeighborView]) -> Table {
     let rows = neighbors.iter().map(|each| {
         vec![
             each.name.clone(),
@@ -24,8 +28,9 @@ pub(super) fn neighbors(neighbors: &[NeighborView]) -> String {
         ]
     });
     let header = ["Neighbor", "Address", "AS", "State", "Up", "Routes", "UPDATEs in", "Last error"];
-    let columns = columns(&header, &[2, 5, 6]).optional(&["Last error", "UPDATEs in", "Address"]);
-    table_of(columns, rows)
+    let mut table = columns(&header, &[2, 5, 6]).optional(&["Last error", "UPDATEs in", "Address"]);
+    rows.for_each(|row| table.push(row));
+    table
 }
 
 /// A neighbor in full.
@@ -208,4 +213,58 @@ pub(super) fn memory(view: &MemoryView) -> String {
         ("Resident at most", view.resident_peak),
     ];
     table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), bytes(octets)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view() -> NeighborView {
+        serde_json::from_value(serde_json::json!({
+            "name": "transit-1", "address": "2001:db8:1234:5678:9abc:def0:1234:5678", "as": "4200000001",
+            "description": "the first", "state": "Established", "uptime_s": 273_600, "accepted": 1_062_046,
+            "accepted_by_family": { "ipv4": 901_899, "ipv6": 160_147 }, "updates_received": 12_345_678,
+            "messages_received": 12_350_000, "messages_sent": 9_120, "bytes_sent": 1_234_567, "flaps": 1,
+            "last_error": "hold timer expired",
+            "negotiated": {
+                "families": ["IPv4", "IPv6"], "router_id": "192.0.2.1", "hold_time_s": 90, "four_octet_as": true,
+                "extended_messages": false, "route_refresh": true, "enhanced_refresh": false,
+                "add_path_receive": { "ipv4": true, "ipv6": false }, "add_path_send": { "ipv4": false, "ipv6": false },
+                "graceful_restart": true
+            },
+            "counters": { "withdrawn": 2_800_899, "announced_rejected": { "first_as": 577_703 } }
+        }))
+        .expect("a neighbor")
+    }
+
+    #[test]
+    fn neighbors_fit_every_terminal_with_all_their_digits() {
+        for width in [60, 80, 100, 200] {
+            let text = neighbor_table(&[view()]).render(Some(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            for whole in ["transit-1", "4200000001", "Established", "1,062,046", "3d 4h"] {
+                assert!(text.contains(whole), "{width}: {whole} is not in\n{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_neighbor_is_a_page_and_not_json() {
+        let page = neighbor(&view());
+        let expected = [
+            "state            Established, up for 3d 4h\n",
+            "description      the first\n",
+            "went down        1 time\n",
+            "last error       hold timer expired\n",
+            "routes accepted  901,899 IPv4, 160,147 IPv6\n",
+            "timers           hold 90 s, keepalive 30 s\n",
+            "capabilities     four-byte AS numbers, route refresh, graceful restart, add-path from it (IPv4)\n",
+            "announced rejected: first as    577,703\n",
+            "withdrawn                     2,800,899\n",
+        ];
+        for line in expected {
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+        assert!(!page.contains('{') && !page.contains('"'), "{page}");
+    }
 }

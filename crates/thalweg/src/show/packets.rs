@@ -7,9 +7,25 @@ use thalweg_node::control::{
 };
 use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
 
-use crate::tables::{columns, table, table_of};
+use thalweg_text::Table;
+
+use crate::tables::{columns, table, table_of, width};
 
 pub(super) fn ports(ports: &[PortView]) -> String {
+    let mut text = port_table(ports).render(width());
+    for port in ports {
+        if port.queues.len() > 1 {
+            let queues: Vec<String> = port.queues.iter().map(|queue| count(queue.received)).collect();
+            text += &format!("{}: in by queue: {}\n", port.name, queues.join(", "));
+        }
+        if let Some(why) = &port.why_not_better {
+            text += &format!("{}: {}, because {why}\n", port.name, port.mode);
+        }
+    }
+    text
+}
+
+fn port_table(ports: &[PortView]) -> Table {
     let rate = |of: fn(&PortRates) -> u64, form: fn(f64) -> String, port: &PortView| {
         port.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| form(of(rates) as f64))
     };
@@ -44,12 +60,12 @@ pub(super) fn ports(ports: &[PortView]) -> String {
         "MTU",
         "Packets in",
         "Bytes in",
-        "In, now",
-        "In, bit/s",
+        "In pps",
+        "In bit/s",
         "Packets out",
         "Bytes out",
-        "Out, now",
-        "Out, bit/s",
+        "Out pps",
+        "Out bit/s",
         "Missed",
         "Failed",
         "Queued",
@@ -65,22 +81,14 @@ pub(super) fn ports(ports: &[PortView]) -> String {
         "Driver",
         "Bytes in",
         "Bytes out",
-        "In, now",
-        "Out, now",
+        "In pps",
+        "Out pps",
         "Failed",
         "Missed",
     ];
-    let mut text = table_of(columns(&header, &numbers).optional(&least_first), rows);
-    for port in ports {
-        if port.queues.len() > 1 {
-            let queues: Vec<String> = port.queues.iter().map(|queue| count(queue.received)).collect();
-            text += &format!("{}: in by queue: {}\n", port.name, queues.join(", "));
-        }
-        if let Some(why) = &port.why_not_better {
-            text += &format!("{}: {}, because {why}\n", port.name, port.mode);
-        }
-    }
-    text
+    let mut table = columns(&header, &numbers).optional(&least_first);
+    rows.for_each(|row| table.push(row));
+    table
 }
 
 pub(super) fn counters(view: &CountersView) -> String {
@@ -159,16 +167,16 @@ pub(super) fn queues(queues: &[QueueView]) -> String {
         "Class",
         "Packets sent",
         "Bytes sent",
-        "Now",
-        "Now, bit/s",
-        "Dropped, full",
-        "Dropped, CoDel",
+        "pps now",
+        "bit/s now",
+        "Dropped full",
+        "Dropped CoDel",
         "ECN marks",
         "Waiting",
         "Wait p50",
         "Wait p99",
     ];
-    let least_first = ["ECN marks", "Wait p50", "Bytes sent", "Waiting", "Dropped, CoDel", "Now"];
+    let least_first = ["ECN marks", "Wait p50", "Bytes sent", "Waiting", "Dropped CoDel", "pps now"];
     let numbers: Vec<usize> = (2..header.len()).collect();
     table_of(columns(&header, &numbers).optional(&least_first), rows)
 }
@@ -214,4 +222,50 @@ pub(super) fn policers(policers: &[PolicerView]) -> String {
     });
     let header = ["Class", "Committed", "Peak", "Green", "Yellow", "Red", "Red packets"];
     table_of(columns(&header, &[1, 2, 3, 4, 5]).optional(&["Peak", "Committed"]), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_fit_every_terminal_with_all_their_digits() {
+        let rates = PortRates {
+            packets_received_per_s: 1_234_567,
+            bits_sent_per_s: 987_654_321,
+            ..PortRates::default()
+        };
+        let port = |name: &str, received| PortView {
+            name: name.to_owned(),
+            interface: "enp129s0f0np0".to_owned(),
+            mode: "AF_XDP, zero copy, 4 queues".to_owned(),
+            mac: "02:00:00:00:00:01".to_owned(),
+            mtu: 9000,
+            up: true,
+            received,
+            received_bytes: 12_345_678_901,
+            sent: 2_800_899,
+            missed: 1_000_001,
+            rates: Some(rates),
+            ..PortView::default()
+        };
+        let table = port_table(&[port("wan", 98_765_432_101), port("office-lan.120", 7)]);
+        for width in [60, 80, 100, 200] {
+            let text = table.render(Some(width));
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+            for whole in ["office-lan.120", "98,765,432,101", "2,800,899", "988 Mbit/s"] {
+                assert!(text.contains(whole), "{width}: {whole} is not in\n{text}");
+            }
+            // Numbers stand to the right, below the ends of their headings.
+            let lines: Vec<&str> = text.lines().collect();
+            let ends =
+                |line: &str, what: &str| line.find(what).map(|at| line[..at].chars().count() + what.len());
+            let row =
+                |name: &str| lines.iter().find(|line| line.starts_with(name)).copied().unwrap_or_default();
+            if !text.contains("Port            ") || text.contains('─') {
+                assert_eq!(ends(row("wan"), "2,800,899"), ends(row("office-lan.120"), "2,800,899"), "{text}");
+            }
+        }
+        assert_eq!(table.render(None).lines().count(), 4, "a pipe gets a line for each row");
+    }
 }

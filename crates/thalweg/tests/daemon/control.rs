@@ -61,7 +61,10 @@ fn every_question_is_answered_in_both_formats() {
     let neighbors = one.text("show", &["neighbors"]);
     assert!(neighbors.contains("Established") && neighbors.contains("64502"), "{neighbors}");
     assert_eq!(one.one(&["neighbors"])["accepted"], 1);
-    assert!(one.text("show", &["neighbor", "127.0.0.2"]).contains("\"hold_time_s\": 90"));
+    let page = one.text("show", &["neighbor", "127.0.0.2"]);
+    assert!(page.contains("timers           hold 90 s, keepalive 30 s\n") && !page.contains('{'), "{page}");
+    assert!(page.contains("state            Established, up for "), "{page}");
+    assert_eq!(one.one(&["neighbor", "127.0.0.2"])["negotiated"]["hold_time_s"], 90);
 
     let rib = one.one(&["rib"]);
     assert_eq!(rib["prefixes"]["ipv4"], 2);
@@ -79,6 +82,63 @@ fn every_question_is_answered_in_both_formats() {
     }
     assert_eq!(functions["octets"]["headers"], 19 * calls("header_parse"));
     one.text("show", &["functions"]);
+}
+
+/// Every answer in JSON is an object a line; what is wrong is said; passwords are not.
+#[test]
+fn a_router_says_how_it_is_and_what_it_runs_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two, port) = pair(&directory, &[]);
+    let status = one.one(&["status"]);
+    assert_eq!(status["neighbors"], serde_json::json!({ "up": 1, "down": 0 }));
+    assert_eq!((&status["problems"], &status["ports"]), (&serde_json::json!([]), &serde_json::Value::Null));
+    assert!(
+        status["threads"].as_u64() > Some(2) && status["memory_bytes"].as_u64() > Some(1 << 20),
+        "{status}"
+    );
+    assert!(one.text("show", &["status"]).contains("nothing is wrong"));
+    assert_eq!(one.one(&["version"])["router"], env!("CARGO_PKG_VERSION"));
+
+    two.stop();
+    let problem = eventually("it says that the neighbor is down", || {
+        let status = one.one(&["status"]);
+        (status["neighbors"]["down"] == 1)
+            .then(|| status["problems"][0].as_str().unwrap_or_default().to_owned())
+    });
+    assert!(problem.starts_with("neighbor r2 is "), "{problem}");
+
+    // The configuration in force is not the file as it is now, but as it was taken over.
+    let secret = format!("{}password = \"s3cret\"\n", config(1, 2, port, &[NETWORK_1]));
+    fs::write(&one.config, &secret).unwrap();
+    assert!(!one.text("show", &["config"]).contains("password ="));
+    one.text("reload", &[]);
+    let shown = one.text("show", &["config"]);
+    assert!(shown.contains("password = \"********\"") && !shown.contains("s3cret"), "{shown}");
+    assert!(shown.contains(&format!("networks = [{NETWORK_1:?}]")), "{shown}");
+    fs::write(&one.config, "[bgp]\nas = \"many\"\n").unwrap();
+    let error = one.error("reload", &[]);
+    assert!(error.starts_with("error: ") && !error.contains("error: error"), "{error}");
+    let status = one.one(&["status"]);
+    let refused = status["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|each| each.as_str().unwrap().contains("not taken over"));
+    assert!(refused, "{status}");
+    assert!(one.one(&["config"])["text"].as_str().unwrap().contains("********"), "what is in force stays");
+
+    let questions = ["neighbors", "routes", "rib", "update-groups", "memory", "status", "config", "version"];
+    for question in questions {
+        assert!(one.json(&[question]).iter().all(serde_json::Value::is_object), "{question}");
+        for width in ["60", "80", "100", "200"] {
+            let output = one.command_with("show", &[question], &[("COLUMNS", width)]);
+            let text = String::from_utf8(output.stdout).unwrap();
+            let limit: usize = width.parse().unwrap();
+            let long = text.lines().find(|line| line.chars().count() > limit);
+            let is_text = question == "config" || question == "status";
+            assert!(is_text || long.is_none(), "{question} at {width}: {long:?}");
+        }
+    }
 }
 
 #[test]

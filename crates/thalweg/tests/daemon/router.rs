@@ -72,7 +72,18 @@ impl Router {
 
     /// Runs `thalweg COMMAND --socket ... ARGUMENTS`.
     pub(crate) fn command(&self, command: &str, arguments: &[&str]) -> Output {
+        self.command_with(command, arguments, &[])
+    }
+
+    /// The same with variables of the environment.
+    pub(crate) fn command_with(
+        &self,
+        command: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Output {
         Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .envs(environment.iter().copied())
             .arg(command)
             .arg("--socket")
             .arg(&self.socket)

@@ -20,6 +20,7 @@ mod nat_events;
 mod offload;
 mod packets;
 mod programs;
+mod questions;
 mod queues;
 mod reload;
 mod site;

@@ -344,6 +344,15 @@ impl Router<'_> {
             .then(|| text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect())
     }
 
+    /// What it answers to a person whose terminal is so wide.
+    pub(crate) fn said(&self, what: &[&str], width: usize) -> String {
+        let columns = format!("COLUMNS={width}");
+        let mut arguments =
+            vec![columns.as_str(), env!("CARGO_BIN_EXE_thalweg"), "show", "--socket", &self.socket];
+        arguments.extend(what);
+        self.site.said(&self.site.router(), "env", &arguments)
+    }
+
     /// Gives it another configuration and has it read; what it says, or why it refuses.
     pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
         fs::write(self.site.file("router.toml"), config).expect("the folder is writable");
@@ -376,6 +385,8 @@ impl Router<'_> {
             for worker in now.0["workers"].as_array_mut().into_iter().flatten() {
                 worker["cpu_ms"].take();
             }
+            // Rates go down for seconds after the last packet.
+            now.1.iter_mut().for_each(|port| drop(port["rates"].take()));
             let both = serde_json::json!([now.0, now.1]);
             let still = both == last;
             last = both;

@@ -1,0 +1,287 @@
+//! What the documentation shows is true: every configuration in it is valid, every command in the README runs.
+//!
+//! A configuration block is fenced as `toml`. One that leaves out what does not matter there is fenced as `toml fragment`; it
+//! is laid over [`REST`], table by table.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{root, thalweg};
+
+/// What fragments are parts of.
+const REST: &str = r#"
+[ports.wan]
+interface = "eth0"
+mac = "02:00:00:00:00:01"
+addresses = ["203.0.113.2/28"]
+mirror = true
+[ports.lan]
+interface = "eth1"
+mac = "02:00:00:00:00:02"
+addresses = ["10.1.0.1/24"]
+mirror = true
+[[routes]]
+prefix = "0.0.0.0/0"
+via = "203.0.113.1"
+[[qos.classes]]
+name = "voice"
+strict = 0
+match = [{ dscp = "ef" }]
+"#;
+
+/// A fenced block: where it is, what it is called, its text.
+struct Block {
+    place: String,
+    info: String,
+    text: String,
+}
+
+/// The fenced blocks of a page.
+fn blocks(path: &Path) -> Vec<Block> {
+    let text = fs::read_to_string(path).expect("the page");
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut is_open = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        match (line.strip_prefix("```"), is_open) {
+            (Some(info), false) => {
+                let place = format!("{}:{number}", path.display());
+                blocks.push(Block { place, info: info.trim().to_owned(), text: String::new() });
+                is_open = true;
+            }
+            (Some(_), true) => is_open = false,
+            (None, true) => {
+                let block = blocks.last_mut().expect("one is open");
+                block.text += line;
+                block.text.push('\n');
+            }
+            (None, false) => {}
+        }
+    }
+    assert!(!is_open, "{}: a block has no end", path.display());
+    blocks
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md")];
+    for folder in
+        ["docs", "examples/small-office", "examples/transit", "examples/live-office", "examples/live-transit"]
+    {
+        let entries =
+            fs::read_dir(root().join(folder)).expect("a folder").map(|entry| entry.expect("an entry").path());
+        pages.extend(entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    pages
+}
+
+/// Lays one table over another: tables are joined, lists put together, other values replaced.
+fn laid_over(mut below: toml::Table, above: toml::Table) -> toml::Table {
+    for (key, value) in above {
+        let joined = match (below.remove(&key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => laid_over(below, above).into(),
+            (Some(toml::Value::Array(mut below)), toml::Value::Array(above))
+                if below.iter().any(toml::Value::is_table) =>
+            {
+                below.extend(above);
+                below.into()
+            }
+            (_, value) => value,
+        };
+        below.insert(key, joined);
+    }
+    below
+}
+
+/// A value in one line.
+fn inline(value: &toml::Value) -> String {
+    match value {
+        toml::Value::Table(table) => {
+            let entries = table.iter().map(|(key, value)| format!("{key:?} = {}", inline(value)));
+            format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+        }
+        toml::Value::Array(items) => {
+            format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", "))
+        }
+        toml::Value::String(text) => format!("{text:?}"),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Boolean(truth) => truth.to_string(),
+        other => panic!("{other:?} does not occur in configurations"),
+    }
+}
+
+fn completed(fragment: &str) -> String {
+    let parse = |text: &str| text.parse::<toml::Table>().expect("TOML");
+    let whole = laid_over(parse(REST), parse(fragment));
+    whole.iter().map(|(key, value)| format!("{key} = {}\n", inline(value))).collect()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn every_configuration_in_the_documentation_is_valid() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut whole, mut fragments) = (0, 0);
+    for block in pages().iter().flat_map(|page| blocks(page)) {
+        let looks_like_one = block
+            .text
+            .lines()
+            .any(|line| line.starts_with('[') && line.ends_with(']') && !line.contains(' '));
+        let text = match block.info.as_str() {
+            "toml" => {
+                whole += 1;
+                block.text
+            }
+            "toml fragment" => {
+                fragments += 1;
+                completed(&block.text)
+            }
+            _ => {
+                assert!(!looks_like_one, "{}: fence it as `toml` or `toml fragment`", block.place);
+                continue;
+            }
+        };
+        let file = folder.path().join("router.toml");
+        fs::write(&file, &text).expect("the folder is writable");
+        let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .args(["check", "--offline"])
+            .arg(&file)
+            .output()
+            .expect("the binary runs");
+        // A driver that this build leaves out is no mistake in the configuration.
+        let is_left_out = text.contains("\"dpdk\"") && said(&output).contains("dpdk");
+        assert!(output.status.success() || is_left_out, "{}:\n{}", block.place, said(&output));
+    }
+    assert!(whole >= 4 && fragments >= 6, "{whole} configurations and {fragments} fragments were found");
+}
+
+/// How a command of the README is put to the test.
+enum How {
+    /// It runs as it is printed.
+    Runs,
+    /// It asks the router that the test has started.
+    Asks,
+    /// Arguments are put to the parser alone, because of this.
+    Parsed(&'static str),
+    /// It is no command of the program.
+    Other(&'static str),
+}
+
+fn how(command: &str) -> How {
+    match command {
+        _ if command.starts_with("cargo test") => How::Other("this is it"),
+        _ if command.contains(" run examples/transit/") => {
+            How::Parsed("listens on port 179 of all addresses")
+        }
+        _ if command.contains(" lab ") => {
+            How::Parsed("takes minutes; tests/lab.rs runs each with small options")
+        }
+        _ if command.starts_with("thalweg ") => How::Asks,
+        _ => How::Runs,
+    }
+}
+
+/// The commands of the README's blocks, without what is said about them.
+fn commands() -> Vec<String> {
+    let blocks = blocks(&root().join("README.md"));
+    let lines = blocks.iter().filter(|block| block.info.is_empty()).flat_map(|block| block.text.lines());
+    lines.map(|line| line.split("   ").next().unwrap_or_default().trim().to_owned()).collect()
+}
+
+/// The arguments of the program in a command.
+fn arguments(command: &str) -> Vec<&str> {
+    let rest =
+        command.strip_prefix("cargo run --release -p thalweg -- ").or(command.strip_prefix("thalweg "));
+    rest.unwrap_or_else(|| panic!("`{command}` is no command of the program")).split_whitespace().collect()
+}
+
+struct Router(Child);
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A router with BGP on loopback, for commands that ask one.
+fn router(folder: &Path, socket: &Path) -> Router {
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .expect("a port")
+        .port();
+    let config = folder.join("bgp.toml");
+    let text = format!(
+        "[bgp]\nas = 64500\nrouter_id = \"192.0.2.1\"\nlisten = [\"127.0.0.1:{port}\"]\nnetworks = [\"192.0.2.0/24\"]\n\
+         [[bgp.neighbor]]\nname = \"nobody\"\naddress = \"127.0.0.9\"\nport = {port}\nas = 64501\npassword = \"s3cret\"\n"
+    );
+    fs::write(&config, text).expect("the folder is writable");
+    let child = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["run", "--threads", "1", "--socket"])
+        .args([socket, &config])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let router = Router(child);
+    let begun = Instant::now();
+    while std::os::unix::net::UnixStream::connect(socket).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the router does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    router
+}
+
+#[test]
+fn every_command_in_the_readme_runs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::symlink(
+        root().canonicalize().expect("it is there").join("examples"),
+        folder.path().join("examples"),
+    )
+    .expect("a link");
+    let socket = folder.path().join("router.sock");
+    let _router = router(folder.path(), &socket);
+    let (mut ran, mut parsed) = (0, 0);
+    for command in commands() {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        program.current_dir(folder.path()).stdin(Stdio::null());
+        match how(&command) {
+            How::Other(why) => {
+                eprintln!("{command}: not run: {why}");
+                continue;
+            }
+            How::Runs => {
+                program.args(arguments(&command));
+            }
+            How::Asks => {
+                program.args(arguments(&command)).arg("--socket").arg(&socket);
+            }
+            How::Parsed(why) => {
+                eprintln!("{command}: parsed alone: {why}");
+                program.args(arguments(&command)).arg("--help");
+            }
+        }
+        match how(&command) {
+            How::Parsed(_) => parsed += 1,
+            _ => ran += 1,
+        }
+        let output = program.output().expect("the binary runs");
+        assert!(output.status.success(), "{command}:\n{}", said(&output));
+        assert!(!output.stdout.is_empty(), "{command} says nothing");
+    }
+    assert!(ran >= 7 && parsed >= 4, "{ran} commands ran and {parsed} were parsed");
+}
+
+/// The parser, asked as above, does refuse what it does not know.
+#[test]
+fn a_command_that_is_wrong_is_found() {
+    for wrong in ["lab bgp --quik --help", "show nieghbors --help", "probe x --stoer y --help"] {
+        let output = thalweg(&wrong.split_whitespace().collect::<Vec<_>>());
+        assert!(!output.status.success(), "{wrong}");
+    }
+}
