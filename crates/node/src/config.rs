@@ -36,6 +36,7 @@ mod route_file;
 mod routing;
 mod types;
 mod values;
+mod workers;
 
 use std::path::Path;
 
@@ -55,7 +56,7 @@ pub use types::{
     InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal, NatTimeouts,
     Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
     QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
-    SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
+    SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 
@@ -109,6 +110,7 @@ impl RouterConfig {
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), folder);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
+        let workers = workers::read(&mut reader, &mut root);
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
         if failed {
@@ -126,6 +128,7 @@ impl RouterConfig {
             kernel,
             dpdk,
             flows,
+            workers,
             control_socket,
             warnings: diagnostics,
         })

@@ -69,7 +69,7 @@ impl RouteInstaller for Recorder {
         self.by_itself
     }
 
-    fn set_hop(&mut self, hop: HopNumber, way: Way) {
+    fn set_hop(&mut self, hop: HopNumber, way: Way, _: Option<Way>) {
         self.hops.insert(hop, way);
         if self.by_itself {
             for (prefix, number) in &self.numbers {
@@ -510,7 +510,7 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
     let base = BaseRoutes {
         v4: vec![(Prefix::new(0x1400_0000, 24).unwrap(), 1)],
         v6: Vec::new(),
-        groups: vec![vec![forward(1), forward(2)]],
+        groups: vec![vec![forward(1), forward(2)].into()],
         reserved: 0,
     };
     let config = config_behind(&base);

@@ -28,12 +28,16 @@ pub(super) fn reloader(
             errors.to_string()
         })?;
         let has_other_socket = config.control_socket != socket;
+        let has_other_workers = live.as_ref().is_some_and(|live| *live.workers() != config.workers);
         let taken = take_over(&Arc::new(config), speaker.as_deref(), live.as_deref());
         let mut changes = taken.inspect_err(|error| {
             tracing::error!("the configuration was not taken over: {error}");
         })?;
         if has_other_socket {
             changes.push("[control] socket changed: it takes effect with a restart".to_owned());
+        }
+        if has_other_workers {
+            changes.push("[workers] changed: it takes effect with a restart".to_owned());
         }
         for change in &changes {
             tracing::info!("reload: {change}");
