@@ -179,3 +179,55 @@ fn only_gateways_are_wanted() {
         assert_eq!((tables.gateways(), tables.groups.len()), (expected.clone(), groups));
     }
 }
+
+/// A route of a lower metric serves while one of its ways is usable, then the next; what stands by is asked for.
+#[test]
+fn metrics_decide_among_what_is_usable() {
+    let text = CONFIG.replace("[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"10.2.0.3\"\n", "")
+        + "[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"10.2.0.3\"\nmetric = 20\n\
+           [[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"10.1.0.2\"\nmetric = 10\n\
+           [[routes]]\nprefix = \"0.0.0.0/0\"\naction = \"blackhole\"\nmetric = 30\n";
+    let config = RouterConfig::from_text("test.toml", &text, FilePath::new(".")).unwrap();
+    let mut tables = LiveTables::new(&config).unwrap();
+    let by = |tables: &LiveTables| match meets(tables, [99, 1, 1, 1])[..] {
+        [Adjacency::Forward { port, .. }] => Some(port),
+        [Adjacency::Drop(DropReason::Blackhole)] => None,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(tables.gateways(), [neighbour(0), neighbour(1), neighbour(2)]);
+    assert_eq!(by(&tables), None, "nobody is known");
+    let mac = [2, 0, 0, 0, 9, 9];
+    tables.set_neighbours(&[(neighbour(0), Some(mac)), (neighbour(2), Some(mac))]);
+    assert_eq!(by(&tables), Some(0));
+    let before = tables.life_changes();
+    tables.set_neighbours(&[(neighbour(0), None)]);
+    assert_eq!((by(&tables), tables.silent()), (Some(1), vec![neighbour(0)]));
+    assert!(tables.life_changes() > before && tables.is_dead(0, Some(neighbour(0).1)));
+    assert!(!tables.is_dead(1, Some([10, 2, 0, 77].into())), "it was not asked for");
+    let up = tables.port(1).unwrap();
+    tables.set_port(1, PortLink { is_up: false, ..up });
+    assert_eq!(by(&tables), None);
+    assert!(tables.is_dead(1, Some(neighbour(2).1)));
+    tables.set_port(1, up);
+    assert_eq!(by(&tables), Some(1), "its neighbor is still known to the tables");
+    tables.set_neighbours(&[(neighbour(0), Some(mac))]);
+    assert_eq!((by(&tables), tables.silent()), (Some(0), vec![]));
+    // Whoever is no gateway is nobody's concern.
+    tables.resolved(0, neighbour(3).1, mac);
+    tables.lost(0, neighbour(3).1);
+    assert_eq!(tables.silent(), []);
+}
+
+/// A packet that a group's member refused is told the neighbor of that member, not of one that is dead.
+#[test]
+fn the_next_of_a_group_is_one_in_use() {
+    let mut tables = tables();
+    tables.resolved(1, neighbour(1).1, [2, 0, 0, 0, 9, 1]);
+    let number = u32::from(number(&tables, [30, 1, 1, 1]));
+    for hash in [0, u32::MAX / 3, u32::MAX] {
+        assert_eq!(tables.next_of(number, hash, [30, 1, 1, 1].into()), Some(neighbour(1)));
+    }
+    // A source behind the dead way is still one of the route's.
+    let hops = tables.router().next_hops.load();
+    assert!(hops.leads_out_of(number as u16, 0) && hops.leads_out_of(number as u16, 1));
+}
