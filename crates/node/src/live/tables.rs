@@ -45,6 +45,9 @@ use stations::Stations;
 /// Neighbours that have a host route at most.
 pub const NEIGHBOURS_MAX: u16 = 8192;
 
+/// Gateways that are known to be silent at most.
+const SILENT_MAX: usize = 2048;
+
 /// Numbers kept for targets of routes that another configuration brings.
 const TARGETS_RESERVED: u16 = 2048;
 
@@ -223,7 +226,10 @@ impl LiveTables {
     fn note_silent(&mut self, neighbor: (u16, IpAddr), is_silent: bool) {
         let differs = match is_silent {
             // Others are not asked for again, and nothing depends on them.
-            true => self.is_gateway(neighbor) && self.lock().silent.insert(neighbor),
+            true => {
+                let may = self.is_gateway(neighbor) && self.lock().silent.len() < SILENT_MAX;
+                may && self.lock().silent.insert(neighbor)
+            }
             false => self.lock().silent.remove(&neighbor),
         };
         self.life_changes += u64::from(differs);
@@ -352,14 +358,15 @@ impl LiveTables {
         }
     }
 
-    /// Gateways of routes, which are worth being resolved before a packet wants them.
+    /// Gateways of routes, which are worth being resolved before a packet wants them, and those that are silent: BGP chooses
+    /// no path by them, so nothing may lead there any more, and nobody else would find out that they are back.
     pub fn gateways(&self) -> Vec<(u16, IpAddr)> {
         let configured = self.users.keys().copied();
         let learned = self.tables.ways().filter_map(|way| match way {
             Way::Neighbor { address, link } => Some((u16::try_from(link).ok()?, address)),
             Way::Discard => None,
         });
-        let mut all: Vec<_> = configured.chain(learned).collect();
+        let mut all: Vec<_> = configured.chain(learned).chain(self.silent()).collect();
         all.sort_unstable();
         all.dedup();
         all

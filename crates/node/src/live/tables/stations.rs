@@ -89,12 +89,13 @@ pub(super) struct Stations {
 
 impl Stations {
     pub(super) fn set_port(&mut self, port: u16, link: PortLink) -> bool {
-        // Whoever was silent there is asked anew.
-        self.silent.retain(|(of, _)| *of != port);
-        match self.ports.get_mut(usize::from(port)) {
-            Some(slot) => std::mem::replace(slot, link) != link,
-            None => false,
+        let Some(slot) = self.ports.get_mut(usize::from(port)) else { return false };
+        let before = std::mem::replace(slot, link);
+        if before.is_up != link.is_up {
+            // Whoever was silent there is asked anew.
+            self.silent.retain(|(of, _)| *of != port);
         }
+        before != link
     }
 
     /// The ways that packets take now, in order of the group, and those of the same tier that they do not.

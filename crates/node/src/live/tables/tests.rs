@@ -231,3 +231,22 @@ fn the_next_of_a_group_is_one_in_use() {
     let hops = tables.router().next_hops.load();
     assert!(hops.leads_out_of(number as u16, 0) && hops.leads_out_of(number as u16, 1));
 }
+
+/// BGP chooses no path by a gateway that is silent, so no number leads there any more; it is asked for all the same, or it
+/// would stay dead for ever.
+#[test]
+fn a_silent_gateway_is_asked_for_until_it_answers() {
+    let mut tables = tables();
+    let (hop, address) = (tables.first_hop(), IpAddr::from([10, 1, 0, 55]));
+    tables.set_hop(hop, Way::Neighbor { address, link: 0 }, None);
+    tables.finish();
+    tables.lost(0, address);
+    tables.set_hop(hop, Way::Neighbor { address: [10, 1, 0, 2].into(), link: 0 }, None);
+    tables.finish();
+    assert!(tables.is_dead(0, Some(address)) && tables.gateways().contains(&(0, address)));
+    let before = tables.port(0).unwrap();
+    tables.set_port(0, PortLink { mtu: 1280, ..before });
+    assert!(tables.is_dead(0, Some(address)), "another MTU says nothing of it");
+    tables.resolved(0, address, [2, 0, 0, 0, 9, 55]);
+    assert!(!tables.is_dead(0, Some(address)) && !tables.gateways().contains(&(0, address)));
+}
