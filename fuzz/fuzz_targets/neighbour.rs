@@ -84,6 +84,7 @@ fn settle(table: &mut NeighbourTable, told: &mut BTreeMap<(u16, IpAddr), [u8; 6]
                 assert!(told.insert((port, address), mac).is_some_and(|before| before != mac));
             }
             NeighbourOutput::Lost { port, address } => assert!(told.remove(&(port, address)).is_some()),
+            NeighbourOutput::Silent { port, address } => assert!(!told.contains_key(&(port, address))),
             NeighbourOutput::Send { frame, .. } => assert!((60..1600).contains(&frame.len())),
             NeighbourOutput::Forward { .. } | NeighbourOutput::Unreachable { .. } => {}
         }

@@ -178,6 +178,14 @@ pub enum IpPrefix {
 }
 
 impl IpPrefix {
+    /// The prefix of one address.
+    pub fn host(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::V4(Prefix { address: address.into(), length: 32 }),
+            IpAddr::V6(address) => Self::V6(Prefix { address: address.into(), length: 128 }),
+        }
+    }
+
     /// How many bits are fixed.
     pub fn length(self) -> u8 {
         match self {

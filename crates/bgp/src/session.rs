@@ -98,6 +98,8 @@ pub struct Session {
     without_capabilities: bool,
     /// The daemon has just restarted.
     restarting: bool,
+    /// The link to the neighbor is known to be down.
+    link_is_down: bool,
     /// Forwarding by the neighbour's routes goes on between its sessions.
     forwarding: bool,
     up_since: Millis,
@@ -143,6 +145,7 @@ impl Session {
             failures: 0,
             without_capabilities: false,
             restarting: false,
+            link_is_down: false,
             forwarding: false,
             up_since: Millis(0),
             stale: StaleRoutes::default(),
@@ -381,6 +384,31 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The link to the neighbor is down, or gone: its connections cannot last (RFC 4271 8.2.1.4 event 18,
+    /// TcpConnectionFails, before the hold timer finds out). The caller closes them.
+    pub fn handle_link_down(&mut self, what: &str, now: Millis) {
+        self.link_is_down = true;
+        for conn in Connection::ALL {
+            match self.slot(conn).state {
+                State::Established => self.session_down(conn, DownReason::LinkDown(what.into()), now),
+                State::OpenSent | State::OpenConfirm => self.handle_disconnected(conn, now),
+                State::Idle | State::Connect | State::Active => {}
+            }
+        }
+    }
+
+    /// The link to the neighbor is back: it is sought at once, whatever failed while the link was down. A rest after
+    /// a failure before that goes on.
+    pub fn handle_link_up(&mut self, now: Millis) {
+        let rests_for_link = std::mem::take(&mut self.link_is_down) && matches!(self.run, Run::Resting(_));
+        if self.any_open() || !(rests_for_link || self.run == Run::Seeking) {
+            return;
+        }
+        self.connect_failures = 0;
+        self.abandon_connect();
+        self.seek(now);
     }
 
     fn slot(&self, conn: Connection) -> &Slot {

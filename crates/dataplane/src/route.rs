@@ -114,11 +114,19 @@ impl Rewrite {
     }
 }
 
-/// A next-hop group: `count` adjacencies from `first`.
+/// A next-hop group: of `kept` adjacencies from `first`, `count` are in use; the others stand by.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     first: u32,
-    count: u32,
+    count: u16,
+    kept: u16,
+}
+
+impl Group {
+    /// All of it in `rewrites`, what stands by included.
+    fn range(self) -> std::ops::Range<usize> {
+        self.first as usize..self.first as usize + usize::from(self.kept)
+    }
 }
 
 /// Which ports a group leads to, for packets that come from there.
@@ -132,8 +140,8 @@ struct Leads {
 }
 
 impl Leads {
-    fn of(paths: &[Adjacency]) -> Self {
-        let mut ports = paths.iter().filter_map(|path| path.port());
+    fn of(paths: impl Iterator<Item = Adjacency>) -> Self {
+        let mut ports = paths.filter_map(|path| path.port());
         let port = ports.next().unwrap_or(NO_PORT);
         Self { port, more: ports.any(|other| other != port), is_default: false }
     }
@@ -172,7 +180,8 @@ impl NextHops {
 
     /// Adds a group of equal paths; `None` if there are too many groups or no path.
     pub fn add(&mut self, paths: &[Adjacency]) -> Option<u16> {
-        if paths.is_empty() || self.groups.len() > Self::GROUPS_MAX {
+        let fits = u16::try_from(paths.len()).is_ok();
+        if paths.is_empty() || !fits || self.groups.len() > Self::GROUPS_MAX {
             return None;
         }
         Some(self.push(paths))
@@ -186,25 +195,29 @@ impl NextHops {
         Some(id)
     }
 
-    /// Says anew what paths a group has; it remains that of a default route if it was. `false` if there is no such
-    /// group or no path.
-    pub fn set(&mut self, id: u16, paths: &[Adjacency]) -> bool {
+    /// Says anew what paths a group has, and which others stand by: they carry no packets, but a packet from where
+    /// they lead came by a way of the group. It remains that of a default route if it was. `false` if there is no such
+    /// group, no path, or too many.
+    pub fn set(&mut self, id: u16, paths: &[Adjacency], standby: &[Adjacency]) -> bool {
         let at = usize::from(id);
+        let sizes = (u16::try_from(paths.len()), u16::try_from(paths.len() + standby.len()));
+        let (Ok(count), Ok(kept)) = sizes else { return false };
         if at == 0 || at >= self.groups.len() || paths.is_empty() {
             return false;
         }
-        self.leads[at] = Leads { is_default: self.leads[at].is_default, ..Leads::of(paths) };
-        let Group { first, count } = self.groups[at];
-        let new = paths.iter().map(|path| Rewrite::from(*path));
-        if paths.len() <= count as usize {
-            self.groups[at].count = paths.len() as u32;
-            self.unused += count as usize - paths.len();
-            for (slot, rewrite) in self.rewrites[first as usize..].iter_mut().zip(new) {
+        let all = || paths.iter().chain(standby).copied();
+        self.leads[at] = Leads { is_default: self.leads[at].is_default, ..Leads::of(all()) };
+        let before = self.groups[at];
+        let new = all().map(Rewrite::from);
+        if kept <= before.kept {
+            self.groups[at] = Group { first: before.first, count, kept };
+            self.unused += usize::from(before.kept - kept);
+            for (slot, rewrite) in self.rewrites[before.range()].iter_mut().zip(new) {
                 *slot = rewrite;
             }
         } else {
-            self.groups[at] = Group { first: self.rewrites.len() as u32, count: paths.len() as u32 };
-            self.unused += count as usize;
+            self.groups[at] = Group { first: self.rewrites.len() as u32, count, kept };
+            self.unused += usize::from(before.kept);
             self.rewrites.extend(new);
         }
         if self.unused > self.rewrites.len() / 2 + UNUSED_MAX {
@@ -217,17 +230,19 @@ impl NextHops {
     fn close_gaps(&mut self) {
         let mut together = Vec::with_capacity(self.rewrites.len() - self.unused);
         for group in &mut self.groups {
-            let from = group.first as usize;
+            let from = group.range();
             group.first = together.len() as u32;
-            together.extend_from_slice(&self.rewrites[from..from + group.count as usize]);
+            together.extend_from_slice(&self.rewrites[from]);
         }
         self.rewrites = together;
         self.unused = 0;
     }
 
     fn push(&mut self, paths: &[Adjacency]) -> u16 {
-        self.leads.push(Leads::of(paths));
-        let group = Group { first: self.rewrites.len() as u32, count: paths.len() as u32 };
+        self.leads.push(Leads::of(paths.iter().copied()));
+        // Whoever adds has looked that it fits.
+        let count = paths.len() as u16;
+        let group = Group { first: self.rewrites.len() as u32, count, kept: count };
         self.rewrites.extend(paths.iter().map(|&a| Rewrite::from(a)));
         self.groups.push(group);
         (self.groups.len() - 1) as u16
@@ -254,8 +269,7 @@ impl NextHops {
 
     #[cold]
     fn any_path_by(&self, id: u16, port: u16) -> bool {
-        let Group { first, count } = self.groups[usize::from(id)];
-        self.rewrites[first as usize..(first + count) as usize].iter().any(|path| path.port == port)
+        self.rewrites[self.groups[usize::from(id)].range()].iter().any(|path| path.port == port)
     }
 
     /// Whether the group leads out of any port, by a path of a default route only if `through_default`.
@@ -265,17 +279,18 @@ impl NextHops {
         leads.port != NO_PORT && (through_default || !leads.is_default)
     }
 
-    /// The group's paths; those of "no route" if there is no such group.
+    /// The group's paths that are in use; those of "no route" if there is no such group.
     pub fn paths(&self, id: u16) -> impl Iterator<Item = Adjacency> + '_ {
-        let Group { first, count } = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
-        self.rewrites[first as usize..(first + count) as usize].iter().map(|rewrite| rewrite.adjacency())
+        let group = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
+        let in_use = self.rewrites[group.range()].iter().take(group.count.into());
+        in_use.map(|rewrite| rewrite.adjacency())
     }
 
     #[inline(always)]
     fn select(&self, id: u16, flow_hash: u32) -> &Rewrite {
         // A number that is not in the table means no route.
         let group = self.groups.get(usize::from(id)).copied().unwrap_or(self.groups[0]);
-        &self.rewrites[(group.first + member(group.count, flow_hash)) as usize]
+        &self.rewrites[(group.first + member(group.count.into(), flow_hash)) as usize]
     }
 
     /// Which of `count` equal paths a flow takes.

@@ -23,7 +23,7 @@
 //! - `turn`, `ring`: the two things to wait on; `patience`: how long before sleeping. `intake`, `completion`: the ways in and out.
 //! - `serial`, `run_to_completion`, `lanes`, `pipeline`, `tokens`, `farm`: a file for each model, with the argument why
 //!   it cannot deadlock and how many jobs it has in flight at most.
-//! - `os`: pinning and processor time; the only unsafe code.
+//! - `rank`: real-time priority and its budget. `os`: pinning, priority and processor time; the only unsafe code.
 //!
 //! Invariants:
 //! - Every queue is bounded. When the sink is slow, the source is not asked.
@@ -48,6 +48,7 @@ mod os;
 mod patience;
 mod pipeline;
 mod plan;
+mod rank;
 mod report;
 mod ring;
 mod run_to_completion;
@@ -57,8 +58,11 @@ mod turn;
 mod worker;
 
 pub use lanes::Lane;
-pub use options::{ModelKind, ModelOptions, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX, UnknownModel};
+pub use options::{
+    ModelKind, ModelOptions, Placement, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX, UnknownModel,
+};
 pub use plan::{Plan, Scope, Sink, Source, StageSpec};
+pub use rank::{Priority, Rank};
 pub use report::{ExecError, RunReport, ThreadReport};
 
 use completion::Completion;
@@ -77,7 +81,7 @@ pub fn run<P: Plan>(
     options: &ModelOptions,
 ) -> Result<RunReport<P::Scratch>, ExecError> {
     check(options)?;
-    let shared = Shared::new(plan, options.pin_cores.as_deref());
+    let shared = Shared::new(plan, options.pin_cores.as_deref(), options.priority);
     if shared.groups == 0 {
         return Err(ExecError::NoShardGroups);
     }
@@ -120,25 +124,26 @@ pub fn run<P: Plan>(
 /// Runs to completion the jobs of several lanes at once, each with a worker of its own, until all sources have ended.
 ///
 /// Order is kept within each lane (see the module `lanes`). `give_up` is called when a worker is lost, maybe more than
-/// once and from any thread: it must make every source that waits say that it has ended, then or soon. `pin_cores` is
+/// once and from any thread: it must make every source that waits say that it has ended, then or soon. `placement` is
 /// as in [`ModelOptions`].
 ///
 /// # Errors
 ///
 /// As [`run`]. What a lane's sink has seen then is a beginning of the lane's jobs.
-pub fn run_lanes<P: Plan>(
+pub fn run_lanes<'p, P: Plan>(
     plan: &P,
     lanes: Vec<Lane<'_, P::Job>>,
-    pin_cores: Option<&[usize]>,
+    placement: impl Into<Placement<'p>>,
     give_up: &(dyn Fn() + Sync),
 ) -> Result<RunReport<P::Scratch>, ExecError> {
     if !(1..=THREADS_MAX).contains(&lanes.len()) {
         return Err(ExecError::Workers(lanes.len()));
     }
+    let Placement { pin_cores, priority } = placement.into();
     if pin_cores.is_some_and(<[usize]>::is_empty) {
         return Err(ExecError::NoCores);
     }
-    let shared = Shared::new(plan, pin_cores);
+    let shared = Shared::new(plan, pin_cores, priority);
     if shared.groups == 0 {
         return Err(ExecError::NoShardGroups);
     }

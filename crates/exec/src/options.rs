@@ -1,5 +1,6 @@
 //! Which model to run and with how much of what.
 
+use crate::rank::Priority;
 use std::fmt;
 use std::str::FromStr;
 
@@ -97,13 +98,35 @@ pub struct ModelOptions {
     /// Cores to bind threads to: thread `i` to `pin_cores[i % len]`, the farm's readers after its
     /// workers. `None` leaves placement to the kernel.
     pub pin_cores: Option<Vec<usize>>,
+    /// How soon threads get a core.
+    pub priority: Priority,
     /// Jobs that each ring between two threads holds, at least 1.
     pub ring_jobs: usize,
     /// Finished jobs that wait for an earlier one before their workers are held up, at least 1.
     pub reorder_jobs: usize,
 }
 
+/// Which cores threads have, and how soon.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Placement<'a> {
+    /// As [`ModelOptions::pin_cores`].
+    pub pin_cores: Option<&'a [usize]>,
+    /// As [`ModelOptions::priority`].
+    pub priority: Priority,
+}
+
+impl<'a> From<Option<&'a [usize]>> for Placement<'a> {
+    fn from(pin_cores: Option<&'a [usize]>) -> Self {
+        Self { pin_cores, priority: Priority::Normal }
+    }
+}
+
 impl ModelOptions {
+    /// Where the threads go.
+    pub fn placement(&self) -> Placement<'_> {
+        Placement { pin_cores: self.pin_cores.as_deref(), priority: self.priority }
+    }
+
     /// Sensible options for a model.
     pub fn new(kind: ModelKind, workers: usize) -> Self {
         Self {
@@ -113,6 +136,7 @@ impl ModelOptions {
             tokens: TOKENS_DEFAULT,
             ordered: false,
             pin_cores: None,
+            priority: Priority::Normal,
             ring_jobs: 4,
             reorder_jobs: (2 * workers).clamp(4, 64),
         }

@@ -1,7 +1,7 @@
-//! The two things the models ask of the operating system and the standard library does not offer:
-//! binding the calling thread to a core, and the processor time it has used.
+//! What the models ask of the operating system and the standard library does not offer: binding the calling thread to
+//! a core, its priority, and the processor time it has used.
 //!
-//! Unsafe because both are C calls; each is one call with a pointer to a local.
+//! Unsafe because all are C calls; each is one call, with a pointer to a local or none.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -20,6 +20,40 @@ pub(crate) fn pin_current_thread(core: usize) -> io::Result<()> {
     unsafe { libc::CPU_SET(core, &mut set) };
     // SAFETY: the pointer is to a live set of the size given; 0 names the calling thread.
     match unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), &set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes the calling thread one of real-time priority (SCHED_RR), or with `None` an ordinary one. Threads that it starts
+/// are ordinary. Errors where that takes a right that the process does not have.
+pub(crate) fn set_real_time(priority: Option<i32>) -> io::Result<()> {
+    // SAFETY: sched_param is a plain struct of integers, for which all zeroes is valid.
+    let mut parameters: libc::sched_param = unsafe { mem::zeroed() };
+    parameters.sched_priority = priority.unwrap_or(0);
+    let policy = match priority {
+        Some(_) => libc::SCHED_RR | libc::SCHED_RESET_ON_FORK,
+        None => libc::SCHED_OTHER | libc::SCHED_RESET_ON_FORK,
+    };
+    // SAFETY: the pointer is to a live struct; 0 names the calling thread.
+    match unsafe { libc::sched_setscheduler(0, policy, &parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether the calling thread has real-time priority.
+pub(crate) fn is_real_time() -> bool {
+    // SAFETY: no pointers; 0 names the calling thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    policy >= 0 && policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_RR
+}
+
+/// Sets the calling thread's nice value: Linux keeps one for each thread. Errors where that takes a right that the
+/// process does not have.
+pub(crate) fn set_nice(value: i32) -> io::Result<()> {
+    // SAFETY: no pointers; 0 names the calling thread.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -8,6 +8,7 @@
 
 use crate::os;
 use crate::plan::{Plan, Scope, StageSpec};
+use crate::rank::{Priority, Rank};
 use crate::report::{ExecError, ThreadReport};
 use crate::ring::{Receiver, Sender};
 use crate::turn::Turn;
@@ -124,16 +125,18 @@ pub(crate) struct Shared<'a, P: Plan> {
     pub(crate) control: Control,
     started: Instant,
     pin_cores: Option<&'a [usize]>,
+    priority: Priority,
 }
 
 impl<'a, P: Plan> Shared<'a, P> {
-    pub(crate) fn new(plan: &'a P, pin_cores: Option<&'a [usize]>) -> Self {
+    pub(crate) fn new(plan: &'a P, pin_cores: Option<&'a [usize]>, priority: Priority) -> Self {
         Self {
             plan,
             groups: plan.shard_groups(),
             control: Control::default(),
             started: Instant::now(),
             pin_cores,
+            priority,
         }
     }
 
@@ -175,6 +178,7 @@ pub(crate) fn supervise<P: Plan>(
         let mut worker = Worker {
             shared,
             scratch: shared.plan.scratch(),
+            rank: Rank::take(shared.priority),
             place: &place,
             jobs: 0,
             waits: 0,
@@ -207,6 +211,7 @@ pub(crate) fn supervise<P: Plan>(
 pub(crate) struct Worker<'a, P: Plan> {
     pub(crate) shared: &'a Shared<'a, P>,
     scratch: P::Scratch,
+    rank: Rank,
     place: &'a Cell<Place>,
     pub(crate) jobs: u64,
     waits: u64,
@@ -229,6 +234,7 @@ impl<P: Plan> Worker<'_, P> {
         mut after: impl FnMut(usize),
     ) {
         let plan = self.shared.plan;
+        self.rank.look();
         self.place.set(Place::Stage(stages.start));
         let batches = stages.clone().map(|stage| plan.batches(stage, job)).max().unwrap_or(0);
         for batch in 0..batches {
@@ -280,6 +286,7 @@ impl<P: Plan> Worker<'_, P> {
 
     /// Runs foreign code under the name of a place.
     pub(crate) fn at<R>(&mut self, place: Place, run: impl FnOnce(&P, &mut P::Scratch) -> R) -> R {
+        self.rank.look();
         self.place.set(place);
         let result = run(self.shared.plan, &mut self.scratch);
         self.place.set(Place::Model);

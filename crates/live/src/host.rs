@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvError, select};
+use crossbeam_channel::{Receiver, select};
 use thalweg_base::{DropReason, NO_PORT, PacketFlags};
 use thalweg_dataplane::fragmentation::{FragmentationError, fragment};
 use thalweg_dataplane::icmp::{IcmpCounters, IcmpError, IcmpWriter};
@@ -210,16 +210,20 @@ impl Host {
             let due = [self.neighbours.next_deadline(), self.early_fragments.next_deadline()];
             let due = due.into_iter().flatten().fold(self.gateways_at_ns, u64::min);
             let wait = Duration::from_nanos(due.saturating_sub(now_ns)).min(SLEEP);
-            let first = select! {
-                recv(intake.heard) -> punt => punt,
-                recv(intake.owed) -> punt => punt,
-                default(wait) => Err(RecvError),
-            };
-            self.work_on(first.ok(), intake);
+            let (mut first, mut link) = (None, None);
+            select! {
+                recv(intake.heard) -> punt => first = punt.ok(),
+                recv(intake.owed) -> punt => first = punt.ok(),
+                recv(intake.links) -> change => link = change.ok(),
+                default(wait) => {}
+            }
+            // Links before packets: until the tables know, packets go by a link that is down.
             let now_ns = self.clock.now_ns();
-            for change in intake.links.try_iter() {
+            for change in link.into_iter().chain(intake.links.try_iter()) {
                 self.handle_link(change, now_ns);
             }
+            self.work_on(first, intake);
+            let now_ns = self.clock.now_ns();
             self.neighbours.handle_timer(now_ns);
             self.put_in_early_fragments(now_ns);
             if now_ns >= self.gateways_at_ns {
@@ -494,7 +498,9 @@ impl Host {
                 | NeighbourOutput::Changed { port, address, mac } => {
                     news.push(((port, address), Some(mac)));
                 }
-                NeighbourOutput::Lost { port, address } => news.push(((port, address), None)),
+                NeighbourOutput::Lost { port, address } | NeighbourOutput::Silent { port, address } => {
+                    news.push(((port, address), None));
+                }
                 NeighbourOutput::Forward { port, mac, packet: Waiting(punt), .. } => {
                     self.forward(port, mac, punt, now_ns);
                 }
@@ -572,13 +578,14 @@ impl Host {
         identity.mac = mac;
         identity.mtu_bytes = mtu;
         let identity = identity.clone();
-        self.neighbours.set_port(port, is_up.then_some(identity), now_ns);
-        self.mirrors.follow(port, is_up, mac, mtu);
+        // First of all: packets take another way from here on.
         self.tables.with(&mut |tables| {
             if let Some(before) = tables.port(port) {
                 tables.set_port(port, PortLink { mac, mtu, is_up, ..before });
             }
         });
+        self.neighbours.set_port(port, is_up.then_some(identity), now_ns);
+        self.mirrors.follow(port, is_up, mac, mtu);
         self.gateways_at_ns = now_ns;
     }
 }

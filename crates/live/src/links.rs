@@ -15,7 +15,7 @@ use thalweg_ports::live::link::{LinkFacts, Links, ReadLink};
 use crate::host::LinkChange;
 use crate::port_mac::PortMac;
 
-/// How often the kernel's news are looked at.
+/// How often is looked whether the configuration allows packets of another size. The kernel's news are heard at once.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How often interfaces are read without any.
@@ -67,7 +67,10 @@ impl LinkWatcher {
                 self.read();
                 read_at = Instant::now() + READ_EVERY;
             }
-            std::thread::sleep(LOOK_EVERY);
+            if let Err(error) = self.monitor.wait(LOOK_EVERY) {
+                tracing::error!("waiting for news of links: {error}");
+                std::thread::sleep(LOOK_EVERY);
+            }
         }
     }
 

@@ -10,13 +10,13 @@
 //!
 //! Not handed over: flows of classes with a policer, through ports with a queue or an access list or a tag, and out of
 //! TAPs; for those every packet has something to say. A thread turns the clock of leases, and ends all of them when
-//! the forwarding tables have changed, so a change reaches flows in the kernel within [`TURN`]; BGP's routes, which change
-//! all the time, within a second.
+//! the forwarding tables have changed, so a change reaches flows in the kernel within [`LOOK_EVERY`]; BGP's routes, which
+//! change all the time, within a second.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use thalweg_base::{Chunk, Packet};
@@ -37,6 +37,8 @@ const SEEN: usize = 1 << 20;
 const WAITING: usize = 64;
 /// How often the clock of leases turns.
 pub(crate) const TURN: Duration = Duration::from_millis(100);
+/// How often is looked whether the forwarding tables have changed: packets of leases go by a dead link until then.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Turns in a second. So often is looked whether drivers still take what is redirected, and no more often do changes of
 /// BGP's routes end leases, or a full table would leave none.
 const TURNS_PER_S: u32 = 10;
@@ -202,14 +204,15 @@ impl FlowOffload {
             .inspect_err(|error| tracing::warn!("interfaces that come back are not found: {error}"))
             .ok();
         let mut features = self.features();
-        let (mut seen, mut seen_routes) = (None, None);
+        let mut seen_routes = None;
+        let mut seen = None;
         for turn in 0_u32.. {
             if stop() {
                 return;
             }
-            let (mut changes, mut route_changes) = (0, 0);
+            let mut route_changes = 0;
             tables.with(&mut |tables| {
-                (changes, route_changes) = (tables.changes(), tables.route_changes());
+                route_changes = tables.route_changes();
                 for (port, way) in (0..).zip(&self.ways_out) {
                     if let (Some(way), Some(link)) = (way, tables.port(port)) {
                         way.mtu.store(link.mtu, Ordering::Relaxed);
@@ -224,16 +227,27 @@ impl FlowOffload {
                     false
                 });
             }
-            let mut has_changed = seen.replace(changes).is_some_and(|before| before != changes);
             if is_new_second {
-                has_changed |=
-                    seen_routes.replace(route_changes).is_some_and(|before| before != route_changes);
+                has_moved |= seen_routes.replace(route_changes).is_some_and(|before| before != route_changes);
             }
-            if has_moved || has_changed {
+            if has_moved {
                 self.invalidate();
             }
             self.each(Offload::advance);
-            std::thread::sleep(TURN);
+            self.look_for_changes(tables, &mut seen, &stop);
+        }
+    }
+
+    /// Spends a turn looking at the tables, and ends leases whenever they have changed.
+    fn look_for_changes(&self, tables: &dyn Tables, seen: &mut Option<u64>, stop: impl Fn() -> bool) {
+        let until = Instant::now() + TURN;
+        while Instant::now() < until && !stop() {
+            let mut changes = 0;
+            tables.with(&mut |tables| changes = tables.changes());
+            if seen.replace(changes).is_some_and(|before| before != changes) {
+                self.invalidate();
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 

@@ -411,7 +411,7 @@ impl Server {
     }
 
     /// Serves until `stop` says so.
-    pub(crate) fn run(&self, outboxes: &[Outbox], now_ns: impl Fn() -> u64, stop: impl Fn() -> bool) {
+    pub(crate) fn run(&self, outboxes: &[Outbox], now_ns: impl Fn() -> u64, mut stop: impl FnMut() -> bool) {
         while !stop() {
             let now = now_ns();
             let mut until: Option<u64> = None;

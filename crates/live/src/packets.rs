@@ -239,7 +239,7 @@ impl<F: Source<Chunk>, S: Sink<Chunk>> Packets<F, S> {
             return thalweg_exec::run(&tapped, feed, sink, &self.model);
         }
         let lanes = self.lanes.iter_mut().map(|(source, sink)| Lane { source, sink }).collect();
-        thalweg_exec::run_lanes(&tapped, lanes, self.model.pin_cores.as_deref(), &|| self.exchange.give_up())
+        thalweg_exec::run_lanes(&tapped, lanes, self.model.placement(), &|| self.exchange.give_up())
     }
 }
 

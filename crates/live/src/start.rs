@@ -17,6 +17,7 @@ use thalweg_dataplane::egress::EgressQueue;
 use thalweg_dataplane::icmp::{IcmpConfig, IcmpWriter};
 use thalweg_dataplane::neighbour::{NeighbourConfig, PortIdentity};
 use thalweg_dataplane::vlan::VlanTable;
+use thalweg_exec::{Priority, Rank};
 use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
@@ -116,12 +117,22 @@ impl LiveRouter {
         let watched = ports.iter().zip(&router.mtus).zip(own_links);
         let watched = watched.map(|(((port, config, _), mtu), link)| watched_port(*port, config, mtu, link));
         let links = LinkWatcher::new(watched.collect(), changes).map_err(OpenError::Kernel)?;
-        router.spawn("links", move |stop| links.run(stop))?;
-        router.spawn("host", move |stop| host.run(&intake, stop))?;
+        // What packets wait for, but can be asked for by strangers without end: before others, never at once.
+        let beside = options.model.priority.min(Priority::Nice);
+        let watch = move |stop: &AtomicBool| {
+            Rank::take(beside);
+            links.run(stop);
+        };
+        router.spawn("links", watch)?;
+        let serve = move |stop: &AtomicBool| {
+            Rank::take(beside);
+            host.run(&intake, stop);
+        };
+        router.spawn("host", serve)?;
         router.spawn_offload()?;
         router.spawn_mirrors(mirror_halves)?;
         router.spawn_sockets()?;
-        router.spawn_egress()?;
+        router.spawn_egress(options.model.priority)?;
         router.spawn_flows()?;
         router.spawn_packets(lanes, options)?;
         Ok(router)
@@ -261,10 +272,16 @@ impl LiveRouter {
         self.spawn("sockets", move |stop| watcher.run(stop))
     }
 
-    fn spawn_egress(&mut self) -> Result<(), OpenError> {
+    /// Queues send packets by the clock, so the thread that does it is ranked as those that work on packets.
+    fn spawn_egress(&mut self, priority: Priority) -> Result<(), OpenError> {
         let (outboxes, server, clock) = (self.outboxes.clone(), self.server.clone(), self.clock);
         self.spawn("egress", move |stop| {
-            server.run(&outboxes, || clock.now_ns(), || stop.load(Ordering::Acquire));
+            let mut rank = Rank::take(priority);
+            let ends = || {
+                rank.look();
+                stop.load(Ordering::Acquire)
+            };
+            server.run(&outboxes, || clock.now_ns(), ends);
         })
     }
 

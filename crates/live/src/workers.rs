@@ -21,6 +21,10 @@ pub struct WorkerStatus {
     pub packets: Option<u64>,
     /// Processor time it has used, the kernel's part of sending and receiving included.
     pub cpu: Duration,
+    /// How soon it gets a core, in words; `None` of one that has ended.
+    pub scheduling: Option<String>,
+    /// The cores it may use, as the kernel lists them.
+    pub cores: Option<String>,
 }
 
 /// See the module.
@@ -59,18 +63,20 @@ impl Workers {
     /// What each has done, in order.
     pub(crate) fn status(&self) -> Vec<WorkerStatus> {
         let mut cpu = self.lock().clone();
-        for (role, index, used) in running() {
+        let mut placed = BTreeMap::new();
+        for Running { role, index, used, scheduling, cores } in running() {
             *cpu.entry((role, index)).or_default() += used;
+            placed.insert((role, index), (scheduling, cores));
         }
         let packets = |role, index: usize| {
             let counter = self.packets.as_ref().filter(|_| role == "worker")?.get(index)?;
             Some(counter.load(Ordering::Relaxed))
         };
         cpu.into_iter()
-            .map(|((role, index), cpu)| WorkerStatus {
-                name: format!("{role}-{index}"),
-                packets: packets(role, index),
-                cpu,
+            .map(|((role, index), cpu)| {
+                let (scheduling, cores) = placed.remove(&(role, index)).unwrap_or_default();
+                let (name, packets) = (format!("{role}-{index}"), packets(role, index));
+                WorkerStatus { name, packets, cpu, scheduling, cores }
             })
             .collect()
     }
@@ -80,8 +86,17 @@ impl Workers {
     }
 }
 
+/// A thread of the model.
+struct Running {
+    role: &'static str,
+    index: usize,
+    used: Duration,
+    scheduling: Option<String>,
+    cores: Option<String>,
+}
+
 /// The threads of the model that run now. One that ends while it is looked at is left out.
-fn running() -> Vec<(&'static str, usize, Duration)> {
+fn running() -> Vec<Running> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let thread = |task: fs::DirEntry| {
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
@@ -89,9 +104,26 @@ fn running() -> Vec<(&'static str, usize, Duration)> {
         // Nanoseconds on a core, nanoseconds waiting for one, turns.
         let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
         let used = times.split_whitespace().next()?.parse().ok()?;
-        Some((role, index, Duration::from_nanos(used)))
+        let scheduling = fs::read_to_string(task.path().join("stat")).ok().and_then(|stat| scheduling(&stat));
+        let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let cores = cores.map(|cores| cores.trim().to_owned());
+        Some(Running { role, index, used: Duration::from_nanos(used), scheduling, cores })
     };
     tasks.flatten().filter_map(thread).collect()
+}
+
+/// How soon a thread gets a core, by its line of `stat` (proc_pid_stat(5): fields 19 nice, 40 rt_priority, 41 policy).
+fn scheduling(stat: &str) -> Option<String> {
+    // Its name, in parentheses, may have blanks.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<i64>().ok();
+    Some(match (field(41)?, field(40)?, field(19)?) {
+        (1 | 2, priority, _) => format!("real-time {priority}"),
+        (_, _, 0) => "normal".to_owned(),
+        (_, _, nice) => format!("nice {nice}"),
+    })
 }
 
 /// The role and number that are in a thread's name.
@@ -146,6 +178,20 @@ mod tests {
         });
         workers.add_ended(&[ended(1, "worker", 1)]);
         assert!(workers.status().iter().any(|it| it.name == "worker-1" && it.packets == Some(7)));
+    }
+
+    #[test]
+    fn priorities_are_read_from_stat() {
+        let stat = |nice: i32, real_time: u32, policy: u32| {
+            let zeros = |count: usize| "0 ".repeat(count);
+            // Fields 3 to 18, 20 to 39, 42 and on.
+            format!("7 (a) b) S {}{nice} {}{real_time} {policy} {}", zeros(15), zeros(20), zeros(11))
+        };
+        assert_eq!(scheduling(&stat(0, 1, 2)).as_deref(), Some("real-time 1"));
+        assert_eq!(scheduling(&stat(-10, 0, 0)).as_deref(), Some("nice -10"));
+        assert_eq!(scheduling(&stat(0, 0, 0)).as_deref(), Some("normal"));
+        assert_eq!(scheduling("7 (cut"), None);
+        assert!(running().is_empty() || running().iter().all(|thread| thread.cores.is_some()));
     }
 
     #[test]

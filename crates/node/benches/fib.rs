@@ -27,7 +27,7 @@ impl RouteInstaller for Nowhere {
     fn moves_prefixes(&self) -> bool {
         true
     }
-    fn set_hop(&mut self, _: HopNumber, _: Way) {}
+    fn set_hop(&mut self, _: HopNumber, _: Way, _: Option<Way>) {}
     fn install_v4(&mut self, items: &[Install<u32>]) {
         std::hint::black_box(items);
     }

@@ -183,11 +183,13 @@ impl Routes {
         let mut groups = Groups::default();
         let mut ids = Vec::with_capacity(config.routing.targets.len());
         for target in &config.routing.targets {
-            let paths = match target {
+            // Links and neighbors of a replay never change.
+            let paths = match target.preferred() {
                 RouteTarget::Local(port) => vec![AdjacencyKey::Local(*port)],
                 RouteTarget::Blackhole => vec![AdjacencyKey::Drop(DropReason::Blackhole)],
                 RouteTarget::Unreachable => vec![AdjacencyKey::Drop(DropReason::Unreachable)],
                 RouteTarget::Forward(hops) => hops.iter().map(|hop| adjacency(hop, config, &macs)).collect(),
+                RouteTarget::Ranked(_) => Vec::new(),
             };
             ids.push(groups.id(paths, config)?);
         }
@@ -239,7 +241,8 @@ fn port_guess(config: &RouterConfig) -> PortGuess {
     let connected = (0u16..)
         .zip(&config.ports)
         .flat_map(|(index, port)| port.addresses.iter().map(move |net| (net.trunc(), index)));
-    let default_route = |target: Option<u32>| match config.routing.targets.get(target? as usize)? {
+    let default_route = |target: Option<u32>| match config.routing.targets.get(target? as usize)?.preferred()
+    {
         RouteTarget::Forward(hops) => hops.first().map(|h| h.port),
         _ => None,
     };
@@ -374,11 +377,15 @@ pub(crate) fn nat_settings(
 
 /// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.
 fn inside_networks(nat: &config::NatConfig, config: &RouterConfig) -> Vec<Ipv4Net> {
-    let inside = |target: &RouteTarget| match target {
-        RouteTarget::Forward(hops) => hops.iter().all(|h| nat.inside.contains(&h.port)),
-        RouteTarget::Local(port) => nat.inside.contains(port),
-        RouteTarget::Blackhole | RouteTarget::Unreachable => false,
-    };
+    fn is_inside(target: &RouteTarget, nat: &config::NatConfig) -> bool {
+        match target {
+            RouteTarget::Forward(hops) => hops.iter().all(|h| nat.inside.contains(&h.port)),
+            RouteTarget::Local(port) => nat.inside.contains(port),
+            RouteTarget::Blackhole | RouteTarget::Unreachable => false,
+            RouteTarget::Ranked(tiers) => tiers.iter().all(|tier| is_inside(tier, nat)),
+        }
+    }
+    let inside = |target| is_inside(target, nat);
     let targets: Vec<bool> = config.routing.targets.iter().map(inside).collect();
     let mut nets: Vec<Ipv4Net> = (config.routing.v4.iter())
         .filter(|(_, target)| targets.get(*target as usize) == Some(&true))

@@ -37,6 +37,7 @@ mod route_file;
 mod routing;
 mod types;
 mod values;
+mod workers;
 
 use std::path::Path;
 
@@ -57,7 +58,7 @@ pub use types::{
     HostLimits, InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
     NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
     PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
+    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 
@@ -114,6 +115,7 @@ impl RouterConfig {
         let dpdk = dpdk::read(&mut reader, &mut root, &ports);
         let flows = flows::read(&mut reader, &mut root, &ports, nat.as_ref(), folder);
         let kernel = kernel::read(&mut reader, &mut root, &ports, bgp.as_ref().map(|bgp| bgp.install));
+        let workers = workers::read(&mut reader, &mut root);
         root.finish(&mut reader);
         let (diagnostics, failed) = reader.finish();
         if failed {
@@ -131,6 +133,7 @@ impl RouterConfig {
             kernel,
             dpdk,
             flows,
+            workers,
             control_socket,
             warnings: diagnostics,
             text: text.into(),

@@ -9,6 +9,13 @@
 //! A prefix is installed with the *number* of its BGP next hop; what the number means is said separately. When the
 //! way to a next hop changes, one number changes, not the hundreds of thousands of prefixes that use it.
 //!
+//! # Backups
+//!
+//! With [`OutletConfig::backups`] a number stands for two next hops: that of the best path and that of the second-best,
+//! where it is another one. The installer is told both ways and sends by the second while the first is dead. So a
+//! link or a gateway that fails costs one write for each number, not one for each prefix, and does not wait for BGP to
+//! choose again. Pairs take at most half of the numbers there are; a prefix beyond that has no backup.
+//!
 //! # Resolution
 //!
 //! Where a next hop leads is a function of the best routes and of the [`Underlay`], not of the order in which they
@@ -53,7 +60,7 @@ use thalweg_bgp::attrs::flag;
 use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::route::{Change, Changes, Chosen, RouteAddress};
 
-pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables};
+pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables, PathSet};
 pub use hops::{DEPTH_MAX, HopNumber, Unresolved, Way};
 pub use resolve::{Underlay, UnderlayRoute, UnderlayTarget};
 
@@ -65,6 +72,8 @@ use table::{PrefixTable, Tables};
 pub struct OutletConfig {
     /// Routes with the community BLACKHOLE discard what they attract.
     pub honour_blackhole: bool,
+    /// A prefix with a second path by another next hop stands by to go there. Changes must carry second paths.
+    pub backups: bool,
     /// The first hop number to give away; lower ones belong to others.
     pub first_hop: HopNumber,
     /// The last hop number there is. Routes with further next hops are not installed
@@ -75,7 +84,7 @@ pub struct OutletConfig {
 impl Default for OutletConfig {
     fn default() -> Self {
         let last_hop = thalweg_dataplane::lpm::NEXT_HOP_MAX;
-        Self { honour_blackhole: true, first_hop: 1, last_hop }
+        Self { honour_blackhole: true, backups: false, first_hop: 1, last_hop }
     }
 }
 
@@ -97,8 +106,8 @@ pub trait RouteInstaller {
     /// again after it.
     fn moves_prefixes(&self) -> bool;
 
-    /// Says what a number means from now on.
-    fn set_hop(&mut self, hop: HopNumber, way: Way);
+    /// Says what a number means from now on, and which way it leads while that one is dead, if there is another.
+    fn set_hop(&mut self, hop: HopNumber, way: Way, backup: Option<Way>);
 
     /// Installs and takes out IPv4 prefixes.
     fn install_v4(&mut self, items: &[Install<u32>]);
@@ -123,6 +132,8 @@ pub struct OutletCounters {
     pub hops: u64,
     /// Next hops in use that are unresolved.
     pub unresolved_hops: u64,
+    /// Prefixes with a next hop that stands by.
+    pub protected_prefixes: u64,
 
     /// Changes of best routes seen.
     pub changes: u64,
@@ -170,6 +181,22 @@ impl Outlet {
         self.underlay = underlay;
         self.hops.mark_all();
         self.install(&[], &[], installer);
+    }
+
+    /// Has routes that next hops are resolved with lead elsewhere, and installs what follows from it.
+    pub fn move_underlay(
+        &mut self,
+        moved: &[(IpPrefix, UnderlayTarget)],
+        installer: &mut dyn RouteInstaller,
+    ) {
+        self.underlay.lead(moved);
+        self.hops.mark_all();
+        self.install(&[], &[], installer);
+    }
+
+    /// What next hops are resolved with.
+    pub fn underlay(&self) -> &Underlay {
+        &self.underlay
     }
 
     /// Takes out the prefixes that are not to be kept: after a look at all routes there are, those that went
@@ -226,20 +253,23 @@ impl Outlet {
         let mut touched = Vec::with_capacity(changes.len());
         // Neighbouring changes often have the same attributes.
         let mut recent: Option<(usize, Option<Target>)> = None;
+        let honour_blackhole = self.config.honour_blackhole;
         for change in changes {
             self.counters.changes += 1;
             let target = change.new.as_ref().and_then(|chosen| match recent {
                 Some((id, target)) if id == chosen.attrs.id() && chosen.peer != PeerId::LOCAL => target,
                 _ => {
-                    let target = target_of(chosen, self.config.honour_blackhole);
+                    let target = target_of(chosen, honour_blackhole);
                     if chosen.peer != PeerId::LOCAL {
                         recent = Some((chosen.attrs.id(), target));
                     }
                     target
                 }
             });
+            let leads_on = self.config.backups && matches!(target, Some(Target::Address(_)));
+            let backup = if leads_on { backup_of(change, honour_blackhole) } else { None };
             let now = target.and_then(|target| {
-                let number = self.hops.take(target);
+                let number = self.hops.take(target, backup);
                 self.counters.without_number += u64::from(number.is_none());
                 number
             });
@@ -261,7 +291,7 @@ impl Outlet {
         self.counters.resolutions += moved.resolved;
         for hop in &moved.set {
             if let Some(way) = self.hops.way(*hop) {
-                installer.set_hop(*hop, way);
+                installer.set_hop(*hop, way, self.hops.backup(*hop));
             }
         }
         let again = |hop: HopNumber| {
@@ -318,4 +348,15 @@ fn target_of(chosen: &Chosen, honour_blackhole: bool) -> Option<Target> {
         return Some(Target::Discard);
     }
     Some(Target::Address(chosen.attrs.next_hop().address()))
+}
+
+/// The next hop that stands by for the best path's: that of the next path that has another one.
+fn backup_of<A>(change: &Change<A>, honour_blackhole: bool) -> Option<IpAddr> {
+    let first = change.new.as_ref()?.attrs.next_hop().address();
+    let others = change.further.as_ref()?.new.iter();
+    let mut others = others.filter_map(|path| match target_of(path, honour_blackhole)? {
+        Target::Address(address) => Some(address),
+        Target::Discard => None,
+    });
+    others.find(|address| *address != first)
 }

@@ -15,6 +15,7 @@
 //! is counted: changes dropped, and rescans.
 
 mod fib;
+mod ground;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,13 +25,13 @@ use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::ScanCursor;
-use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, SharedChanges, shard_of};
+use thalweg_bgp::route::{Change, Changes, Further, RouteAddress, SHARDS, SharedChanges, shard_of};
 
 use crate::control::ByFamily;
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use fib::{FibForwarding, FibRouteView, FibView, FibWay, routes_of};
+pub use fib::{ConfiguredRoutes, FibForwarding, FibRouteView, FibView, FibWay};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.
@@ -63,6 +64,9 @@ pub struct ForwardingView {
     pub unresolved_prefixes: u64,
     /// Prefixes that discard.
     pub discarding_prefixes: u64,
+    /// Prefixes with a path by another next hop that stands by.
+    #[serde(default)]
+    pub protected_prefixes: u64,
     /// Next hops in use.
     pub hops: u64,
     /// Changes of best routes seen.
@@ -188,6 +192,8 @@ pub enum Task {
     Changes(SharedChanges),
     /// A shard of which changes were dropped: see [`rescan`].
     Rescan(usize),
+    /// What next hops are resolved with is different, or some of it died or lives again.
+    Ground,
     /// Nothing came in the time.
     Idle,
     /// Nothing will come any more.
@@ -221,6 +227,8 @@ struct State {
     /// Shards of which changes were dropped.
     marked: [bool; SHARDS],
     is_closed: bool,
+    /// Somebody has noted that the ground changed.
+    ground: bool,
     counters: InboxCounters,
 }
 
@@ -261,6 +269,12 @@ impl Inbox {
         }
     }
 
+    /// Has the thread look at links, neighbors and others' routes before it goes on.
+    pub fn note_ground(&self) {
+        self.lock().ground = true;
+        self.ready.notify_one();
+    }
+
     /// Ends the thread that works it off.
     pub fn close(&self) {
         self.lock().is_closed = true;
@@ -299,6 +313,9 @@ impl Inbox {
 
 impl State {
     fn take(&mut self) -> Option<Task> {
+        if std::mem::take(&mut self.ground) {
+            return Some(Task::Ground);
+        }
         // Changes queued before the mark must not come after the rescan.
         let rescan = (0..SHARDS).find(|shard| self.marked[*shard] && self.queued[*shard] == 0);
         if let Some(shard) = rescan {
@@ -348,7 +365,9 @@ fn rescan_family<A: RouteAddress>(
         let done = speaker.scan_shard::<A>(shard, &mut cursor, &mut |route| {
             let Some(best) = route.best() else { return };
             seen.insert(route.prefix);
-            list.push(Change { prefix: route.prefix, old: None, new: Some(best.chosen()), further: None });
+            let new: Vec<_> = route.ranked().skip(1).map(|path| path.chosen()).collect();
+            let further = (!new.is_empty()).then(|| Box::new(Further { old: Vec::new(), new }));
+            list.push(Change { prefix: route.prefix, old: None, new: Some(best.chosen()), further });
         });
         outlet.handle_changes(&changes, installer);
         if done {
@@ -366,6 +385,7 @@ pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> Forwardi
         prefixes: counters.prefixes.into(),
         unresolved_prefixes: counters.unresolved_prefixes,
         discarding_prefixes: counters.discarding_prefixes,
+        protected_prefixes: counters.protected_prefixes,
         hops: counters.hops,
         changes: counters.changes,
         installs: counters.installs,

@@ -7,5 +7,5 @@
 mod others;
 mod tables;
 
-pub use others::OtherWay;
+pub use others::{OtherWay, OtherWays};
 pub use tables::{LiveTables, NEIGHBOURS_MAX, PortLink, RouteChange, RouteCounts, RouteDifference};

@@ -17,6 +17,7 @@
 //! A mistake in this program that panics while a session's bytes are worked on costs that session only: it is
 //! taken down like one that lost its connection, and the log says so.
 
+mod direct;
 mod drive;
 mod groups;
 mod lanes;

@@ -137,6 +137,10 @@ fn target_text(config: &RouterConfig, target: &RouteTarget) -> String {
         RouteTarget::Local(port) => format!("to the router itself ({})", port_name(config, *port)),
         RouteTarget::Blackhole => "blackhole".to_owned(),
         RouteTarget::Unreachable => "unreachable".to_owned(),
+        RouteTarget::Ranked(tiers) => {
+            let tiers: Vec<String> = tiers.iter().map(|tier| target_text(config, tier)).collect();
+            tiers.join("; while that is dead, ")
+        }
         RouteTarget::Forward(hops) => {
             let hops: Vec<String> = hops
                 .iter()

@@ -69,7 +69,8 @@ impl RouteInstaller for KernelInstaller {
         false
     }
 
-    fn set_hop(&mut self, hop: HopNumber, way: Way) {
+    /// The kernel's routes have one way each: what stands by comes with the next best path.
+    fn set_hop(&mut self, hop: HopNumber, way: Way, _: Option<Way>) {
         self.targets.insert(hop, target(way));
     }
 
@@ -114,12 +115,9 @@ pub(crate) fn underlay(view: &NetworkView) -> Underlay {
         };
         Some(UnderlayRoute { prefix: route.prefix, target: target?, metric: NetworkView::cost(route) })
     });
-    let own = view.addresses.iter().filter_map(|own| {
-        let prefix = match own.address {
-            std::net::IpAddr::V4(address) => Prefix::new(u32::from(address), 32).ok()?.into(),
-            std::net::IpAddr::V6(address) => Prefix::new(u128::from(address), 128).ok()?.into(),
-        };
-        Some(UnderlayRoute { prefix, target: UnderlayTarget::Local, metric: 0 })
+    let own = view.addresses.iter().map(|own| {
+        let prefix = IpPrefix::host(own.address);
+        UnderlayRoute { prefix, target: UnderlayTarget::Local, metric: 0 }
     });
     Underlay::with_metrics(others.chain(own))
 }

@@ -10,6 +10,7 @@
 //! At the end, threads stop in this order: routing, then what reads from it, so that the last changes of state are in
 //! the files and routes are taken out of the kernel last.
 
+mod bgp_links;
 mod flows;
 mod in_step;
 mod kernel;
@@ -41,6 +42,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{LogFormat, RunArgs};
 use crate::{Failure, load_config};
+use bgp_links::BgpLinks;
 use in_step::InStep;
 use kernel::KernelThread;
 use live::LiveSide;
@@ -205,6 +207,7 @@ struct Helpers {
     fib: Option<Arc<FibForwarding>>,
     kernel: Option<KernelThread>,
     next_hops: Option<NextHopThread>,
+    bgp_links: Option<BgpLinks>,
     forwarding: Option<Arc<dyn Forwarding>>,
     tap: Option<Arc<UpdateTap>>,
     /// Ends the thread that no inbox ends.
@@ -248,7 +251,12 @@ impl Helpers {
         let writes = bgp.is_some_and(|bgp| bgp.mrt.dump.is_some() || bgp.mrt.updates.is_some());
         let tap = writes.then(Arc::<UpdateTap>::default);
         let (stop, threads) = (Arc::default(), Vec::new());
-        Ok(Self { inbox, fib, kernel, next_hops, forwarding, tap, stop, threads })
+        // Without it sessions end by their hold timer, which is no reason not to run.
+        let bgp_links = bgp.map(|_| BgpLinks::new(config)).transpose().unwrap_or_else(|error| {
+            tracing::warn!("links are not followed, sessions end by their hold timer: {error}");
+            None
+        });
+        Ok(Self { inbox, fib, kernel, next_hops, bgp_links, forwarding, tap, stop, threads })
     }
 
     fn readers(&self) -> Vec<Box<dyn RouteReader>> {
@@ -277,6 +285,10 @@ impl Helpers {
             let (speaker, stop) = (speaker.clone(), self.stop.clone());
             next_hops.begin(&speaker);
             self.spawn("next-hops", move || next_hops.run(&speaker, &stop))?;
+        }
+        if let Some(links) = self.bgp_links.take() {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            self.spawn("bgp-links", move || links.run(&speaker, &stop))?;
         }
         if let Some(tap) = self.tap.clone() {
             let (speaker, bgp) = (speaker.clone(), bgp.clone());

@@ -217,6 +217,8 @@ pub enum DownReason {
     Received(Notification),
     /// The connection broke.
     ConnectionLost,
+    /// The link to the neighbor went down: which, in words.
+    LinkDown(Box<str>),
     /// The neighbour came with a new connection: it restarted (RFC 4724).
     Restarted,
 }
@@ -228,6 +230,7 @@ impl fmt::Display for DownReason {
             Self::Dropped { cause } => write!(f, "{cause}"),
             Self::Received(notification) => write!(f, "received {notification}"),
             Self::ConnectionLost => f.write_str("connection lost"),
+            Self::LinkDown(what) => f.write_str(what),
             Self::Restarted => f.write_str("the neighbour opened a new connection: it restarted"),
         }
     }

@@ -271,7 +271,7 @@ impl Session {
         self.counters.last_error_at = Some(now);
         self.act(Action::Down { reason: reason.clone(), retained });
         self.event(Event::Down { reason: reason.clone(), up_ms, retained });
-        if reason == DownReason::ConnectionLost {
+        if matches!(reason, DownReason::ConnectionLost | DownReason::LinkDown(_)) {
             self.rest_unless_other(now, true);
         }
     }
@@ -282,7 +282,7 @@ impl Session {
             return [false; 2];
         };
         let graceful = match reason {
-            DownReason::ConnectionLost | DownReason::Restarted => true,
+            DownReason::ConnectionLost | DownReason::LinkDown(_) | DownReason::Restarted => true,
             DownReason::Dropped { .. } => false,
             DownReason::Received(notification) => restart.notification && !notification.is_hard_reset(),
             DownReason::Sent { notification, cause } => {

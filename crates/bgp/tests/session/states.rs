@@ -137,6 +137,8 @@ impl Lone {
             "tcp-in" => drop(self.connected(other)),
             "tcp-fails" => self.session.handle_connect_failed(self.now),
             "tcp-lost" => self.session.handle_disconnected(own, self.now),
+            "link-down" => self.session.handle_link_down("link of port wan1 is down", self.now),
+            "link-up" => self.session.handle_link_up(self.now),
             "tcp-in-lost" => self.session.handle_disconnected(other, self.now),
             "open" => self.bytes(own, &open_message()),
             "keepalive" => self.bytes(own, &keepalive()),
@@ -174,6 +176,8 @@ tcp-in       Stopped  Resting  OpenSent OpenSent OpenSent OpenConfirm Establishe
 tcp-fails    Stopped  Resting  Active   Active   OpenSent OpenConfirm Established
 tcp-lost     Stopped  Resting  Connect  Active   Active   Active      Connect
 tcp-in-lost  Stopped  Resting  Connect  Active   OpenSent OpenConfirm Established
+link-down    Stopped  Resting  Connect  Active   Active   Active      Connect
+link-up      Stopped  Resting  Connect  Connect  OpenSent OpenConfirm Established
 open         Stopped  Resting  Connect  Active   OpenConfirm Resting  Resting
 keepalive    Stopped  Resting  Connect  Active   Resting  Established Established
 update       Stopped  Resting  Connect  Active   Resting  Resting     Established
@@ -234,4 +238,31 @@ fn all_pairs_of_events_end_somewhere() {
             }
         }
     }
+}
+
+/// A link that flaps makes the session rest longer and longer, but when the link is back it is sought at once; a rest for
+/// another reason goes on. The reason is told.
+#[test]
+fn a_link_that_is_back_ends_the_rest_for_it() {
+    let mut lone = Lone::reach("Established");
+    for _ in 0..5 {
+        lone.session.handle_link_down("link of port wan1 is down", lone.now);
+        let told = lone.drain().into_iter().any(|action| match action {
+            Action::Down { reason, .. } => reason.to_string() == "link of port wan1 is down",
+            _ => false,
+        });
+        assert!(told);
+        lone.session.handle_link_up(lone.now);
+        let actions = lone.drain();
+        assert_eq!(lone.name(), "Connect", "{actions:?}");
+        assert!(matches!(actions.last(), Some(Action::Connect)), "{actions:?}");
+        lone.event("tcp-out");
+        lone.event("open");
+        lone.event("keepalive");
+        assert_eq!(lone.name(), "Established");
+        lone.drain();
+    }
+    lone.event("garbage");
+    lone.event("link-up");
+    assert_eq!(lone.name(), "Resting");
 }

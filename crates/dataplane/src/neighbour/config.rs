@@ -32,6 +32,9 @@ pub struct NeighbourConfig {
     pub retransmit_ns: u64,
     /// How long an answer holds, half to one and a half of it (REACHABLE_TIME).
     pub reachable_ns: u64,
+    /// The same for wanted neighbors (gateways), which are probed as soon as it is over: traffic goes by them all the
+    /// time, and all of it is lost while one has another MAC address or is dead.
+    pub wanted_reachable_ns: u64,
     /// How long a neighbour is STALE before it is probed unused.
     pub stale_ns: u64,
     /// Between use of a STALE neighbour and its first probe (DELAY_FIRST_PROBE_TIME).
@@ -64,7 +67,8 @@ impl Default for NeighbourConfig {
             solicitations_max: 3,
             retransmit_ns: SECOND_NS,
             reachable_ns: 30 * SECOND_NS,
-            stale_ns: 60 * SECOND_NS,
+            wanted_reachable_ns: 20 * SECOND_NS,
+            stale_ns: 5 * SECOND_NS,
             delay_ns: 5 * SECOND_NS,
             idle_ns: None,
             change_lock_ns: SECOND_NS,

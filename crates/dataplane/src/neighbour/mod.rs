@@ -18,10 +18,11 @@
 //!
 //! **When are neighbours probed?** A resolved neighbour is a host route in the forwarding table, and the
 //! fast path sends to it without telling this table; so "in use" is not known as RFC 4861 7.3.3 supposes.
-//! The rule here: a neighbour whose reachability nobody confirmed is asked, by unicast, when it has been
-//! STALE for `stale_ns`, whether it is used or not, and let go if it does not answer. So one that is gone
-//! is found out after at most 1.5 `reachable_ns` + `stale_ns` + 3 s, at the price of one small frame per
-//! neighbour in that time. A caller that knows better (counters of adjacencies, packets from the host) says
+//! The rule here: every neighbor is taken to be in use. One whose reachability nobody confirmed is asked, by unicast, when
+//! it has been STALE for `stale_ns`, and let go if it does not answer; a wanted one (a gateway) is asked as soon as it is
+//! not REACHABLE any more, and then again by broadcast. So one that is gone or has another MAC address is found out
+//! after at most 1.5 `reachable_ns` + `stale_ns` + 3 s (a gateway: 1.5 `wanted_reachable_ns` + 3 s), as RFC 4861 has it for
+//! neighbors with traffic, at the price of one small frame per neighbor in that time. A caller that knows better (counters of adjacencies, packets from the host) says
 //! [`used`](NeighbourTable::used), and the neighbour goes the way of RFC 4861: DELAY, PROBE. With `idle_ns` the caller
 //! promises to do so always, and neighbours that were not used so long are let go unasked.
 //!
@@ -95,6 +96,13 @@ pub enum NeighbourOutput<P = Vec<u8>> {
     /// A neighbour is known no longer: take its host route away.
     Lost {
         /// The port it was on.
+        port: u16,
+        /// Its address.
+        address: IpAddr,
+    },
+    /// A wanted neighbor that is not known was asked for and did not answer.
+    Silent {
+        /// The port it should be on.
         port: u16,
         /// Its address.
         address: IpAddr,

@@ -266,13 +266,11 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
             State::Incomplete if all_sent => self.give_up(key, now_ns),
             State::Incomplete => self.solicit(key, now_ns),
             State::Failed => self.start(key, now_ns),
+            State::Reachable if entry.is_wanted => self.begin_probes(key, now_ns),
             State::Reachable => self.set_stale(key, now_ns),
             State::Stale if idle && !entry.is_wanted => self.remove(key, Unreachable::NoAnswer),
             State::Probe if all_sent => self.lose(key, now_ns),
-            State::Stale | State::Delay => {
-                self.store.update(key, |entry| (entry.state, entry.sent) = (State::Probe, 0));
-                self.probe(key, now_ns);
-            }
+            State::Stale | State::Delay => self.begin_probes(key, now_ns),
             State::Probe => self.probe(key, now_ns),
             State::Static => {
                 self.store.update(key, |entry| entry.deadline_ns = u64::MAX);
@@ -341,6 +339,11 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
         self.asked(key, frame, now_ns);
     }
 
+    fn begin_probes(&mut self, key: Key, now_ns: u64) {
+        self.store.update(key, |entry| (entry.state, entry.sent) = (State::Probe, 0));
+        self.probe(key, now_ns);
+    }
+
     /// Asks a known neighbour itself.
     fn probe(&mut self, key: Key, now_ns: u64) {
         let mac = self.store.get(key).map(|entry| entry.mac);
@@ -373,6 +376,8 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
             std::mem::take(&mut entry.queue)
         });
         self.refuse_all(key, queue.unwrap_or_default(), Unreachable::NoAnswer);
+        let (port, address) = key;
+        self.outputs.push_back(Output::Silent { port, address });
     }
 
     /// A known neighbour does not answer.
@@ -427,13 +432,18 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
     }
 
     pub(super) fn set_stale(&mut self, key: Key, now_ns: u64) {
-        let deadline_ns = now_ns.saturating_add(self.config.stale_ns.max(1));
+        let is_wanted = self.store.get(key).is_some_and(|entry| entry.is_wanted);
+        let until_idle = self.config.idle_ns.filter(|_| !is_wanted).zip(self.store.get(key));
+        let idle_at = until_idle.map_or(0, |(idle_ns, entry)| entry.used_ns.saturating_add(idle_ns));
+        let deadline_ns = now_ns.saturating_add(self.config.stale_ns.max(1)).max(idle_at);
         self.store.update(key, |entry| (entry.state, entry.deadline_ns) = (State::Stale, deadline_ns));
     }
 
     /// RFC 4861 6.3.2: between half and one and a half of the base time, so that not all end together.
     pub(super) fn set_reachable(&mut self, key: Key, now_ns: u64) {
-        let base = self.config.reachable_ns.max(2);
+        let is_wanted = self.store.get(key).is_some_and(|entry| entry.is_wanted);
+        let base = if is_wanted { self.config.wanted_reachable_ns } else { self.config.reachable_ns };
+        let base = base.max(2);
         let spread = u64::from(self.chance.below(1 << 16)).saturating_mul(base >> 16);
         let deadline_ns =
             now_ns.saturating_add(base / 2).saturating_add(spread).max(now_ns.saturating_add(1));

@@ -152,12 +152,13 @@ fn the_table_of_next_hops_is_bounded() {
 #[test]
 fn groups_that_are_set_anew_agree_with_a_plain_list() {
     let mut hops = NextHops::new();
-    let mut plain = vec![vec![Adjacency::Drop(DropReason::NoRoute)]];
+    let mut plain = vec![(vec![Adjacency::Drop(DropReason::NoRoute)], 1)];
     for group in 0..20u16 {
         let paths = vec![Adjacency::Glean { port: group }; usize::from(group % 3) + 1];
         let id = if group == 7 { hops.add_default(&paths) } else { hops.add(&paths) };
         assert_eq!(id, Some(group + 1));
-        plain.push(paths);
+        let count = paths.len();
+        plain.push((paths, count));
     }
     let mut random = 12345u32;
     let mut next = |below: u32| {
@@ -174,13 +175,14 @@ fn groups_that_are_set_anew_agree_with_a_plain_list() {
                 _ => to(next(9) as u16),
             })
             .collect();
-        let is_taken = (1..=20).contains(&id) && count > 0;
-        assert_eq!(hops.set(id, &paths), is_taken);
+        let in_use = if count > 0 { next(count + 1) as usize } else { 0 };
+        let is_taken = (1..=20).contains(&id) && in_use > 0;
+        assert_eq!(hops.set(id, &paths[..in_use], &paths[in_use..]), is_taken);
         if is_taken {
-            plain[usize::from(id)] = paths;
+            plain[usize::from(id)] = (paths, in_use);
         }
-        for (id, paths) in (0..).zip(&plain) {
-            assert!(hops.paths(id).eq(paths.iter().copied()), "{id}");
+        for (id, (paths, in_use)) in (0..).zip(&plain) {
+            assert!(hops.paths(id).eq(paths[..*in_use].iter().copied()), "{id}");
             let ports = || paths.iter().filter_map(|path| path.port());
             assert_eq!(hops.leads_out(id, true), ports().next().is_some());
             assert_eq!(hops.leads_out(id, false), ports().next().is_some() && id != 8);

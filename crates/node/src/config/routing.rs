@@ -11,9 +11,10 @@
 //! via = "203.0.113.1"                  # next hop, or several for ECMP: ["203.0.113.1", "203.0.113.5"]
 //! port = "lan"                         # alone: on-link; with `via`: where the next hop is
 //! action = "blackhole"                 # or "unreachable"; instead of `via` and `port`
+//! metric = 10                          # of several routes for one prefix the lowest that works counts; 0 if not given
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -169,19 +170,26 @@ fn read_files(
 
 fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table: &mut RouteTable) {
     let Some(item) = root.take("routes") else { return };
-    let mut seen: HashMap<IpNet, Range<usize>> = HashMap::new();
+    let mut all: BTreeMap<IpNet, BTreeMap<u32, (RouteTarget, Range<usize>)>> = BTreeMap::new();
     for entry in reader.list(&item) {
         let Some(mut section) = reader.section(&entry, "[[routes]]".to_owned()) else { continue };
         let prefix =
             section.require("prefix", "\"0.0.0.0/0\"").and_then(|item| reader.parse(&item, values::prefix));
         let target = read_target(reader, &mut section, ports, prefix.as_ref().map(|at| at.value));
+        let metric = match section.take("metric") {
+            Some(item) => reader.integer(&item, 0..=u64::from(u32::MAX), "").map(|metric| metric as u32),
+            None => Some(0),
+        };
         section.finish(reader);
-        let (Some(prefix), Some(target)) = (prefix, target) else { continue };
-        if let Some(first) = seen.get(&prefix.value) {
-            let message = format!("prefix {} has two routes", prefix.value);
-            let expected = format!("each prefix once; see {}", reader.line(first));
+        let (Some(prefix), Some(target), Some(metric)) = (prefix, target, metric) else { continue };
+        let routes = all.entry(prefix.value).or_default();
+        if let Some((_, first)) = routes.get(&metric) {
+            let message = format!("prefix {} has two routes of metric {metric}", prefix.value);
+            let expected = format!("each prefix once, or different metrics; see {}", reader.line(first));
             let finding = reader.error(ErrorKind::Duplicate, &prefix.span, message, expected);
-            finding.help = Some("several next hops for one prefix: `via = [\"A\", \"B\"]`".to_owned());
+            let help =
+                "several next hops at a time: `via = [\"A\", \"B\"]`; one that stands by: a higher `metric`";
+            finding.help = Some(help.to_owned());
             continue;
         }
         if let Some((port, net)) = ports.addresses.iter().find(|(_, net)| net.value.trunc() == prefix.value) {
@@ -189,8 +197,14 @@ fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table
             let expected = format!("a prefix that no port is connected to; see {}", reader.line(&net.span));
             reader.error(ErrorKind::Conflict, &prefix.span, message, expected);
         }
-        seen.insert(prefix.value, prefix.span);
-        table.push(prefix.value, target);
+        routes.insert(metric, (target, prefix.span));
+    }
+    for (prefix, routes) in all {
+        let mut targets: Vec<_> = routes.into_values().map(|(target, _)| target).collect();
+        match targets.len() {
+            1 => targets.drain(..).for_each(|target| table.push(prefix, target)),
+            _ => table.push(prefix, RouteTarget::Ranked(targets)),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Serialize;
 
+use thalweg_exec::Priority;
 use thalweg_flow::MeterOptions;
 
 use super::{AclConfig, BgpConfig, ClassQueue, Diagnostic, PortEgress};
@@ -54,12 +55,29 @@ pub struct RouterConfig {
     pub dpdk: DpdkConfig,
     /// What is metered, and who gets the records.
     pub flows: Option<FlowsConfig>,
+    /// How the threads that work on packets are placed and ranked.
+    pub workers: WorkersConfig,
     /// Where the router listens for `show` and its like.
     pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
     /// The text it was read from.
     pub text: std::sync::Arc<str>,
+}
+
+/// The threads that work on packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkersConfig {
+    /// How soon they get a core that others want too.
+    pub priority: Priority,
+    /// Cores that they are bound to, in turn; not bound if not given.
+    pub cores: Option<Vec<usize>>,
+}
+
+impl Default for WorkersConfig {
+    fn default() -> Self {
+        Self { priority: Priority::RealTime, cores: None }
+    }
 }
 
 /// Flow metering.
@@ -325,6 +343,24 @@ pub enum RouteTarget {
     Blackhole,
     /// Discard as unreachable.
     Unreachable,
+    /// Several of the others, the preferred one first: each serves while those before it are dead. Two at least, and
+    /// none of them ranked itself.
+    Ranked(Vec<RouteTarget>),
+}
+
+impl RouteTarget {
+    /// The targets that serve one after the other: itself, where it is not ranked.
+    pub fn tiers(&self) -> &[RouteTarget] {
+        match self {
+            Self::Ranked(tiers) => tiers,
+            one => std::slice::from_ref(one),
+        }
+    }
+
+    /// The preferred target; itself, where it is not ranked.
+    pub fn preferred(&self) -> &RouteTarget {
+        self.tiers().first().unwrap_or(self)
+    }
 }
 
 /// One way out.

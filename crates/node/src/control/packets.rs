@@ -128,6 +128,12 @@ pub struct WorkerView {
     pub packets: Option<u64>,
     /// Processor time that it has used, milliseconds, the kernel's part of receiving and sending included.
     pub cpu_ms: u64,
+    /// How soon it gets a core: `real-time 1`, `nice -10` or `normal`; `None` of one that has ended.
+    #[serde(default)]
+    pub scheduling: Option<String>,
+    /// The cores it may use, as the kernel lists them.
+    #[serde(default)]
+    pub cores: Option<String>,
 }
 
 /// The books of a router on live interfaces, as [`super::Request::Counters`] shows them. When nothing moves, `received` is

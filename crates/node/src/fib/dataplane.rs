@@ -14,6 +14,21 @@ use thalweg_dataplane::route::{Adjacency, NextHops, SharedNextHops};
 use super::hops::{HopNumber, Way};
 use super::{Install, RouteInstaller};
 
+/// What a number leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathSet {
+    /// The ways that packets take.
+    pub active: Vec<Adjacency>,
+    /// Ways that are dead. Whoever comes from there still comes by a way of the route.
+    pub standby: Vec<Adjacency>,
+}
+
+impl From<Vec<Adjacency>> for PathSet {
+    fn from(active: Vec<Adjacency>) -> Self {
+        Self { active, standby: Vec::new() }
+    }
+}
+
 /// Routes that are there without BGP and win over BGP's of the same prefix: connected networks, addresses,
 /// neighbours, configured routes.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +38,7 @@ pub struct BaseRoutes {
     /// IPv6 prefixes and the number of their group.
     pub v6: Vec<(Prefix<u128>, NextHopId)>,
     /// The groups; the first has number 1.
-    pub groups: Vec<Vec<Adjacency>>,
+    pub groups: Vec<PathSet>,
     /// Numbers kept for groups that come later.
     pub reserved: u16,
 }
@@ -48,13 +63,13 @@ pub struct FibTables {
     v4: Family<Fib4Writer, u32>,
     v6: Family<Fib6Writer, u128>,
     /// The last two stand for what the default routes lead to.
-    base_groups: Vec<Vec<Adjacency>>,
+    base_groups: Vec<PathSet>,
     /// The numbers that the default routes would have if they were none, by family.
     defaults: [Option<NextHopId>; DEFAULTS],
     adjacency_of: AdjacencyOf,
-    /// By hop number, from the first after the base groups.
-    ways: Vec<Option<Way>>,
-    /// The numbers that lead a way.
+    /// By hop number, from the first after the base groups: the way, and the one that stands by.
+    ways: Vec<Option<(Way, Option<Way>)>>,
+    /// The numbers that lead a way, or stand by to.
     numbers: HashMap<Way, Vec<HopNumber>>,
     /// What the numbers mean; readers have a copy of it.
     hops: NextHops,
@@ -82,7 +97,7 @@ impl FibTables {
     /// [`BaseRoutes::first_hop`].
     pub fn new(base: BaseRoutes, adjacency_of: AdjacencyOf) -> Result<Self, LpmError> {
         let mut base_groups = base.groups;
-        base_groups.resize(base_groups.len() + usize::from(base.reserved) + DEFAULTS, Vec::new());
+        base_groups.resize(base_groups.len() + usize::from(base.reserved) + DEFAULTS, PathSet::default());
         let [default4, default6] = [1, 0].map(|from_end| (base_groups.len() - from_end) as NextHopId);
         let mut tables = Self {
             v4: Family::new(base.v4, default4, Fib4Writer::from_routes)?,
@@ -125,23 +140,40 @@ impl FibTables {
         let before = std::mem::replace(&mut self.defaults, now);
         for (family, number) in [self.v4.default_number, self.v6.default_number].into_iter().enumerate() {
             if before[family] != now[family] {
-                let paths = now[family].map_or(Vec::new(), |of| self.paths(of));
-                self.hops.set(number, or_nothing(&paths));
+                let paths = now[family].map_or(PathSet::default(), |of| self.paths(of));
+                self.set_meaning(number, &paths);
                 self.stale = true;
             }
         }
     }
 
     /// What a number means, by base group or way.
-    fn paths(&self, number: NextHopId) -> Vec<Adjacency> {
+    fn paths(&self, number: NextHopId) -> PathSet {
         match usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get(index)) {
             Some(group) => group.clone(),
-            None => vec![match self.way(number) {
-                Some(Way::Discard) => Adjacency::Drop(DropReason::Blackhole),
-                Some(neighbor) => (self.adjacency_of)(neighbor),
-                None => Adjacency::Drop(DropReason::NoRoute),
-            }],
+            None => match self.way(number) {
+                Some(way) => PathSet::from(vec![self.adjacency(way)]),
+                None => PathSet::default(),
+            },
         }
+    }
+
+    fn adjacency(&self, way: Way) -> Adjacency {
+        match way {
+            Way::Discard => Adjacency::Drop(DropReason::Blackhole),
+            neighbor => (self.adjacency_of)(neighbor),
+        }
+    }
+
+    /// Whether packets get anywhere by a way now: its neighbour is known and its link is up.
+    fn is_usable(&self, way: Way) -> bool {
+        matches!(way, Way::Discard) || matches!(self.adjacency(way), Adjacency::Forward { .. })
+    }
+
+    fn set_meaning(&mut self, number: NextHopId, paths: &PathSet) {
+        let nothing = [Adjacency::Drop(DropReason::NoRoute)];
+        let active = if paths.active.is_empty() { &nothing[..] } else { &paths.active };
+        self.hops.set(number, active, &paths.standby);
     }
 
     /// Writes down what a number means now, and a default route that leads there.
@@ -152,11 +184,11 @@ impl FibTables {
                 return;
             }
         }
-        self.hops.set(number, or_nothing(&paths));
+        self.set_meaning(number, &paths);
         let defaults = [self.v4.default_number, self.v6.default_number];
-        for (of, default) in self.defaults.iter().zip(defaults) {
-            if *of == Some(number) {
-                self.hops.set(default, or_nothing(&paths));
+        for (of, default) in self.defaults.into_iter().zip(defaults) {
+            if of == Some(number) {
+                self.set_meaning(default, &paths);
             }
         }
         self.stale = true;
@@ -178,7 +210,7 @@ impl FibTables {
     }
 
     /// Says what a base group's number means from now on; nothing happens if the number is not one of theirs.
-    pub fn set_base_group(&mut self, number: NextHopId, paths: Vec<Adjacency>) {
+    pub fn set_base_group(&mut self, number: NextHopId, paths: PathSet) {
         let slot = usize::from(number).checked_sub(1).and_then(|index| self.base_groups.get_mut(index));
         if let Some(group) = slot {
             *group = paths;
@@ -214,15 +246,22 @@ impl FibTables {
         }
     }
 
-    /// Where an outlet's number leads; `None` for other numbers.
+    /// Where an outlet's number leads now: while that way is dead, where its backup leads. `None` for other numbers.
     pub fn way(&self, number: HopNumber) -> Option<Way> {
         let index = usize::from(number).checked_sub(self.base_groups.len() + 1)?;
-        *self.ways.get(index)?
+        let (way, backup) = (*self.ways.get(index)?)?;
+        let backup = backup.filter(|backup| !self.is_usable(way) && self.is_usable(*backup));
+        Some(backup.unwrap_or(way))
     }
 
-    /// Where the outlet's numbers lead.
+    /// Where the outlet's numbers lead, and where their backups do.
     pub fn ways(&self) -> impl Iterator<Item = Way> + '_ {
-        self.ways.iter().flatten().copied()
+        self.ways.iter().flatten().flat_map(|(way, backup)| std::iter::once(*way).chain(*backup))
+    }
+
+    /// Whether some number leads this way or stands by to.
+    pub fn leads(&self, way: Way) -> bool {
+        self.numbers.contains_key(&way)
     }
 
     /// Grows with every change of what becomes of packets, but for those of the outlet's routes.
@@ -243,7 +282,7 @@ impl FibTables {
         self.publish_hops();
     }
 
-    /// The same of one way; not published before the next prefix or [`Self::finish`](RouteInstaller::finish).
+    /// The same of the numbers that lead one way or stand by to; not published before the next prefix or [`Self::finish`](RouteInstaller::finish).
     pub fn renew_way(&mut self, way: Way) {
         for number in self.numbers.get(&way).cloned().unwrap_or_default() {
             self.tell(number);
@@ -431,20 +470,22 @@ impl RouteInstaller for FibTables {
         true
     }
 
-    fn set_hop(&mut self, hop: HopNumber, way: Way) {
+    fn set_hop(&mut self, hop: HopNumber, way: Way, backup: Option<Way>) {
         let Some(index) = usize::from(hop).checked_sub(self.base_groups.len() + 1) else { return };
         if self.ways.len() <= index {
             self.ways.resize(index + 1, None);
         }
-        if let Some(before) = self.ways[index].replace(way)
-            && let Some(numbers) = self.numbers.get_mut(&before)
-        {
+        let before = self.ways[index].replace((way, backup));
+        for before in before.into_iter().flat_map(|(way, backup)| std::iter::once(way).chain(backup)) {
+            let Some(numbers) = self.numbers.get_mut(&before) else { continue };
             numbers.retain(|number| *number != hop);
             if numbers.is_empty() {
                 self.numbers.remove(&before);
             }
         }
-        self.numbers.entry(way).or_default().push(hop);
+        for way in std::iter::once(way).chain(backup) {
+            self.numbers.entry(way).or_default().push(hop);
+        }
         self.tell(hop);
     }
 
@@ -478,9 +519,4 @@ impl FibTables {
         self.changes += 1;
         self.next_hops.publish(self.hops.clone());
     }
-}
-
-/// Paths, or none at all: a group has at least one.
-fn or_nothing(paths: &[Adjacency]) -> &[Adjacency] {
-    if paths.is_empty() { &[Adjacency::Drop(DropReason::NoRoute)] } else { paths }
 }

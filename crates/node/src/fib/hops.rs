@@ -1,6 +1,10 @@
 //! Next hops by number, and where each leads.
+//!
+//! A number stands for a next hop and, where a prefix has a second path by another one, for the next hop that takes
+//! over when the first cannot be used (BGP PIC, draft-ietf-rtgwg-bgp-pic). Prefixes with the same two share a number, so
+//! the installer moves all of them with one write, however many they are.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -61,16 +65,32 @@ impl fmt::Display for Unresolved {
     }
 }
 
+/// Where a number leads, and the next hop that stands by for it.
+type Pair = (Target, Option<IpAddr>);
+
 #[derive(Debug)]
 struct Hop {
     target: Target,
+    /// The next hop of the second-best path.
+    backup: Option<IpAddr>,
     /// Prefixes that lead to it.
     prefixes: u64,
     /// `None` until it is resolved for the first time.
     state: Option<Result<Way, Unresolved>>,
-    /// The hop of the BGP route it is resolved through.
-    through: Option<HopNumber>,
+    /// Where the backup leads, if it is resolved and leads elsewhere.
+    backup_way: Option<Way>,
+    /// The hops of the BGP routes that the two are resolved through.
+    through: [Option<HopNumber>; 2],
     marked: bool,
+}
+
+/// The addresses of both.
+fn addresses((target, backup): Pair) -> impl Iterator<Item = IpAddr> + use<> {
+    let primary = match target {
+        Target::Address(address) => Some(address),
+        Target::Discard => None,
+    };
+    primary.into_iter().chain(backup)
 }
 
 /// What resolving changed.
@@ -94,8 +114,9 @@ pub(super) struct Hops {
     last: HopNumber,
     /// By number, from `first`.
     slots: Vec<Option<Hop>>,
-    numbers: HashMap<Target, HopNumber>,
-    by_address: BTreeMap<IpAddr, HopNumber>,
+    numbers: HashMap<Pair, HopNumber>,
+    /// Numbers of which the address is a next hop, first or standing by.
+    by_address: BTreeSet<(IpAddr, HopNumber)>,
     free: Vec<HopNumber>,
     marked: Vec<HopNumber>,
     /// Numbers whose last prefix went in this round; they are free once the installer has heard.
@@ -109,7 +130,7 @@ impl Hops {
             last,
             slots: Vec::new(),
             numbers: HashMap::new(),
-            by_address: BTreeMap::new(),
+            by_address: BTreeSet::new(),
             free: Vec::new(),
             marked: Vec::new(),
             unused: Vec::new(),
@@ -124,9 +145,14 @@ impl Hops {
         self.slots.get_mut(usize::from(number.checked_sub(self.first)?))?.as_mut()
     }
 
-    /// The number for one more prefix that leads there; `None` if all are in use.
-    pub(super) fn take(&mut self, target: Target) -> Option<HopNumber> {
-        if let Some(number) = self.numbers.get(&target).copied() {
+    /// The number for one more prefix that leads there, with a next hop that stands by; `None` if all are in use. Pairs
+    /// take no more than half of the numbers: beyond, a prefix has no backup, but is never left out for one.
+    pub(super) fn take(&mut self, target: Target, backup: Option<IpAddr>) -> Option<HopNumber> {
+        let mut pair = (target, backup);
+        if backup.is_some() && !self.numbers.contains_key(&pair) && !self.has_room_for_pairs() {
+            pair.1 = None;
+        }
+        if let Some(number) = self.numbers.get(&pair).copied() {
             self.get_mut(number)?.prefixes += 1;
             return Some(number);
         }
@@ -141,14 +167,18 @@ impl Hops {
                 number
             }
         };
-        let hop = Hop { target, prefixes: 1, state: None, through: None, marked: true };
+        let (state, backup_way, through) = (None, None, [None; 2]);
+        let hop = Hop { target, backup: pair.1, prefixes: 1, state, backup_way, through, marked: true };
         *self.slots.get_mut(usize::from(number - self.first))? = Some(hop);
-        self.numbers.insert(target, number);
-        if let Target::Address(address) = target {
-            self.by_address.insert(address, number);
-        }
+        self.numbers.insert(pair, number);
+        self.by_address.extend(addresses(pair).map(|address| (address, number)));
         self.marked.push(number);
         Some(number)
+    }
+
+    fn has_room_for_pairs(&self) -> bool {
+        let all = usize::from(self.last.saturating_sub(self.first)) + 1;
+        self.numbers.len() < all / 2
     }
 
     /// One prefix less leads there.
@@ -165,11 +195,11 @@ impl Hops {
     pub(super) fn free_unused(&mut self) {
         for number in std::mem::take(&mut self.unused) {
             // It may have been taken again, or stand here twice.
-            let Some(Hop { target, prefixes: 0, .. }) = self.get(number) else { continue };
-            let target = *target;
-            self.numbers.remove(&target);
-            if let Target::Address(address) = target {
-                self.by_address.remove(&address);
+            let Some(Hop { target, backup, prefixes: 0, .. }) = self.get(number) else { continue };
+            let pair = (*target, *backup);
+            self.numbers.remove(&pair);
+            for address in addresses(pair) {
+                self.by_address.remove(&(address, number));
             }
             if let Some(slot) = self.slots.get_mut(usize::from(number - self.first)) {
                 *slot = None;
@@ -197,8 +227,9 @@ impl Hops {
     #[inline]
     pub(super) fn mark_covered(&mut self, prefix: IpPrefix) {
         let (first, last) = ends(prefix);
-        if self.by_address.range(first..=last).next().is_some() {
-            let covered: Vec<_> = self.by_address.range(first..=last).map(|(_, number)| *number).collect();
+        let all = (first, HopNumber::MIN)..=(last, HopNumber::MAX);
+        if self.by_address.range(all.clone()).next().is_some() {
+            let covered: Vec<_> = self.by_address.range(all).map(|(_, number)| *number).collect();
             for number in covered {
                 self.mark(number);
             }
@@ -211,6 +242,11 @@ impl Hops {
         self.get(number)?.state?.ok()
     }
 
+    /// Where a hop leads while the way it leads is dead; `None` if nothing stands by.
+    pub(super) fn backup(&self, number: HopNumber) -> Option<Way> {
+        self.get(number)?.backup_way
+    }
+
     pub(super) fn unresolved(&self) -> impl Iterator<Item = (IpAddr, Unresolved, u64)> + '_ {
         self.slots.iter().flatten().filter_map(|hop| match (hop.target, hop.state) {
             (Target::Address(address), Some(Err(why))) => Some((address, why, hop.prefixes)),
@@ -219,13 +255,15 @@ impl Hops {
     }
 
     pub(super) fn count(&self, counters: &mut OutletCounters) {
+        let (mut targets, mut unresolved) = (HashSet::new(), HashSet::new());
         for hop in self.slots.iter().flatten() {
-            counters.hops += 1;
+            counters.hops += u64::from(targets.insert(hop.target));
+            counters.protected_prefixes += if hop.backup_way.is_some() { hop.prefixes } else { 0 };
             match hop.state {
                 Some(Ok(_)) if hop.target == Target::Discard => counters.discarding_prefixes += hop.prefixes,
                 Some(Ok(_)) => {}
                 _ => {
-                    counters.unresolved_hops += 1;
+                    counters.unresolved_hops += u64::from(unresolved.insert(hop.target));
                     counters.unresolved_prefixes += hop.prefixes;
                 }
             }
@@ -245,13 +283,17 @@ impl Hops {
         };
         for number in marked {
             let Some(hop) = self.get(number) else { continue };
-            let old = hop.state;
+            let (old, old_backup) = (hop.state, hop.backup_way);
             let (new, through) = self.resolve(hop.target, tables, underlay);
+            let backup = hop.backup.map(|address| self.resolve(Target::Address(address), tables, underlay));
+            let (backup, backup_through) = backup.unwrap_or((Err(Unresolved::NoRoute), None));
+            let backup = backup.ok().filter(|way| new != Ok(*way));
             if let Some(hop) = self.get_mut(number) {
-                (hop.state, hop.through, hop.marked) = (Some(new), through, false);
+                (hop.state, hop.backup_way, hop.marked) = (Some(new), backup, false);
+                hop.through = [through, backup_through];
             }
             moved.resolved_before.insert(number, matches!(old, Some(Ok(_))));
-            if new.is_ok() && old != Some(new) {
+            if new.is_ok() && (old != Some(new) || old_backup != backup) {
                 moved.set.push(number);
             }
             match old {
@@ -270,9 +312,9 @@ impl Hops {
                 .filter_map(|(number, hop)| Some((number, hop.as_ref()?)))
                 .filter(|(_, hop)| {
                     !hop.marked
-                        && hop.through.is_some_and(|through| {
+                        && hop.through.iter().flatten().any(|through| {
                             // A hop that is gone was marked when its route went.
-                            self.get(through).is_none_or(|hop| hop.marked)
+                            self.get(*through).is_none_or(|hop| hop.marked)
                         })
                 })
                 .map(|(number, _)| number)
@@ -306,10 +348,10 @@ impl Hops {
             let under = underlay.longest(address);
             let is_near = matches!(under, Some((_, UnderlayTarget::Connected { .. })));
             // A route that leads to the address itself says nothing about the way to it.
-            let own = self.by_address.get(&address).copied();
+            let leads_on = |hop| self.get(hop).is_none_or(|hop| hop.target != Target::Address(address));
             let bgp = match address {
-                IpAddr::V4(address) => tables.v4.longest(address.into(), |hop| Some(hop) != own),
-                IpAddr::V6(address) => tables.v6.longest(address.into(), |hop| Some(hop) != own),
+                IpAddr::V4(address) => tables.v4.longest(address.into(), leads_on),
+                IpAddr::V6(address) => tables.v6.longest(address.into(), leads_on),
             };
             let bgp = bgp
                 .filter(|_| use_bgp && !is_near)

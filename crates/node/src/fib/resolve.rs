@@ -96,14 +96,57 @@ impl Underlay {
     /// Which next hops these routes reach, and at what cost: that of the route with the longest prefix, if it leads
     /// somewhere. Gateways that are not said to be on a link are followed.
     pub fn next_hop_view(&self) -> NextHopView {
-        let everywhere =
-            [Prefix::<u32>::new(0, 0).map(IpPrefix::V4), Prefix::<u128>::new(0, 0).map(IpPrefix::V6)];
-        let everywhere = everywhere.into_iter().flatten().map(|all| (all, Some(0)));
-        let fallback = everywhere.filter(|_| self.fallback.is_some());
+        let fallback = everywhere().map(|all| (all, Some(0))).filter(|_| self.fallback.is_some());
         let routes = self.routes.iter();
         let answers =
             routes.map(|(prefix, (target, metric))| (*prefix, self.leads(*target).then_some(*metric)));
         NextHopView::new(fallback.chain(answers))
+    }
+
+    /// Has routes that are here lead elsewhere, at the cost they have.
+    pub(super) fn lead(&mut self, moved: &[(IpPrefix, UnderlayTarget)]) {
+        for (prefix, target) in moved {
+            if let Some((known, _)) = self.routes.get_mut(prefix) {
+                *known = *target;
+            }
+        }
+    }
+
+    /// A view in which everything is reached at no cost, but for what is known to be dead: what the longest prefix leads to
+    /// is not alive, or the address is that of a silent neighbor (link, address). The one that is not asked, if all is
+    /// well.
+    pub fn view_of_life(
+        &self,
+        is_alive: impl Fn(UnderlayTarget) -> bool,
+        silent: impl IntoIterator<Item = (u32, IpAddr)>,
+    ) -> NextHopView {
+        let lives = |target: UnderlayTarget| self.follow(target).is_none_or(&is_alive).then_some(0);
+        let mut answers: Vec<_> =
+            self.routes.iter().map(|(prefix, (target, _))| (*prefix, lives(*target))).collect();
+        let is_neighbor = |(link, address): &(u32, IpAddr)| {
+            let near = self.longest(*address).map(|(_, target)| target);
+            near == Some(UnderlayTarget::Connected { link: *link })
+        };
+        let hosts = silent.into_iter().filter(is_neighbor);
+        answers.extend(hosts.map(|(_, address)| (IpPrefix::host(address), None)));
+        if answers.iter().all(|(_, answer)| answer.is_some()) {
+            return NextHopView::default();
+        }
+        NextHopView::new(everywhere().map(|all| (all, Some(0))).chain(answers))
+    }
+
+    /// Where a route leads in the end: a gateway that is not said to be on a link is followed.
+    fn follow(&self, mut target: UnderlayTarget) -> Option<UnderlayTarget> {
+        for _ in 0..DEPTH_MAX {
+            let UnderlayTarget::Gateway { address, link: None } = target else { return Some(target) };
+            target = match self.longest(address)? {
+                (_, UnderlayTarget::Connected { link }) => {
+                    UnderlayTarget::Gateway { address, link: Some(link) }
+                }
+                (_, next) => next,
+            };
+        }
+        None
     }
 
     /// Whether a target leads to a neighbour or, on purpose, nowhere.
@@ -136,4 +179,10 @@ impl Underlay {
             self.routes.get(&prefix).map(|(target, _)| (*length, *target))
         })
     }
+}
+
+/// The whole of both families.
+fn everywhere() -> impl Iterator<Item = IpPrefix> {
+    let all = [Prefix::<u32>::new(0, 0).map(IpPrefix::V4), Prefix::<u128>::new(0, 0).map(IpPrefix::V6)];
+    all.into_iter().flatten()
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use thalweg_base::{Address, IpPrefix, Prefix};
 use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
 use thalweg_bgp::peer::PeerId;
-use thalweg_bgp::route::{Change, Changes, Chosen};
+use thalweg_bgp::route::{Change, Changes, Chosen, Further};
 use thalweg_dataplane::lpm::Lpm;
 use thalweg_dataplane::route::Adjacency;
 
@@ -69,7 +69,7 @@ impl RouteInstaller for Recorder {
         self.by_itself
     }
 
-    fn set_hop(&mut self, hop: HopNumber, way: Way) {
+    fn set_hop(&mut self, hop: HopNumber, way: Way, _: Option<Way>) {
         self.hops.insert(hop, way);
         if self.by_itself {
             for (prefix, number) in &self.numbers {
@@ -510,7 +510,7 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
     let base = BaseRoutes {
         v4: vec![(Prefix::new(0x1400_0000, 24).unwrap(), 1)],
         v6: Vec::new(),
-        groups: vec![vec![forward(1), forward(2)]],
+        groups: vec![vec![forward(1), forward(2)].into()],
         reserved: 0,
     };
     let config = config_behind(&base);
@@ -538,4 +538,122 @@ fn base_routes_win_over_routes_of_the_same_prefix() {
         tables.fib4().lookup(0x1400_0001)
     };
     assert_eq!((base(&mut tables, None), base(&mut tables, Some(1)), base(&mut tables, None)), (4, 1, 4));
+}
+
+/// Announces prefixes by a next hop, with a second path by another.
+fn announce_both(
+    attributes: &Attributes,
+    prefixes: impl Iterator<Item = u32>,
+    hops: [[u8; 4]; 2],
+) -> Changes {
+    let mut changes = announce(attributes, prefixes, hops[0].into(), PeerId(3));
+    let attrs = attributes.of(hops[1].into(), &[]);
+    for change in &mut changes.v4 {
+        let second = Chosen { attrs: attrs.clone(), peer: PeerId(4), local_id: 2 };
+        change.further = Some(Box::new(Further { old: Vec::new(), new: vec![second] }));
+    }
+    changes
+}
+
+/// Prefix-independent convergence: a link that dies costs one write for each pair of next hops, and no prefix is touched.
+#[test]
+fn a_dead_way_moves_all_prefixes_with_one_write() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const PREFIXES: u32 = 200_000;
+    let attributes = Attributes(Interner::new(7));
+    let is_dead = Arc::new(AtomicBool::new(false));
+    let first_is_dead = is_dead.clone();
+    let by = |port| Adjacency::Forward { port, destination_mac: [1; 6], source_mac: [2; 6], mtu_bytes: 1500 };
+    let adjacency = move |way| match way {
+        Way::Neighbor { link: 1, .. } if first_is_dead.load(Ordering::Relaxed) => {
+            Adjacency::Drop(thalweg_base::DropReason::TransmitFailed)
+        }
+        Way::Neighbor { link, .. } => by(link as u16),
+        Way::Discard => Adjacency::Drop(thalweg_base::DropReason::Blackhole),
+    };
+    let mut tables = FibTables::new(BaseRoutes::default(), Box::new(adjacency)).unwrap();
+    let links = [("10.0.1.0/24", 1), ("10.0.2.0/24", 2)];
+    let links = links.map(|(net, link)| (net.parse().unwrap(), UnderlayTarget::Connected { link }));
+    let config = OutletConfig { backups: true, ..config_behind(&BaseRoutes::default()) };
+    let mut outlet = Outlet::new(config, Underlay::new(links));
+    let (first, second) = ([10, 0, 1, 1], [10, 0, 2, 1]);
+    let all = || (0..PREFIXES).map(|n| 0x1400_0000 + (n << 8));
+    outlet.handle_changes(&announce_both(&attributes, all(), [first, second]), &mut tables);
+    // One more, that only the first has.
+    let alone = 0x0b00_0000;
+    outlet.handle_changes(&announce(&attributes, [alone].into_iter(), first.into(), PeerId(3)), &mut tables);
+    let counters = outlet.counters();
+    assert_eq!((counters.hops, counters.protected_prefixes), (1, u64::from(PREFIXES)));
+
+    let (installs, route_changes) = (counters.installs, tables.route_changes());
+    let leads = |tables: &FibTables, prefix: u32| {
+        let hops = tables.next_hops().load();
+        hops.paths(tables.fib4().lookup(prefix + 1)).next().expect("a path")
+    };
+    assert!(all().all(|prefix| leads(&tables, prefix) == by(1)));
+    let way = Way::Neighbor { address: first.into(), link: 1 };
+    for (dead, port) in [(true, 2), (false, 1)] {
+        is_dead.store(dead, Ordering::Relaxed);
+        tables.renew_way(way);
+        tables.finish();
+        assert!(all().all(|prefix| leads(&tables, prefix) == by(port)));
+    }
+    is_dead.store(true, Ordering::Relaxed);
+    tables.renew();
+    let dropped = Adjacency::Drop(thalweg_base::DropReason::TransmitFailed);
+    assert_eq!(leads(&tables, alone), dropped, "nobody else announced it");
+    assert_eq!(
+        tables.way(tables.fib4().lookup(0x1400_0001)),
+        Some(Way::Neighbor { address: second.into(), link: 2 })
+    );
+    assert_eq!((outlet.counters().installs, tables.route_changes()), (installs, route_changes));
+}
+
+/// Pairs take half of the numbers at most; a prefix beyond that has no backup, and is installed all the same.
+#[test]
+fn pairs_leave_room_for_next_hops() {
+    let attributes = Attributes(Interner::new(7));
+    let config = OutletConfig { backups: true, first_hop: 1, last_hop: 8, ..OutletConfig::default() };
+    let mut recorder = Recorder::default();
+    let mut outlet = Outlet::new(config, Underlay::everything_on(0));
+    for n in 1..=8u8 {
+        let prefix = [u32::from(n) << 24].into_iter();
+        let hops = [[10, 0, 0, 1], [10, 0, 0, n + 1]];
+        outlet.handle_changes(&announce_both(&attributes, prefix, hops), &mut recorder);
+    }
+    let counters = outlet.counters();
+    assert_eq!((counters.without_number, counters.prefixes[0], recorder.routes.len()), (0, 8, 8));
+    assert_eq!((counters.protected_prefixes, counters.hops), (4, 1));
+}
+
+/// What is dead is not reached; everything else is, whatever routes there are.
+#[test]
+fn a_view_of_life_knows_what_is_dead() {
+    let route = |net: &str, target| (net.parse().unwrap(), target);
+    let on = |link| UnderlayTarget::Connected { link };
+    let by = |address: [u8; 4], link| UnderlayTarget::Gateway { address: address.into(), link };
+    let underlay = Underlay::new([
+        route("10.0.1.0/24", on(1)),
+        route("10.0.2.0/24", on(2)),
+        route("192.0.2.0/24", by([10, 0, 1, 9], Some(1))),
+        route("198.51.100.0/24", by([10, 0, 2, 9], None)),
+    ]);
+    let silent: [(u32, IpAddr); 1] = [(2, [10, 0, 2, 9].into())];
+    let is_silent = |target: UnderlayTarget| matches!(target, UnderlayTarget::Gateway { address, link: Some(link) } if silent.contains(&(link, address)));
+    assert!(!underlay.view_of_life(|_| true, []).is_checked());
+    let reached = |view: &thalweg_bgp::rib::NextHopView| {
+        let asked =
+            [[10, 0, 1, 9], [10, 0, 2, 9], [10, 0, 2, 8], [192, 0, 2, 1], [198, 51, 100, 1], [8, 8, 8, 8]];
+        asked.map(|address| view.metric_to(address.into()).is_some())
+    };
+    let view = underlay.view_of_life(|target| !is_silent(target), silent);
+    assert_eq!(reached(&view), [true, false, true, true, false, true]);
+    let without_1 = |target: UnderlayTarget| {
+        !matches!(
+            target,
+            UnderlayTarget::Connected { link: 1 } | UnderlayTarget::Gateway { link: Some(1), .. }
+        )
+    };
+    assert_eq!(reached(&underlay.view_of_life(without_1, [])), [false, true, true, false, true, true]);
 }

@@ -8,15 +8,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thalweg_base::{IpPrefix, Prefix};
 
+use super::ground::{self, Alternatives, alternatives_of};
 use super::{Forwarding, ForwardingView, InStepView, Inbox, Task, rescan, view_of};
 use crate::BuildError;
-use crate::config::{RouteTarget, RouterConfig};
+use crate::config::{NextHopCheck, RouteTarget, RouterConfig};
 use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live::LiveTables;
 use crate::speaker::Speaker;
 
 /// How long the thread waits before it looks whether it is still wanted; it is woken for anything else.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// Paths of a prefix that BGP tells of: the best one and the one that stands by.
+const RANKS: usize = 2;
 
 /// The link of next hops where a configuration has no ports.
 const NO_LINK: u32 = 0;
@@ -57,6 +61,22 @@ pub struct FibWay {
     pub state: Option<String>,
 }
 
+/// The routes of a configuration, for [`FibForwarding::set_configured`]: made beforehand, for it may be a full table.
+#[derive(Debug)]
+pub struct ConfiguredRoutes {
+    routes: Vec<(IpPrefix, UnderlayTarget)>,
+    alternatives: Vec<(IpPrefix, Vec<UnderlayTarget>)>,
+    resolves_bgp: bool,
+}
+
+impl ConfiguredRoutes {
+    /// Those of this one.
+    pub fn of(config: &RouterConfig) -> Self {
+        let (routes, alternatives) = (routes_of(config).collect(), alternatives_of(config));
+        Self { routes, alternatives, resolves_bgp: config.bgp.is_some() }
+    }
+}
+
 /// A route of the forwarding table, as [`crate::control::Request::FibRoutes`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FibRouteView {
@@ -80,6 +100,8 @@ pub struct FibForwarding {
     generation: AtomicU64,
     /// The configured routes, for whoever tells the kernel or adds its routes to them.
     configured: Mutex<Vec<(IpPrefix, UnderlayTarget)>>,
+    /// Whether decisions are told which next hops are dead: the kernel's routes say so where those are asked.
+    tells_next_hops: bool,
     /// Whether somebody wants those, and whether next hops resolve by others' routes too.
     keeps_configured: bool,
     has_others: bool,
@@ -91,13 +113,17 @@ pub struct FibForwarding {
 struct State {
     outlet: Outlet,
     tables: LiveTables,
+    alternatives: Alternatives,
+    /// The number of the tables' last change of life that the routes have followed.
+    life: u64,
 }
 
 impl FibForwarding {
     /// Tables with the routes of the configuration.
     pub fn new(inbox: Arc<Inbox>, config: &RouterConfig) -> Result<Self, BuildError> {
         let tables = LiveTables::new(config)?;
-        let outlet_config = OutletConfig { first_hop: tables.first_hop(), ..OutletConfig::default() };
+        let outlet_config =
+            OutletConfig { first_hop: tables.first_hop(), backups: true, ..OutletConfig::default() };
         let outlet = Outlet::new(outlet_config, underlay_of(config));
         let ports = config.ports.iter().map(|port| port.name.clone()).collect();
         let configured = match config.kernel.import || config.kernel.export {
@@ -105,9 +131,12 @@ impl FibForwarding {
             false => Vec::new(),
         };
         let (generation, in_step) = (AtomicU64::new(1), Mutex::default());
+        let checks = config.bgp.as_ref().map(|bgp| bgp.next_hop_check);
+        let alternatives = Alternatives::new(alternatives_of(config));
         Ok(Self {
             inbox,
-            state: Mutex::new(State { outlet, tables }),
+            state: Mutex::new(State { outlet, tables, alternatives, life: 0 }),
+            tells_next_hops: checks == Some(NextHopCheck::Off) && !config.ports.is_empty(),
             ports,
             generation,
             configured: Mutex::new(configured),
@@ -132,21 +161,67 @@ impl FibForwarding {
             }
             Way::Discard => (prefix, UnderlayTarget::Discard),
         };
-        let mut all: Vec<_> = self.lock().outlet.desired().map(of_bgp).collect();
-        all.extend(self.configured().iter().filter(|(_, target)| *target != UnderlayTarget::Local));
+        let state = self.lock();
+        let mut all: Vec<_> = state.outlet.desired().map(of_bgp).collect();
+        let configured = self.configured();
+        let others = configured.iter().filter(|(_, target)| *target != UnderlayTarget::Local);
+        all.extend(others.map(|route| state.alternatives.now(*route)));
         all
     }
 
     /// Resolves BGP's next hops by the configured routes and these of others.
     pub fn set_others_underlay(&self, others: impl Iterator<Item = (IpPrefix, UnderlayTarget)>) {
         let route = |metric| move |(prefix, target)| UnderlayRoute { prefix, target, metric };
+        let State { outlet, tables, alternatives, .. } = &mut *self.lock();
         let underlay = {
             let configured = self.configured();
-            Underlay::with_metrics(others.map(route(1)).chain(configured.iter().copied().map(route(0))))
+            let configured = configured.iter().map(|route| alternatives.now(*route)).map(route(0));
+            Underlay::with_metrics(others.map(route(1)).chain(configured))
         };
-        let State { outlet, tables } = &mut *self.lock();
         outlet.set_underlay(underlay, tables);
+        self.ground_changed();
+    }
+
+    /// What next hops are resolved with is different: whoever reads that has to look again.
+    fn ground_changed(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+        self.inbox.note_ground();
+    }
+
+    /// Follows what the tables learned of links and neighbors.
+    fn follow_life(&self, state: &mut State) {
+        let life = state.tables.life_changes();
+        if std::mem::replace(&mut state.life, life) == life {
+            return;
+        }
+        let State { outlet, tables, alternatives, .. } = state;
+        let moved = alternatives.choose(tables);
+        if !moved.is_empty() {
+            outlet.move_underlay(&moved, tables);
+        }
+        self.ground_changed();
+    }
+
+    /// Tells decisions which next hops are dead.
+    fn tell_next_hops(&self, speaker: &Speaker) {
+        let view = {
+            let State { outlet, tables, .. } = &*self.lock();
+            let silent = tables.silent().into_iter().map(|(port, address)| (port.into(), address));
+            outlet.underlay().view_of_life(|target| ground::is_alive(tables, target), silent)
+        };
+        speaker.set_next_hops(view);
+    }
+
+    /// Another number than before says that links or neighbors died or live again.
+    pub fn life_changes(&self) -> u64 {
+        self.lock().life
+    }
+
+    /// The first of these that is not known to be dead, or the first.
+    pub fn alive_of(&self, targets: &[UnderlayTarget]) -> Option<UnderlayTarget> {
+        let state = self.lock();
+        let alive = targets.iter().copied().find(|target| ground::is_alive(&state.tables, *target));
+        alive.or(targets.first().copied())
     }
 
     /// Says how keeping in step with the kernel goes.
@@ -156,15 +231,18 @@ impl FibForwarding {
 
     /// Works the inbox off until it is closed: the body of a thread.
     pub fn run(&self, speaker: &Speaker) {
+        speaker.report_ranks(RANKS);
         loop {
             match self.inbox.next(WAIT) {
+                Task::Ground if self.tells_next_hops => self.tell_next_hops(speaker),
+                Task::Ground => {}
                 Task::Changes(changes) => {
-                    let State { outlet, tables } = &mut *self.lock();
+                    let State { outlet, tables, .. } = &mut *self.lock();
                     outlet.handle_changes(&changes, tables);
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
                 Task::Rescan(shard) => {
-                    let State { outlet, tables } = &mut *self.lock();
+                    let State { outlet, tables, .. } = &mut *self.lock();
                     rescan(speaker, shard, outlet, tables);
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
@@ -176,22 +254,29 @@ impl FibForwarding {
 
     /// Does something with the tables, between batches of routes.
     pub fn with_tables<T>(&self, act: impl FnOnce(&mut LiveTables) -> T) -> T {
-        act(&mut self.lock().tables)
+        let mut state = self.lock();
+        let result = act(&mut state.tables);
+        self.follow_life(&mut state);
+        result
     }
 
     /// Resolves next hops of BGP routes with the routes of another configuration, and tells the kernel of these. Where
     /// others' routes count too, whoever knows them adds them again ([`Self::reloads`]).
-    pub fn set_configured(&self, routes: Vec<(IpPrefix, UnderlayTarget)>, resolves_bgp: bool) {
-        if resolves_bgp && !self.has_others {
-            let underlay = Underlay::new(routes.iter().copied());
-            let State { outlet, tables } = &mut *self.lock();
-            outlet.set_underlay(underlay, tables);
+    pub fn set_configured(&self, routes: ConfiguredRoutes) {
+        let ConfiguredRoutes { routes, alternatives, resolves_bgp } = routes;
+        {
+            let State { outlet, tables, alternatives: chosen, .. } = &mut *self.lock();
+            *chosen = Alternatives::new(alternatives);
+            chosen.choose(tables);
+            if resolves_bgp && !self.has_others {
+                outlet.set_underlay(Underlay::new(routes.iter().map(|route| chosen.now(*route))), tables);
+            }
         }
         if self.keeps_configured {
             *self.configured() = routes;
         }
         self.reloads.fetch_add(1, Ordering::AcqRel);
-        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.ground_changed();
     }
 
     /// How often the configured routes were replaced.
@@ -283,8 +368,16 @@ fn underlay_of(config: &RouterConfig) -> Underlay {
     Underlay::new(routes_of(config))
 }
 
-/// The routes of a configuration; of several ways the first, because a BGP next hop has one.
-pub fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
+/// The routes of a configuration; of several ways the preferred and first, because a BGP next hop has one.
+fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, UnderlayTarget)> + '_ {
+    routes_with(config, |target| ground::underlay_targets(target.preferred()).into_iter().next())
+}
+
+/// The prefixes of a configuration with what is made of their targets, where something is.
+pub(super) fn routes_with<'c, T: Clone + 'c>(
+    config: &'c RouterConfig,
+    make: impl Fn(&RouteTarget) -> Option<T>,
+) -> impl Iterator<Item = (IpPrefix, T)> + 'c {
     let v4 = config.routing.v4.iter().filter_map(|(net, target)| {
         let prefix = Prefix::new(u32::from(net.network()), net.prefix_len()).ok()?;
         Some((IpPrefix::from(prefix), *target))
@@ -293,14 +386,7 @@ pub fn routes_of(config: &RouterConfig) -> impl Iterator<Item = (IpPrefix, Under
         let prefix = Prefix::new(u128::from(net.network()), net.prefix_len()).ok()?;
         Some((IpPrefix::from(prefix), *target))
     });
-    let target = move |index: u32| match config.routing.targets.get(index as usize)? {
-        RouteTarget::Local(_) => Some(UnderlayTarget::Local),
-        RouteTarget::Forward(ways) => ways.first().map(|way| match way.gateway {
-            Some(address) => UnderlayTarget::Gateway { address, link: Some(way.port.into()) },
-            None => UnderlayTarget::Connected { link: way.port.into() },
-        }),
-        RouteTarget::Blackhole => Some(UnderlayTarget::Discard),
-        RouteTarget::Unreachable => Some(UnderlayTarget::Unreachable),
-    };
-    v4.chain(v6).filter_map(move |(prefix, index)| Some((prefix, target(index)?)))
+    // Prefixes are many, targets few.
+    let made: Vec<Option<T>> = config.routing.targets.iter().map(make).collect();
+    v4.chain(v6).filter_map(move |(prefix, index)| Some((prefix, made.get(index as usize)?.clone()?)))
 }

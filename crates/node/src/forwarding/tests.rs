@@ -16,7 +16,7 @@ fn shard_of_task(task: Task) -> Option<(usize, bool)> {
     match task {
         Task::Changes(changes) => Some((changes.shard, false)),
         Task::Rescan(shard) => Some((shard, true)),
-        Task::Idle | Task::Closed => None,
+        Task::Idle | Task::Closed | Task::Ground => None,
     }
 }
 

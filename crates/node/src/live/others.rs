@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use thalweg_base::{DropReason, IpPrefix};
 use thalweg_dataplane::lpm::NextHopId;
 
-use super::tables::{LiveTables, Path};
+use super::tables::{Group, LiveTables, Path};
 
 /// One of the ways of such a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,12 +33,15 @@ pub enum OtherWay {
     Unreachable,
 }
 
+/// The ways of such a route: those of the lowest metric first, then those that stand by for them, by metric.
+pub type OtherWays = Vec<Vec<OtherWay>>;
+
 /// What is known of others' routes.
 #[derive(Debug, Default)]
 pub(super) struct Others {
     /// By ways: the number, and how many routes have it.
-    groups: HashMap<Vec<OtherWay>, (NextHopId, usize)>,
-    by_number: HashMap<NextHopId, Vec<OtherWay>>,
+    groups: HashMap<OtherWays, (NextHopId, usize)>,
+    by_number: HashMap<NextHopId, OtherWays>,
     /// Routes that something stands before.
     behind: HashMap<IpPrefix, NextHopId>,
 }
@@ -76,7 +79,7 @@ impl Others {
 impl LiveTables {
     /// Takes over what became of others' routes: their ways, or that they are gone. How many found no room, in the table
     /// or among the numbers; they are not in force then.
-    pub fn set_others(&mut self, changes: &[(IpPrefix, Option<Vec<OtherWay>>)]) -> usize {
+    pub fn set_others(&mut self, changes: &[(IpPrefix, Option<OtherWays>)]) -> usize {
         let (mut free, mut without_room) = (Vec::new(), 0);
         // What numbers mean is published once, before the first prefix.
         let mut numbers = Vec::with_capacity(changes.len());
@@ -120,7 +123,7 @@ impl LiveTables {
         self.others.has(number)
     }
 
-    fn number_of(&mut self, ways: &[OtherWay]) -> Option<NextHopId> {
+    fn number_of(&mut self, ways: &OtherWays) -> Option<NextHopId> {
         if let Some((number, routes)) = self.others.groups.get_mut(ways) {
             *routes += 1;
             return Some(*number);
@@ -131,9 +134,10 @@ impl LiveTables {
             OtherWay::Blackhole => Path::Drop(DropReason::Blackhole),
             OtherWay::Unreachable => Path::Drop(DropReason::Unreachable),
         };
-        let number = self.take_number(ways.iter().map(path).collect())?;
-        self.others.groups.insert(ways.to_vec(), (number, 1));
-        self.others.by_number.insert(number, ways.to_vec());
+        let group = Group(ways.iter().map(|tier| tier.iter().map(path).collect()).collect());
+        let number = self.take_number(group)?;
+        self.others.groups.insert(ways.clone(), (number, 1));
+        self.others.by_number.insert(number, ways.clone());
         Some(number)
     }
 }

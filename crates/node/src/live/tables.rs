@@ -14,64 +14,42 @@
 //! for is looked up by its address whenever a table of next hops is published, so a neighbour that appears, moves or
 //! goes turns every route that leads to it at once, whether it is configured or comes from BGP.
 //!
-//! A port that is down takes its neighbours out of the tables; their packets then leave as `transmit-failed`.
+//! A way whose port is down or whose neighbor is not known carries no packets where its route has another: of several
+//! equal ways, of a route with a higher metric, or of the path that stands by for BGP's best ([`stations`], and the
+//! text of [`crate::fib`]). That is one write for each number, however many prefixes have it. Where there is no other
+//! way, packets leave as `transmit-failed` (the port is down) or `neighbour-unresolved`.
 
 mod reload;
+mod stations;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 use thalweg_base::{DropReason, IpPrefix, Prefix};
 use thalweg_dataplane::lpm::{NEXT_HOP_MAX, NextHopId};
-use thalweg_dataplane::route::{Adjacency, NextHops, Router};
+use thalweg_dataplane::route::{NextHops, Router};
 
 use super::others::Others;
 use crate::BuildError;
-use crate::config::{MacAddress, RouteTarget, RouterConfig};
+use crate::config::{MacAddress, RouterConfig};
 use crate::fib::{BaseRoutes, DEFAULTS, FibTables, HopNumber, Install, RouteInstaller, Way};
 
 pub use reload::{RouteChange, RouteCounts, RouteDifference};
+pub use stations::PortLink;
+pub(super) use stations::{Group, Path};
+
+use stations::Stations;
 
 /// Neighbours that have a host route at most.
 pub const NEIGHBOURS_MAX: u16 = 8192;
 
+/// Gateways that are known to be silent at most.
+const SILENT_MAX: usize = 2048;
+
 /// Numbers kept for targets of routes that another configuration brings.
 const TARGETS_RESERVED: u16 = 2048;
-
-/// What sending needs to know of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortLink {
-    /// The port's own MAC address.
-    pub mac: MacAddress,
-    /// Largest IP packet that may leave.
-    pub mtu: u32,
-    /// Where frames to stations that are not known go.
-    pub default_mac: Option<MacAddress>,
-    /// Whether anything can be sent.
-    pub is_up: bool,
-}
-
-/// One way of a configured route or of a neighbour's host route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Path {
-    /// To a neighbour.
-    Neighbour { port: u16, address: IpAddr },
-    /// To whoever has the destination's address.
-    Glean { port: u16 },
-    /// To the router itself, which has the address on this port.
-    Local { port: u16 },
-    /// Nowhere.
-    Drop(DropReason),
-}
-
-/// What is known of ports and stations; shared with the tables, which ask when they publish.
-#[derive(Debug)]
-struct Stations {
-    ports: Vec<PortLink>,
-    macs: HashMap<(u16, IpAddr), MacAddress>,
-}
 
 /// The tables and what they are made of.
 #[derive(Debug)]
@@ -79,7 +57,7 @@ pub struct LiveTables {
     tables: FibTables,
     stations: Arc<Mutex<Stations>>,
     /// By number, from 1.
-    groups: Vec<Vec<Path>>,
+    groups: Vec<Group>,
     /// Numbers of the configuration's targets, in its order.
     targets: Vec<NextHopId>,
     /// The number of addresses that are no host's.
@@ -96,6 +74,8 @@ pub struct LiveTables {
     last: NextHopId,
     /// Grows with every neighbour that comes, goes or has another MAC address.
     neighbour_changes: u64,
+    /// Grows when a way dies or lives again.
+    life_changes: u64,
 }
 
 impl LiveTables {
@@ -111,10 +91,11 @@ impl LiveTables {
             default_mac: port.default_mac,
             is_up: true,
         });
-        let stations = Stations { ports: ports.collect(), macs: HashMap::new() };
-        let mut groups: Vec<Vec<Path>> = config.routing.targets.iter().map(paths_of).collect();
+        let (macs, silent) = (HashMap::new(), HashSet::new());
+        let stations = Stations { ports: ports.collect(), macs, silent };
+        let mut groups: Vec<Group> = config.routing.targets.iter().map(Group::of_target).collect();
         let nobody = (groups.len() + 1) as NextHopId;
-        groups.push(vec![Path::Drop(DropReason::NotUnicast)]);
+        groups.push(Group::of(vec![Path::Drop(DropReason::NotUnicast)]));
         let id = |target: &u32| (target + 1) as NextHopId;
         let v4 = config.routing.v4.iter().filter_map(|(net, target)| Some((prefix_of_v4(net)?, id(target))));
         let v6 = config.routing.v6.iter().filter_map(|(net, target)| {
@@ -125,13 +106,13 @@ impl LiveTables {
         let empty = unused_addresses(config).filter(|prefix| !taken.contains(prefix));
         v4.extend(empty.map(|prefix| (prefix, nobody)));
         let stations = Arc::new(Mutex::new(stations));
-        let adjacencies = groups.iter().map(|paths| lock(&stations).group(paths)).collect();
+        let adjacencies = groups.iter().map(|group| lock(&stations).group(group)).collect();
         let v6: Vec<(Prefix<u128>, NextHopId)> = v6.collect();
         let single4 = v4.iter().map(|(prefix, number)| (IpPrefix::V4(*prefix), *number));
         let single6 = v6.iter().map(|(prefix, number)| (IpPrefix::V6(*prefix), *number));
         let single = single4.chain(single6).map(|(prefix, number)| (prefix, prefix.address(), number));
         let configured_hosts = single
-            .filter(|(prefix, address, _)| *prefix == host(*address))
+            .filter(|(prefix, address, _)| *prefix == IpPrefix::host(*address))
             .map(|(_, address, number)| (address, number))
             .collect();
         let reserved = NEIGHBOURS_MAX + TARGETS_RESERVED;
@@ -154,6 +135,7 @@ impl LiveTables {
             free: Vec::new(),
             last,
             neighbour_changes: 0,
+            life_changes: 0,
         };
         for neighbour in &config.neighbours {
             live.resolved(neighbour.port, neighbour.address, neighbour.mac);
@@ -201,11 +183,12 @@ impl LiveTables {
                 Some(mac) => self.lock().macs.insert(neighbour, mac),
                 None => self.lock().macs.remove(&neighbour),
             };
+            self.note_silent(neighbour, mac.is_none());
             match (mac, self.hosts.get(&neighbour).copied()) {
                 (Some(_), Some(number)) => self.renew_group(number),
                 (Some(_), None) => match self.number_of_station() {
                     Some(number) => {
-                        self.set_group(number, vec![Path::Neighbour { port, address }]);
+                        self.set_group(number, Group::of(vec![Path::Neighbour { port, address }]));
                         self.hosts.insert(neighbour, number);
                         self.station_hosts.insert(address, number);
                         routes.push(address);
@@ -239,6 +222,39 @@ impl LiveTables {
         without_room
     }
 
+    /// A neighbor is silent, or is not any more.
+    fn note_silent(&mut self, neighbor: (u16, IpAddr), is_silent: bool) {
+        let differs = match is_silent {
+            // Others are not asked for again, and nothing depends on them.
+            true => {
+                let may = self.is_gateway(neighbor) && self.lock().silent.len() < SILENT_MAX;
+                may && self.lock().silent.insert(neighbor)
+            }
+            false => self.lock().silent.remove(&neighbor),
+        };
+        self.life_changes += u64::from(differs);
+    }
+
+    fn is_gateway(&self, (port, address): (u16, IpAddr)) -> bool {
+        let way = Way::Neighbor { address, link: port.into() };
+        self.users.contains_key(&(port, address)) || self.tables.leads(way)
+    }
+
+    /// Another number than before says that [`Self::is_dead`] answers otherwise for some way.
+    pub fn life_changes(&self) -> u64 {
+        self.life_changes
+    }
+
+    /// Whether a way is known to lead nowhere: its link is down, or its neighbor was asked for and does not answer.
+    pub fn is_dead(&self, port: u16, neighbor: Option<IpAddr>) -> bool {
+        self.lock().is_dead(port, neighbor)
+    }
+
+    /// Neighbors that were asked for and do not answer.
+    pub fn silent(&self) -> Vec<(u16, IpAddr)> {
+        self.lock().silent.iter().copied().collect()
+    }
+
     /// Neighbours whose MAC addresses are known, in no order.
     pub fn neighbours(&self) -> Vec<((u16, IpAddr), MacAddress)> {
         self.lock().macs.iter().map(|(neighbour, mac)| (*neighbour, *mac)).collect()
@@ -253,6 +269,7 @@ impl LiveTables {
     pub fn set_port(&mut self, port: u16, link: PortLink) {
         let changed = self.lock().set_port(port, link);
         if changed {
+            self.life_changes += 1;
             self.renew_groups();
         }
     }
@@ -278,10 +295,10 @@ impl LiveTables {
         if let Some(Way::Neighbor { address, link }) = self.tables.way(number) {
             return Some((u16::try_from(link).ok()?, address));
         }
-        let group = self.groups.get(usize::from(number.checked_sub(1)?))?;
-        match group.get(NextHops::member_of(group.len(), flow_hash))? {
-            Path::Neighbour { port, address } => Some((*port, *address)),
-            Path::Glean { port } => Some((*port, destination)),
+        let (paths, _) = self.lock().in_use(self.groups.get(usize::from(number.checked_sub(1)?))?);
+        match *paths.get(NextHops::member_of(paths.len(), flow_hash))? {
+            Path::Neighbour { port, address } => Some((port, address)),
+            Path::Glean { port } => Some((port, destination)),
             Path::Local { .. } | Path::Drop(_) => None,
         }
     }
@@ -301,13 +318,14 @@ impl LiveTables {
             return u16::try_from(link).map(|port| way(port, Some(address))).into_iter().collect();
         }
         let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
-        let path = |path: &Path| match path {
-            Path::Neighbour { port, address } => Some(way(*port, Some(*address))),
-            Path::Glean { port } => Some(way(*port, destination)),
-            Path::Local { port } => Some((*port, None, None)),
+        let paths = group.map(|group| self.lock().in_use(group).0).unwrap_or_default();
+        let path = |path: Path| match path {
+            Path::Neighbour { port, address } => Some(way(port, Some(address))),
+            Path::Glean { port } => Some(way(port, destination)),
+            Path::Local { port } => Some((port, None, None)),
             Path::Drop(_) => None,
         };
-        group.into_iter().flatten().filter_map(path).collect()
+        paths.into_iter().filter_map(path).collect()
     }
 
     /// Where a number's route comes from: `connected` (networks, the router's own addresses, neighbours), `configured`,
@@ -323,11 +341,9 @@ impl LiveTables {
             return "connected";
         }
         let index = number.checked_sub(1).map(usize::from);
-        match index.and_then(|index| self.groups.get(index)?.first()) {
+        match index.and_then(|index| self.groups.get(index)?.paths().next()) {
             Some(Path::Glean { .. } | Path::Local { .. }) => "connected",
-            Some(Path::Neighbour { port, address })
-                if self.hosts.get(&(*port, *address)) == Some(&number) =>
-            {
+            Some(Path::Neighbour { port, address }) if self.hosts.get(&(port, address)) == Some(&number) => {
                 "connected"
             }
             _ => "configured",
@@ -337,7 +353,7 @@ impl LiveTables {
     /// How packets end that meet this number of a configured route.
     pub fn ending_of(&self, number: HopNumber) -> &'static str {
         let group = number.checked_sub(1).and_then(|index| self.groups.get(usize::from(index)));
-        match group.and_then(|paths| paths.first()) {
+        match group.and_then(|group| self.lock().in_use(group).0.into_iter().next()) {
             Some(Path::Drop(reason)) => reason.name(),
             Some(Path::Local { .. }) => DropReason::Local.name(),
             Some(Path::Neighbour { .. } | Path::Glean { .. }) => "forward",
@@ -345,14 +361,15 @@ impl LiveTables {
         }
     }
 
-    /// Gateways of routes, which are worth being resolved before a packet wants them.
+    /// Gateways of routes, which are worth being resolved before a packet wants them, and those that are silent: BGP chooses
+    /// no path by them, so nothing may lead there any more, and nobody else would find out that they are back.
     pub fn gateways(&self) -> Vec<(u16, IpAddr)> {
         let configured = self.users.keys().copied();
         let learned = self.tables.ways().filter_map(|way| match way {
             Way::Neighbor { address, link } => Some((u16::try_from(link).ok()?, address)),
             Way::Discard => None,
         });
-        let mut all: Vec<_> = configured.chain(learned).collect();
+        let mut all: Vec<_> = configured.chain(learned).chain(self.silent()).collect();
         all.sort_unstable();
         all.dedup();
         all
@@ -368,45 +385,41 @@ impl LiveTables {
         self.free.pop().or_else(|| (fresh <= self.last).then_some(fresh))
     }
 
-    fn set_group(&mut self, number: NextHopId, paths: Vec<Path>) {
+    fn set_group(&mut self, number: NextHopId, group: Group) {
         let index = usize::from(number) - 1;
         if self.groups.len() <= index {
-            self.groups.resize(index + 1, Vec::new());
+            self.groups.resize(index + 1, Group::default());
         }
-        self.groups[index] = paths;
+        self.groups[index] = group;
         self.renew_group(number);
     }
 
     /// Looks up again what a number means.
     fn renew_group(&mut self, number: NextHopId) {
-        let Some(paths) = self.groups.get(usize::from(number) - 1) else { return };
-        let group = lock(&self.stations).group(paths);
-        self.tables.set_base_group(number, group);
+        let Some(group) = self.groups.get(usize::from(number) - 1) else { return };
+        let paths = lock(&self.stations).group(group);
+        self.tables.set_base_group(number, paths);
     }
 
     /// A number for a route of others.
-    pub(super) fn take_number(&mut self, paths: Vec<Path>) -> Option<NextHopId> {
+    pub(super) fn take_number(&mut self, group: Group) -> Option<NextHopId> {
         let number = self.number()?;
-        for path in &paths {
-            if let Path::Neighbour { port, address } = path {
-                self.users.entry((*port, *address)).or_default().push(number);
-            }
+        for neighbor in group.neighbors() {
+            self.users.entry(neighbor).or_default().push(number);
         }
-        self.set_group(number, paths);
+        self.set_group(number, group);
         Some(number)
     }
 
     /// Gives back a number that nothing leads to any more.
     pub(super) fn give_back(&mut self, number: NextHopId) {
         let index = usize::from(number) - 1;
-        for path in self.groups.get_mut(index).map(std::mem::take).unwrap_or_default() {
-            if let Path::Neighbour { port, address } = path
-                && let Some(numbers) = self.users.get_mut(&(port, address))
-            {
-                numbers.retain(|each| *each != number);
-                if numbers.is_empty() {
-                    self.users.remove(&(port, address));
-                }
+        let group = self.groups.get_mut(index).map(std::mem::take).unwrap_or_default();
+        for neighbor in group.neighbors() {
+            let Some(numbers) = self.users.get_mut(&neighbor) else { continue };
+            numbers.retain(|each| *each != number);
+            if numbers.is_empty() {
+                self.users.remove(&neighbor);
             }
         }
         self.free.push(number);
@@ -427,7 +440,7 @@ impl LiveTables {
     /// Looks up again what every number means.
     fn renew_groups(&mut self) {
         let stations = lock(&self.stations);
-        let groups: Vec<_> = self.groups.iter().map(|paths| stations.group(paths)).collect();
+        let groups: Vec<_> = self.groups.iter().map(|group| stations.group(group)).collect();
         drop(stations);
         for (number, group) in (1..).zip(groups) {
             self.tables.set_base_group(number, group);
@@ -445,8 +458,8 @@ impl RouteInstaller for LiveTables {
         self.tables.moves_prefixes()
     }
 
-    fn set_hop(&mut self, hop: HopNumber, way: Way) {
-        self.tables.set_hop(hop, way);
+    fn set_hop(&mut self, hop: HopNumber, way: Way, backup: Option<Way>) {
+        self.tables.set_hop(hop, way, backup);
     }
 
     fn install_v4(&mut self, items: &[Install<u32>]) {
@@ -459,66 +472,6 @@ impl RouteInstaller for LiveTables {
 
     fn finish(&mut self) {
         self.tables.finish();
-    }
-}
-
-impl Stations {
-    fn set_port(&mut self, port: u16, link: PortLink) -> bool {
-        match self.ports.get_mut(usize::from(port)) {
-            Some(slot) => std::mem::replace(slot, link) != link,
-            None => false,
-        }
-    }
-
-    fn group(&self, paths: &[Path]) -> Vec<Adjacency> {
-        paths.iter().map(|path| self.path(*path)).collect()
-    }
-
-    fn path(&self, path: Path) -> Adjacency {
-        match path {
-            Path::Drop(reason) => Adjacency::Drop(reason),
-            Path::Local { port } => Adjacency::Local { port },
-            Path::Glean { port } => self.frame(port, None),
-            Path::Neighbour { port, address } => self.frame(port, self.macs.get(&(port, address)).copied()),
-        }
-    }
-
-    fn way(&self, way: Way) -> Adjacency {
-        match way {
-            Way::Discard => Adjacency::Drop(DropReason::Blackhole),
-            Way::Neighbor { address, link } => match u16::try_from(link) {
-                Ok(port) => self.path(Path::Neighbour { port, address }),
-                Err(_) => Adjacency::Drop(DropReason::NoRoute),
-            },
-        }
-    }
-
-    fn frame(&self, port: u16, mac: Option<MacAddress>) -> Adjacency {
-        let Some(link) = self.ports.get(usize::from(port)) else {
-            return Adjacency::Drop(DropReason::NoRoute);
-        };
-        match mac.or(link.default_mac) {
-            _ if !link.is_up => Adjacency::Drop(DropReason::TransmitFailed),
-            None => Adjacency::Glean { port },
-            Some(destination_mac) => {
-                Adjacency::Forward { port, destination_mac, source_mac: link.mac, mtu_bytes: link.mtu }
-            }
-        }
-    }
-}
-
-fn paths_of(target: &RouteTarget) -> Vec<Path> {
-    match target {
-        RouteTarget::Local(port) => vec![Path::Local { port: *port }],
-        RouteTarget::Blackhole => vec![Path::Drop(DropReason::Blackhole)],
-        RouteTarget::Unreachable => vec![Path::Drop(DropReason::Unreachable)],
-        RouteTarget::Forward(hops) => {
-            let path = |hop: &crate::config::NextHop| match hop.gateway {
-                Some(address) => Path::Neighbour { port: hop.port, address },
-                None => Path::Glean { port: hop.port },
-            };
-            hops.iter().map(path).collect()
-        }
     }
 }
 
@@ -539,25 +492,14 @@ fn unused_addresses(config: &RouterConfig) -> impl Iterator<Item = Prefix<u32>> 
 }
 
 /// Which groups have a path to a neighbour.
-fn users_of(groups: &[Vec<Path>]) -> HashMap<(u16, IpAddr), Vec<NextHopId>> {
+fn users_of(groups: &[Group]) -> HashMap<(u16, IpAddr), Vec<NextHopId>> {
     let mut users: HashMap<_, Vec<NextHopId>> = HashMap::new();
-    for (number, paths) in (1..).zip(groups) {
-        for path in paths {
-            if let Path::Neighbour { port, address } = path {
-                users.entry((*port, *address)).or_default().push(number);
-            }
+    for (number, group) in (1..).zip(groups) {
+        for neighbor in group.neighbors() {
+            users.entry(neighbor).or_default().push(number);
         }
     }
     users
-}
-
-/// A host route's prefix.
-fn host(address: IpAddr) -> IpPrefix {
-    match address {
-        IpAddr::V4(address) => Prefix::new(u32::from(address), 32).map(IpPrefix::V4),
-        IpAddr::V6(address) => Prefix::new(u128::from(address), 128).map(IpPrefix::V6),
-    }
-    .unwrap_or_else(|_| unreachable!("the length of all bits fits"))
 }
 
 fn lock(stations: &Mutex<Stations>) -> MutexGuard<'_, Stations> {

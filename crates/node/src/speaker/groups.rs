@@ -22,7 +22,6 @@ use thalweg_wire::bgp::Family;
 
 use super::lanes::{GroupSlot, GroupState};
 use super::profile::Function;
-use super::shards::ShardOp;
 use super::slot::{PeerSlot, PeerState, Sending};
 use super::{Speaker, lock};
 use crate::control::UpdateGroupView;
@@ -119,9 +118,7 @@ impl Speaker {
             return found.clone();
         }
         let depth = Family::ALL.iter().map(|family| view.depth(*family)).max().unwrap_or(1);
-        if depth > self.depth.fetch_max(depth, Ordering::AcqRel) {
-            self.post_to_shards(&ShardOp::Deepen(depth));
-        }
+        self.report_ranks(depth);
         let index = groups.iter().map(|slot| slot.index + 1).max().unwrap_or(0);
         let lane = index % self.lanes().len().max(1);
         let slot = Arc::new(GroupSlot::new(index, lane, view, info.clone(), self.limits, mrai_ms));

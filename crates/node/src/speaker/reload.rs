@@ -142,14 +142,7 @@ impl Speaker {
         now: Millis,
         act: impl FnOnce(&Self, &Arc<PeerSlot>, &mut PeerState),
     ) {
-        let id = lock(&self.by_address).get(&neighbor.address).copied();
-        let Some(slot) = id.and_then(|id| self.slot(id.index())) else { return };
-        {
-            let mut state = slot.lock();
-            act(self, &slot, &mut state);
-            self.drive_alone(&slot, &mut state, now);
-        }
-        self.write_slot(&slot, now);
+        self.with_slot(neighbor.address, now, act);
     }
 
     /// Ends a neighbour's session for good; its place is free when its routes are gone.

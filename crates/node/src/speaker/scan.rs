@@ -121,6 +121,13 @@ impl Speaker {
         true
     }
 
+    /// Has changes carry the paths after the best up to this rank, for whoever reads them.
+    pub fn report_ranks(&self, ranks: usize) {
+        if ranks > self.depth.fetch_max(ranks, Ordering::AcqRel) {
+            self.post_to_shards(&ShardOp::Deepen(ranks));
+        }
+    }
+
     /// Applies work that no session brought.
     pub(super) fn apply_work(&self, work: &Work) {
         for (index, shard) in self.shards.iter().enumerate() {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!            read_all ──┐
-//! RTM_NEWROUTE ─────────┼──> by prefix: ways by metric ──> best: those of the lowest metric
+//! RTM_NEWROUTE ─────────┼──> by prefix: ways by metric ──> ranked: the lowest metric first
 //! RTM_DELROUTE ─────────┘                   └── which prefixes changed
 //! ```
 //!
@@ -97,9 +97,9 @@ impl Known {
         }
     }
 
-    fn best(&self, prefix: IpPrefix) -> Option<&[RouteTarget]> {
-        let first = self.routes.get(&prefix)?.all().first()?;
-        self.ways.get(first.ways as usize).map(Vec::as_slice)
+    fn ranked(&self, prefix: IpPrefix) -> impl Iterator<Item = &[RouteTarget]> {
+        let routes = self.routes.get(&prefix).map(Routes::all).unwrap_or_default();
+        routes.iter().filter_map(|route| self.ways.get(route.ways as usize).map(Vec::as_slice))
     }
 
     /// A route came. One that `appends` to an IPv4 route of its metric serves only when that goes.
@@ -191,7 +191,7 @@ impl FollowedRoutes {
             })?;
         }
         let before = std::mem::replace(&mut self.known, now);
-        let differs = |prefix: &&IpPrefix| before.best(**prefix) != self.known.best(**prefix);
+        let differs = |prefix: &&IpPrefix| !before.ranked(**prefix).eq(self.known.ranked(**prefix));
         changed.extend(self.known.routes.keys().filter(differs));
         changed.extend(before.routes.keys().filter(|prefix| !self.known.routes.contains_key(prefix)));
         Ok(interrupted)
@@ -234,9 +234,9 @@ impl FollowedRoutes {
         Ok(heard)
     }
 
-    /// Where the route of the lowest metric leads: one way or several; `None` if there is no route.
-    pub fn best(&self, prefix: IpPrefix) -> Option<&[RouteTarget]> {
-        self.known.best(prefix)
+    /// Where the routes of a prefix lead, that of the lowest metric first: each one way or several.
+    pub fn ranked(&self, prefix: IpPrefix) -> impl Iterator<Item = &[RouteTarget]> {
+        self.known.ranked(prefix)
     }
 
     /// All prefixes that have a route.
@@ -283,7 +283,7 @@ mod tests {
                 }
                 for (number, prefix) in (0..).zip(&prefixes) {
                     let best = plain.range((number, 0)..(number + 1, 0)).next().map(|(_, way)| gateway(*way));
-                    prop_assert_eq!(known.best(*prefix), best.as_ref().map(std::slice::from_ref));
+                    prop_assert_eq!(known.ranked(*prefix).next(), best.as_ref().map(std::slice::from_ref));
                 }
             }
         }
@@ -296,11 +296,11 @@ mod tests {
         known.set(prefix, 1024, vec![gateway(1), gateway(2)], false);
         known.set(prefix, 2048, vec![gateway(3)], false);
         known.remove(prefix, 1024, &[gateway(1)]);
-        assert_eq!(known.best(prefix), Some(&[gateway(2)][..]));
+        assert_eq!(known.ranked(prefix).next(), Some(&[gateway(2)][..]));
         known.remove(prefix, 1024, &[gateway(2)]);
-        assert_eq!(known.best(prefix), Some(&[gateway(3)][..]));
+        assert_eq!(known.ranked(prefix).next(), Some(&[gateway(3)][..]));
         known.remove(prefix, 2048, &[]);
-        assert_eq!((known.best(prefix), known.routes.len()), (None, 0));
+        assert_eq!((known.ranked(prefix).next(), known.routes.len()), (None, 0));
     }
 
     #[test]
@@ -309,6 +309,6 @@ mod tests {
         let mut known = Known::default();
         known.set(prefix, 0, vec![gateway(1)], false);
         known.set(prefix, 0, vec![gateway(2)], true);
-        assert_eq!(known.best(prefix), Some(&[gateway(1)][..]));
+        assert_eq!(known.ranked(prefix).next(), Some(&[gateway(1)][..]));
     }
 }

@@ -1,7 +1,12 @@
 //! Changes in the kernel's tables, as they happen.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
 
 use super::error::KernelError;
 use super::message::Message;
@@ -45,12 +50,14 @@ pub enum KernelEvent {
     Overrun,
 }
 
-/// Hears of changes. Never blocks; register it with a poller for reading.
+/// Hears of changes. [`Monitor::poll_event`] never blocks; [`Monitor::wait`] does, or register it with a poller for reading.
 #[derive(Debug)]
 pub struct Monitor {
     netlink: Netlink,
     /// Of the datagram read last; a datagram holds one message, or few.
     pending: VecDeque<KernelEvent>,
+    /// For [`Self::wait`], once that was asked for.
+    poll: Option<Poll>,
 }
 
 impl Monitor {
@@ -71,7 +78,24 @@ impl Monitor {
                 netlink.join(group)?;
             }
         }
-        Ok(Self { netlink, pending: VecDeque::new() })
+        Ok(Self { netlink, pending: VecDeque::new(), poll: None })
+    }
+
+    /// Waits until there may be an event, or for so long. For whoever has taken all events there were.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let poll = match &mut self.poll {
+            Some(poll) => poll,
+            none => {
+                let poll = Poll::new()?;
+                let socket = self.netlink.as_fd().as_raw_fd();
+                poll.registry().register(&mut SourceFd(&socket), Token(0), Interest::READABLE)?;
+                none.insert(poll)
+            }
+        };
+        match poll.poll(&mut Events::with_capacity(1), Some(timeout)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            other => other,
+        }
     }
 
     /// The next event; `None` if there is none now.

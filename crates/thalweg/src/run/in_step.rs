@@ -30,7 +30,7 @@ use thalweg_base::IpPrefix;
 use thalweg_node::config::{KernelSync, RouterConfig};
 use thalweg_node::fib::UnderlayTarget;
 use thalweg_node::forwarding::{FibForwarding, InStepView};
-use thalweg_node::live::OtherWay;
+use thalweg_node::live::{OtherWay, OtherWays};
 use thalweg_ports::kernel::{
     FollowedRoutes, Heard, KernelError, KernelOptions, KernelRoute, KernelRoutes, PROTOCOL, RouteTarget,
 };
@@ -91,8 +91,9 @@ pub(super) struct InStep {
     /// What the kernel refused at the last comparison.
     refused: u64,
     underlay_is_old: bool,
-    /// Reloads that the underlay knows of.
+    /// Reloads, and changes of links and neighbors, that the underlay knows of.
     reloads: u64,
+    life: u64,
     underlay_not_before: Instant,
     neighbours: Option<NeighboursInStep>,
 }
@@ -144,6 +145,7 @@ impl InStep {
             refused: 0,
             underlay_is_old: false,
             reloads: 0,
+            life: 0,
             underlay_not_before: now,
             neighbours,
         })
@@ -199,6 +201,8 @@ impl InStep {
         self.take_over(&changed);
         let reloads = self.fib.reloads();
         self.underlay_is_old |= std::mem::replace(&mut self.reloads, reloads) != reloads;
+        let life = self.fib.life_changes();
+        self.underlay_is_old |= std::mem::replace(&mut self.life, life) != life;
         let resolves = self.resolves_bgp && self.config.import && !heard.more;
         if self.underlay_is_old && resolves && Instant::now() >= self.underlay_not_before {
             let begun = Instant::now();
@@ -295,8 +299,8 @@ impl InStep {
         differ
     }
 
-    /// Where a route of the kernel leads by ports; `None` if it does not.
-    fn ways(&self, prefix: IpPrefix) -> Option<Vec<OtherWay>> {
+    /// Where routes of the kernel lead by ports, in order of their metrics; `None` if they do not.
+    fn ways(&self, prefix: IpPrefix) -> Option<OtherWays> {
         if is_of_a_link(prefix) {
             return None;
         }
@@ -310,7 +314,9 @@ impl InStep {
             RouteTarget::Unreachable => Some(OtherWay::Unreachable),
             RouteTarget::Object(_) => None,
         };
-        let ways: Vec<_> = self.followed.best(prefix)?.iter().filter_map(way).collect();
+        let routes = self.followed.ranked(prefix).map(|ways| ways.iter().filter_map(way).collect::<Vec<_>>());
+        // A route by other interfaces is the system's own affair, and so are those behind it.
+        let ways: Vec<_> = routes.take_while(|ways| !ways.is_empty()).collect();
         (!ways.is_empty()).then_some(ways)
     }
 
@@ -341,18 +347,25 @@ impl InStep {
 
     /// BGP's next hops resolve by others' routes too.
     fn tell_underlay(&self) {
-        let others = self.imported.iter().filter_map(|prefix| {
-            let target = match *self.ways(*prefix)?.first()? {
-                OtherWay::Gateway { port, address } => {
-                    UnderlayTarget::Gateway { address, link: Some(port.into()) }
-                }
-                OtherWay::Connected { port } => UnderlayTarget::Connected { link: port.into() },
-                OtherWay::Blackhole => UnderlayTarget::Discard,
-                OtherWay::Unreachable => UnderlayTarget::Unreachable,
-            };
-            Some((*prefix, target))
-        });
-        self.fib.set_others_underlay(others);
+        let target = |way: &OtherWay| match *way {
+            OtherWay::Gateway { port, address } => {
+                UnderlayTarget::Gateway { address, link: Some(port.into()) }
+            }
+            OtherWay::Connected { port } => UnderlayTarget::Connected { link: port.into() },
+            OtherWay::Blackhole => UnderlayTarget::Discard,
+            OtherWay::Unreachable => UnderlayTarget::Unreachable,
+        };
+        // Of several ways the first that is alive: a next hop has one.
+        let others: Vec<_> = self
+            .imported
+            .iter()
+            .filter_map(|prefix| {
+                let ways: Vec<_> = self.ways(*prefix)?.iter().flatten().map(target).collect();
+                let first = if ways.len() > 1 { self.fib.alive_of(&ways) } else { ways.first().copied() };
+                Some((*prefix, first?))
+            })
+            .collect();
+        self.fib.set_others_underlay(others.into_iter());
     }
 
     /// Puts what the router has into the kernel, where that is not as it should be.

@@ -140,7 +140,7 @@ impl KernelThread {
             match task {
                 Task::Changes(changes) => self.outlet.handle_changes(&changes, &mut self.installer),
                 Task::Rescan(shard) => rescan(speaker, shard, &mut self.outlet, &mut self.installer),
-                Task::Idle => {}
+                Task::Idle | Task::Ground => {}
                 Task::Closed => return self.finish(),
             }
             self.follow_networks(speaker);

@@ -13,16 +13,16 @@ use serde::Serialize;
 use serde_json::Value;
 use thalweg_dataplane::neighbour::NeighbourView;
 use thalweg_dataplane::police::ColourCounts;
-use thalweg_exec::ModelOptions;
+use thalweg_exec::{ModelOptions, Priority};
 use thalweg_flow::MeterTotals;
 use thalweg_live::{KernelStationCounts, LiveOptions, LiveRouter, StationSource, Tables, WorkerStatus};
-use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig};
+use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig, WorkersConfig};
 use thalweg_node::control::{
     AclRuleView, ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView,
     LiveControl, NatUse, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView, Request, UpDown,
     WorkerView,
 };
-use thalweg_node::forwarding::{FibForwarding, routes_of};
+use thalweg_node::forwarding::{ConfiguredRoutes, FibForwarding};
 use thalweg_node::live::{LiveTables, PortLink};
 use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
@@ -43,6 +43,8 @@ pub(super) struct LiveSide {
     tables: Arc<FibForwarding>,
     names: Vec<String>,
     flows: Option<FlowSide>,
+    /// How threads are placed and ranked, from the beginning to the end.
+    workers: WorkersConfig,
     rates: Rates,
 }
 
@@ -64,22 +66,34 @@ impl LiveSide {
     ) -> Result<Self, Failure> {
         let workers = args.workers.map_or(1, usize::from);
         let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
+        let priority = priority_of(config);
+        let model = ModelOptions {
+            pin_cores: config.workers.cores.clone(),
+            priority,
+            ..ModelOptions::new(args.model.into(), workers)
+        };
         let options = LiveOptions {
-            model: ModelOptions::new(args.model.into(), workers),
+            model,
             chunk_packets: CHUNK_PACKETS,
             seed: seed_number(),
             flow_outlet: flows.as_ref().map(FlowSide::outlet),
         };
         let router = LiveRouter::start(config, Arc::new(SharedTables(tables.clone())), &options)
             .map_err(|error| Failure::Run(error.to_string()))?;
-        tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, "forwarding");
+        tracing::info!(ports = config.ports.len(), model = %options.model.kind, workers, %priority, "forwarding");
         Ok(Self {
             router: RwLock::new(router),
             tables: tables.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             flows,
+            workers: config.workers.clone(),
             rates: Rates::default(),
         })
+    }
+
+    /// How the threads that work on packets are placed and ranked.
+    pub(super) fn workers(&self) -> &WorkersConfig {
+        &self.workers
     }
 
     /// Lets collectors be told the meter's books, and BGP be asked about addresses.
@@ -133,9 +147,9 @@ impl LiveSide {
         let router = self.lock();
         let prepared = router.prepare(config.clone()).map_err(|error| error.to_string())?;
         // Made beforehand: it may be a full table.
-        let routes = routes_of(config).collect();
+        let routes = ConfiguredRoutes::of(config);
         let reloaded = router.reload(prepared, also).map_err(|error| error.to_string())?;
-        self.tables.set_configured(routes, config.bgp.is_some());
+        self.tables.set_configured(routes);
         Ok(reloaded.changes)
     }
 
@@ -446,6 +460,23 @@ impl LiveControl for LiveSide {
     }
 }
 
+/// The priority that threads get of what the configuration wants; what is missing is said.
+fn priority_of(config: &RouterConfig) -> Priority {
+    let wanted = config.workers.priority;
+    let (allowed, why) = wanted.allowed();
+    if let Some(why) = why.filter(|_| allowed != wanted) {
+        let right = match wanted {
+            Priority::RealTime => "LimitRTPRIO=1",
+            Priority::Nice | Priority::Normal => "LimitNICE=-10",
+        };
+        tracing::warn!(
+            "forwarding threads run with priority {allowed} instead of {wanted} ({why}): packets wait for a core on a busy \
+             machine. Give the router CAP_SYS_NICE or, under systemd, {right}; or set priority = \"{allowed}\" in [workers]"
+        );
+    }
+    allowed
+}
+
 fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
     ReceiveQueueView {
         received: queue.frames,
@@ -455,8 +486,8 @@ fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
 }
 
 fn worker_view(worker: WorkerStatus) -> WorkerView {
-    let WorkerStatus { name, packets, cpu } = worker;
-    WorkerView { name, packets, cpu_ms: cpu.as_millis() as u64 }
+    let WorkerStatus { name, packets, cpu, scheduling, cores } = worker;
+    WorkerView { name, packets, cpu_ms: cpu.as_millis() as u64, scheduling, cores }
 }
 
 fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::ClassCounters) -> QueueView {

@@ -35,11 +35,15 @@ pub(super) fn reloader(
             RouterConfig::load(&path).map_err(|errors| refused("is not valid", errors.without_severity()))?;
         let config = Arc::new(config);
         let has_other_socket = config.control_socket != socket;
+        let has_other_workers = live.as_ref().is_some_and(|live| *live.workers() != config.workers);
         let taken = take_over(&config, speaker.as_deref(), live.as_deref());
         let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
         identity.reloaded(Ok(&config));
         if has_other_socket {
             changes.push("[control] socket changed: it takes effect with a restart".to_owned());
+        }
+        if has_other_workers {
+            changes.push("[workers] changed: it takes effect with a restart".to_owned());
         }
         for change in &changes {
             tracing::info!("reload: {change}");

@@ -117,9 +117,12 @@ pub(super) fn counters(view: &CountersView) -> String {
     if !view.workers.is_empty() {
         let row = |worker: &WorkerView| {
             let packets = worker.packets.map_or("shared".to_owned(), count);
-            vec![worker.name.clone(), packets, format!("{:.2} s", worker.cpu_ms as f64 / 1000.0)]
+            let cpu = format!("{:.2} s", worker.cpu_ms as f64 / 1000.0);
+            let (scheduling, cores) = (worker.scheduling.clone(), worker.cores.clone());
+            vec![worker.name.clone(), packets, cpu, scheduling.unwrap_or_default(), cores.unwrap_or_default()]
         };
-        text += &table(&["Thread", "Packets", "CPU"], &[1, 2], view.workers.iter().map(row));
+        let titles = ["Thread", "Packets", "CPU", "Priority", "Cores"];
+        text += &table(&titles, &[1, 2], view.workers.iter().map(row));
     }
     text
 }

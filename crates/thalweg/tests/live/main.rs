@@ -7,6 +7,7 @@ mod calls;
 mod capture;
 mod check;
 mod clock;
+mod dead_ways;
 mod dpdk;
 mod drivers;
 mod faults;

@@ -197,6 +197,7 @@ fn tell(told: &mut std::collections::BTreeMap<(u16, IpAddr), Mac>, output: &Outp
             assert_ne!(told.insert((port, address), mac).expect("it was known"), mac);
         }
         Output::Lost { port, address } => drop(told.remove(&(port, address)).expect("it was known")),
+        Output::Silent { port, address } => assert!(!told.contains_key(&(port, address))),
         Output::Forward { .. } | Output::Unreachable { .. } | Output::Send { .. } => {}
     }
 }

@@ -30,7 +30,7 @@ fn an_unused_neighbour_that_answers_stays() {
             assert_eq!(state(&table, HOST4), Some(Reachable));
         }
     }
-    assert!((34..=48).contains(&probes), "one in 75 to 105 s: {probes}");
+    assert!((80..=130).contains(&probes), "one in 20 to 50 s: {probes}");
 }
 
 #[test]
@@ -156,7 +156,14 @@ fn a_wanted_gateway_is_asked_for_until_it_answers() {
     assert!(table.want(0, HOST4.into(), START));
     only_frame(&mut table);
     assert_eq!(state(&table, HOST4), Some(Incomplete));
-    let questions = run_until(&mut table, START + 600 * SECOND).len();
+    let seen = run_until(&mut table, START + 600 * SECOND);
+    let questions = seen.iter().filter(|output| matches!(output, Output::Send { .. })).count();
+    let silent = Output::Silent { port: 0, address: HOST4.into() };
+    assert_eq!(
+        seen.iter().position(|output| *output == silent),
+        Some(2),
+        "told after the third question: {seen:?}"
+    );
     // Three at a time, 3 s, then pauses of 1, 2, 4, 8, 16, 30, 30 ... s.
     assert!((50..=65).contains(&questions), "{questions}");
     let now = START + 600 * SECOND;
@@ -198,4 +205,59 @@ fn what_is_no_neighbour_is_not_asked_for() {
         matches!(seen[..], [Output::Unreachable { why: Unreachable::NotANeighbour, .. }]),
         "no IPv6 there"
     );
+}
+
+/// A gateway has another MAC address and says nothing of it: packets are lost until it is asked by broadcast. Linux takes
+/// up to 45 s to doubt it, 5 s of delay and three probes.
+#[test]
+fn a_gateway_that_changes_its_mac_address_silently_is_found_out_within_33_seconds() {
+    for seed in 0..50 {
+        let mut table = table_of(NeighbourConfig { seed, ..NeighbourConfig::default() });
+        assert!(table.want(0, HOST4.into(), START));
+        only_frame(&mut table);
+        table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), START).expect("it was asked for");
+        assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC)]);
+        let mut seen = Vec::new();
+        let found = loop {
+            let now = table.next_deadline().expect("it is probed");
+            table.handle_timer(now);
+            let outputs = outputs(&mut table);
+            let asks_all =
+                |output: &Output| matches!(output, Output::Send { frame, .. } if frame[..6] == [0xff; 6]);
+            let is_asked = outputs.iter().any(asks_all);
+            seen.extend(outputs);
+            if is_asked {
+                break now;
+            }
+        };
+        assert!(seen[..3].iter().all(is_probe) && seen[3] == lost(HOST4), "by unicast first: {seen:?}");
+        assert!(
+            (START + 13 * SECOND..=START + 33 * SECOND).contains(&found),
+            "{} s",
+            (found - START) / SECOND
+        );
+        table.handle_arp(0, &arp_reply((OTHER_MAC, HOST4)), found).expect("it was asked for");
+        assert_eq!(outputs(&mut table), [resolved(HOST4, OTHER_MAC)]);
+    }
+}
+
+/// Nothing is lost while a gateway answers its probes, and a host is doubted after 20 to 50 s, as if it were used.
+#[test]
+fn neighbors_are_probed_as_if_they_were_used() {
+    let mut table = table();
+    known(&mut table, START);
+    let seen = run_until(&mut table, START + 53 * SECOND);
+    assert_eq!(seen.last(), Some(&lost(HOST4)), "{seen:?}");
+    assert!(table.want(0, HOST4.into(), START + 60 * SECOND));
+    only_frame(&mut table);
+    let mut now = START + 60 * SECOND;
+    table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("it was asked for");
+    assert_eq!(outputs(&mut table), [resolved(HOST4, HOST_MAC)]);
+    while now < START + 600 * SECOND {
+        now = table.next_deadline().expect("a known neighbor has a timer");
+        table.handle_timer(now);
+        assert!(outputs(&mut table).iter().all(is_probe));
+        table.handle_arp(0, &arp_reply((HOST_MAC, HOST4)), now).expect("it is known");
+        assert_eq!(state(&table, HOST4), Some(Reachable));
+    }
 }

@@ -97,6 +97,7 @@ impl Model {
                 Output::Changed { address, mac, .. } => {
                     assert!(self.known.insert(address, mac).is_some());
                 }
+                Output::Silent { address, .. } => assert!(!self.known.contains_key(&address)),
                 Output::Lost { address, .. } => assert!(self.known.remove(&address).is_some()),
                 Output::Forward { address, mac, packet, .. } => {
                     assert_eq!(packet, address.to_string().into_bytes(), "to whom it was for");

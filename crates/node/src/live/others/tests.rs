@@ -52,13 +52,13 @@ proptest! {
         let mut tables = LiveTables::new(&config).unwrap();
         let hop = tables.first_hop();
         let neighbour: IpAddr = [10, 1, 0, 5].into();
-        tables.set_hop(hop, Way::Discard);
+        tables.set_hop(hop, Way::Discard, None);
         let (mut others, mut bgp, mut resolved) = (vec![None; 4], [false; 4], false);
         for step in steps {
             match step {
                 Step::Others(changes) => {
                     let changed: Vec<(IpPrefix, _)> =
-                        changes.iter().map(|(at, ways)| (PREFIXES[*at].parse().unwrap(), ways.clone())).collect();
+                        changes.iter().map(|(at, ways)| (PREFIXES[*at].parse().unwrap(), ways.clone().map(|ways| vec![ways]))).collect();
                     prop_assert_eq!(tables.set_others(&changed), 0);
                     changes.into_iter().for_each(|(at, ways)| others[at] = ways);
                 }
@@ -94,7 +94,12 @@ proptest! {
                 }
                 // What is not routed for itself is met by the default route, or the network of the port.
                 let by = |at: usize| match (&others[at], bgp[at]) {
-                    (Some(ways), _) => Some(ways.iter().map(way).collect::<Vec<_>>()),
+                    // Nobody knows the gateways here: what needs none goes before them.
+                    (Some(ways), _) => {
+                        let needs_none = |way: &&OtherWay| !matches!(way, OtherWay::Gateway { .. });
+                        let usable: Vec<_> = ways.iter().filter(needs_none).map(way).collect();
+                        Some(if usable.is_empty() { ways.iter().map(way).collect() } else { usable })
+                    }
                     (None, true) => Some(vec![Adjacency::Drop(DropReason::Blackhole)]),
                     (None, false) => None,
                 };

@@ -17,7 +17,7 @@ use std::ops::Range;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_dataplane::lpm::NextHopId;
 
-use super::{LiveTables, host, paths_of, prefix_of_v4, unused_addresses};
+use super::{Group, LiveTables, prefix_of_v4, unused_addresses};
 use crate::BuildError;
 use crate::config::{RouteTarget, RouterConfig, TargetIndex};
 
@@ -162,7 +162,7 @@ impl LiveTables {
             let kept = same.and_then(|same| self.targets.get(same as usize).copied());
             let number = match kept {
                 Some(number) => Some(number),
-                None => self.take_number(paths_of(target)).inspect(|number| fresh.push(*number)),
+                None => self.take_number(Group::of_target(target)).inspect(|number| fresh.push(*number)),
             };
             let Some(number) = number else {
                 self.release(&fresh);
@@ -219,7 +219,7 @@ impl LiveTables {
     /// Sets or takes out a configured route; whether the table had room.
     fn set_configured(&mut self, prefix: IpPrefix, number: Option<NextHopId>) -> bool {
         let address = prefix.address();
-        if prefix != host(address) {
+        if prefix != IpPrefix::host(address) {
             return self.put(prefix, number);
         }
         match number {
@@ -242,7 +242,7 @@ impl LiveTables {
         let configured = self.configured_hosts.get(&address).copied();
         let station = self.station_hosts.get(&address).copied();
         let number = configured.filter(|number| *number != self.nobody).or(station).or(configured);
-        self.put(host(address), number)
+        self.put(IpPrefix::host(address), number)
     }
 
     /// Puts a route of the router's own in force, or takes it out: those of others stand behind it.

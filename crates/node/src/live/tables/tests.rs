@@ -3,6 +3,7 @@ use super::*;
 use std::path::Path as FilePath;
 
 use proptest::prelude::*;
+use thalweg_dataplane::route::Adjacency;
 
 /// Routes by a gateway, by two, and by a third that the default route also has.
 const CONFIG: &str = r#"
@@ -90,7 +91,17 @@ proptest! {
                 }
             };
             prop_assert_eq!(meets(&tables, [20, 1, 1, 1]), [to(0)]);
-            prop_assert_eq!(meets(&tables, [30, 1, 1, 1]), [to(0), to(1)]);
+            let both = [to(0), to(1)];
+            let is_forward = |to: &&Adjacency| matches!(to, Adjacency::Forward { .. });
+            let has_link = |to: &&Adjacency| !matches!(to, Adjacency::Drop(_));
+            let mut expected: Vec<_> = both.iter().filter(is_forward).copied().collect();
+            if expected.is_empty() {
+                expected = both.iter().filter(has_link).copied().collect();
+            }
+            if expected.is_empty() {
+                expected = both.to_vec();
+            }
+            prop_assert_eq!(meets(&tables, [30, 1, 1, 1]), expected);
             prop_assert_eq!(meets(&tables, [40, 1, 1, 1]), [to(2)]);
             prop_assert_eq!(meets(&tables, [99, 1, 1, 1]), [to(2)]);
             for (index, (_, address)) in NEIGHBOURS.into_iter().enumerate() {
@@ -127,7 +138,7 @@ fn default_routes_have_numbers_of_their_own() {
         IpPrefix::V6(_) => unreachable!(),
     };
     let hop = tables.first_hop();
-    tables.set_hop(hop, Way::Neighbor { address: [10, 1, 0, 2].into(), link: 0 });
+    tables.set_hop(hop, Way::Neighbor { address: [10, 1, 0, 2].into(), link: 0 }, None);
     tables.install_v4(&[
         Install { prefix: prefix("0.0.0.0/0"), hop: Some(hop) },
         Install { prefix: prefix("50.0.0.0/8"), hop: Some(hop) },
@@ -167,4 +178,75 @@ fn only_gateways_are_wanted() {
         }
         assert_eq!((tables.gateways(), tables.groups.len()), (expected.clone(), groups));
     }
+}
+
+/// A route of a lower metric serves while one of its ways is usable, then the next; what stands by is asked for.
+#[test]
+fn metrics_decide_among_what_is_usable() {
+    let text = CONFIG.replace("[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"10.2.0.3\"\n", "")
+        + "[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"10.2.0.3\"\nmetric = 20\n\
+           [[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"10.1.0.2\"\nmetric = 10\n\
+           [[routes]]\nprefix = \"0.0.0.0/0\"\naction = \"blackhole\"\nmetric = 30\n";
+    let config = RouterConfig::from_text("test.toml", &text, FilePath::new(".")).unwrap();
+    let mut tables = LiveTables::new(&config).unwrap();
+    let by = |tables: &LiveTables| match meets(tables, [99, 1, 1, 1])[..] {
+        [Adjacency::Forward { port, .. }] => Some(port),
+        [Adjacency::Drop(DropReason::Blackhole)] => None,
+        ref other => panic!("{other:?}"),
+    };
+    assert_eq!(tables.gateways(), [neighbour(0), neighbour(1), neighbour(2)]);
+    assert_eq!(by(&tables), None, "nobody is known");
+    let mac = [2, 0, 0, 0, 9, 9];
+    tables.set_neighbours(&[(neighbour(0), Some(mac)), (neighbour(2), Some(mac))]);
+    assert_eq!(by(&tables), Some(0));
+    let before = tables.life_changes();
+    tables.set_neighbours(&[(neighbour(0), None)]);
+    assert_eq!((by(&tables), tables.silent()), (Some(1), vec![neighbour(0)]));
+    assert!(tables.life_changes() > before && tables.is_dead(0, Some(neighbour(0).1)));
+    assert!(!tables.is_dead(1, Some([10, 2, 0, 77].into())), "it was not asked for");
+    let up = tables.port(1).unwrap();
+    tables.set_port(1, PortLink { is_up: false, ..up });
+    assert_eq!(by(&tables), None);
+    assert!(tables.is_dead(1, Some(neighbour(2).1)));
+    tables.set_port(1, up);
+    assert_eq!(by(&tables), Some(1), "its neighbor is still known to the tables");
+    tables.set_neighbours(&[(neighbour(0), Some(mac))]);
+    assert_eq!((by(&tables), tables.silent()), (Some(0), vec![]));
+    // Whoever is no gateway is nobody's concern.
+    tables.resolved(0, neighbour(3).1, mac);
+    tables.lost(0, neighbour(3).1);
+    assert_eq!(tables.silent(), []);
+}
+
+/// A packet that a group's member refused is told the neighbor of that member, not of one that is dead.
+#[test]
+fn the_next_of_a_group_is_one_in_use() {
+    let mut tables = tables();
+    tables.resolved(1, neighbour(1).1, [2, 0, 0, 0, 9, 1]);
+    let number = u32::from(number(&tables, [30, 1, 1, 1]));
+    for hash in [0, u32::MAX / 3, u32::MAX] {
+        assert_eq!(tables.next_of(number, hash, [30, 1, 1, 1].into()), Some(neighbour(1)));
+    }
+    // A source behind the dead way is still one of the route's.
+    let hops = tables.router().next_hops.load();
+    assert!(hops.leads_out_of(number as u16, 0) && hops.leads_out_of(number as u16, 1));
+}
+
+/// BGP chooses no path by a gateway that is silent, so no number leads there any more; it is asked for all the same, or it
+/// would stay dead for ever.
+#[test]
+fn a_silent_gateway_is_asked_for_until_it_answers() {
+    let mut tables = tables();
+    let (hop, address) = (tables.first_hop(), IpAddr::from([10, 1, 0, 55]));
+    tables.set_hop(hop, Way::Neighbor { address, link: 0 }, None);
+    tables.finish();
+    tables.lost(0, address);
+    tables.set_hop(hop, Way::Neighbor { address: [10, 1, 0, 2].into(), link: 0 }, None);
+    tables.finish();
+    assert!(tables.is_dead(0, Some(address)) && tables.gateways().contains(&(0, address)));
+    let before = tables.port(0).unwrap();
+    tables.set_port(0, PortLink { mtu: 1280, ..before });
+    assert!(tables.is_dead(0, Some(address)), "another MTU says nothing of it");
+    tables.resolved(0, address, [2, 0, 0, 0, 9, 55]);
+    assert!(!tables.is_dead(0, Some(address)) && !tables.gateways().contains(&(0, address)));
 }

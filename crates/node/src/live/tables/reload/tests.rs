@@ -28,7 +28,7 @@ fn ends(tables: &LiveTables, address: IpAddr) -> Vec<Path> {
         IpAddr::V6(address) => tables.fib().fib6().lookup(u128::from(address)),
     };
     let number = tables.fib().plain(number);
-    number.checked_sub(1).map_or_else(Vec::new, |index| tables.groups[usize::from(index)].clone())
+    number.checked_sub(1).map_or_else(Vec::new, |index| tables.groups[usize::from(index)].paths().collect())
 }
 
 fn turn(tables: &mut LiveTables, before: &RouterConfig, after: &RouterConfig, slice: usize) {

@@ -1,0 +1,207 @@
+//! How soon a thread gets a core when others want it too: real-time priority with a budget, a nice value, or neither.
+//!
+//! Threads that forward packets sleep most of the time and are woken for every packet. At ordinary priority each waking
+//! waits until the scheduler takes the core from whoever has it: milliseconds on a busy machine, which is what a packet then
+//! waits. At real-time priority (SCHED_RR, the lowest) a thread runs as soon as it is woken.
+//!
+//! A real-time thread that never sleeps would keep everybody else from its core: routing sessions, the control socket, the
+//! shell. So it has a budget: whoever used more than [`SPENT`] of a [`WINDOW`] goes on at ordinary priority, and gets its
+//! rank back when it has used less than [`RESTED`] of one. Under a flood all threads therefore share cores fairly, as they would
+//! without any of this; packets wait in queues then, whatever the priority. The kernel's own limit for real-time
+//! threads (`kernel.sched_rt_runtime_us`, 95 % of a second) stays behind it, for threads that hang.
+//!
+//! ```text
+//!                 used > 85 % of 20 ms
+//!   real-time  ───────────────────────>  ordinary
+//!              <───────────────────────
+//!                 used < 70 % of 20 ms
+//! ```
+
+use crate::os;
+use std::fmt;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a budget is for.
+const WINDOW: Duration = Duration::from_millis(20);
+
+/// The budget, in percent of a window.
+const SPENT: u32 = 85;
+
+/// With less than this much, in percent of a window, a thread without its rank gets it back.
+const RESTED: u32 = 70;
+
+/// The lowest real-time priority: the kernel's own threads with one are above it.
+const REAL_TIME: i32 = 1;
+
+/// As most system services that must not wait.
+const NICE: i32 = -10;
+
+/// How soon threads are to get a core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// As any thread.
+    #[default]
+    Normal,
+    /// Before most: a larger share of a core that is wanted by several.
+    Nice,
+    /// At once, within a budget.
+    RealTime,
+}
+
+impl Priority {
+    /// All, lowest first.
+    pub const ALL: [Priority; 3] = [Priority::Normal, Priority::Nice, Priority::RealTime];
+
+    /// The name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Priority::Normal => "normal",
+            Priority::Nice => "nice",
+            Priority::RealTime => "realtime",
+        }
+    }
+
+    /// The best priority up to this one that threads of this process may have, and why it is not this one. Asked by a
+    /// thread of its own, which ends.
+    pub fn allowed(self) -> (Self, Option<io::Error>) {
+        let probe = move || {
+            let mut refused = None;
+            for lower in Self::ALL.into_iter().rev().skip_while(|each| *each != self) {
+                match lower.take() {
+                    Ok(()) => return (lower, refused),
+                    Err(error) => refused = refused.or(Some(error)),
+                }
+            }
+            (Priority::Normal, refused)
+        };
+        match thread::Builder::new().spawn(probe) {
+            Ok(thread) => thread.join().unwrap_or((Priority::Normal, None)),
+            Err(error) => (Priority::Normal, Some(error)),
+        }
+    }
+
+    /// Gives it to the calling thread.
+    fn take(self) -> io::Result<()> {
+        match self {
+            Priority::Normal => Ok(()),
+            Priority::Nice => os::set_nice(NICE),
+            Priority::RealTime => os::set_real_time(Some(REAL_TIME)),
+        }
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The rank of the calling thread. It belongs to the thread that took it.
+#[derive(Debug)]
+pub struct Rank {
+    /// Real-time, and not given up because something was refused.
+    has_budget: bool,
+    is_ordinary: bool,
+    began: Instant,
+    used: Duration,
+}
+
+impl Rank {
+    /// Gives the calling thread a priority, or, where that is refused, the best that is not.
+    pub fn take(priority: Priority) -> Self {
+        let allowed =
+            priority.take().is_ok() || priority == Priority::RealTime && Priority::Nice.take().is_ok();
+        let has_budget = allowed && priority == Priority::RealTime && os::is_real_time();
+        Self { has_budget, is_ordinary: false, began: Instant::now(), used: os::thread_cpu_time() }
+    }
+
+    /// Watches the budget: to be called often, by the thread that took the rank.
+    #[inline]
+    pub fn look(&mut self) {
+        if self.has_budget && self.began.elapsed() >= WINDOW {
+            self.settle();
+        }
+    }
+
+    #[cold]
+    fn settle(&mut self) {
+        let (now, used) = (Instant::now(), os::thread_cpu_time());
+        let (elapsed, spent) = (now - self.began, used.saturating_sub(self.used));
+        (self.began, self.used) = (now, used);
+        let changed = match turn(self.is_ordinary, spent, elapsed) {
+            None => return,
+            Some(is_ordinary) => is_ordinary,
+        };
+        let done = os::set_real_time((!changed).then_some(REAL_TIME));
+        match done {
+            Ok(()) => self.is_ordinary = changed,
+            // Whoever took the right away meant it.
+            Err(_) => self.has_budget = false,
+        }
+    }
+}
+
+/// Whether a thread is to be ordinary from now on, if that is another answer than before.
+fn turn(is_ordinary: bool, spent: Duration, elapsed: Duration) -> Option<bool> {
+    let limit = if is_ordinary { RESTED } else { SPENT };
+    let is_over = spent * 100 > elapsed * limit;
+    (is_over != is_ordinary).then_some(is_over)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_spends_its_budget_is_ordinary_until_it_has_rested() {
+        let ms = Duration::from_millis;
+        assert_eq!(turn(false, ms(17), ms(20)), None, "85 % is within");
+        assert_eq!(turn(false, ms(18), ms(20)), Some(true));
+        assert_eq!(turn(true, ms(18), ms(20)), None);
+        assert_eq!(turn(true, ms(15), ms(20)), None, "75 %: not rested yet");
+        assert_eq!(turn(true, ms(13), ms(20)), Some(false));
+        assert_eq!(turn(false, ms(1), ms(500)), None);
+        assert_eq!(turn(false, Duration::ZERO, Duration::ZERO), None);
+    }
+
+    /// Where real-time priority is allowed: a thread that never sleeps loses it, and gets it back when it sleeps.
+    #[test]
+    fn a_runaway_does_not_stay_real_time() {
+        let (allowed, why) = Priority::RealTime.allowed();
+        if allowed != Priority::RealTime {
+            println!("SKIPPED: no real-time priority here: {why:?}");
+            return;
+        }
+        let runaway = || {
+            let mut rank = Rank::take(Priority::RealTime);
+            assert!(os::is_real_time());
+            let begun = os::thread_cpu_time();
+            let mut turns = 0u64;
+            while os::is_real_time() {
+                rank.look();
+                turns += 1;
+                assert!(turns < 1 << 40, "it stays real-time");
+            }
+            let used = os::thread_cpu_time().saturating_sub(begun);
+            assert!(used >= WINDOW * SPENT / 100 / 2, "not before it has used its budget: {used:?}");
+            while !os::is_real_time() {
+                thread::sleep(WINDOW / 2);
+                rank.look();
+            }
+            // Threads that it starts are ordinary.
+            assert!(!thread::spawn(os::is_real_time).join().expect("it ends"));
+        };
+        thread::spawn(runaway).join().expect("it ends");
+    }
+
+    #[test]
+    fn a_priority_that_is_refused_is_replaced_by_the_next() {
+        for wanted in Priority::ALL {
+            let (allowed, why) = wanted.allowed();
+            assert!(allowed == wanted && why.is_none() || why.is_some(), "{wanted}: {allowed}, {why:?}");
+        }
+        assert_eq!(Priority::Normal.allowed().0, Priority::Normal);
+    }
+}

@@ -1,0 +1,161 @@
+//! Links under BGP: a thread that hears of the system's interfaces and tells sessions when the link to a neighbor goes down
+//! or is back.
+//!
+//! ```text
+//! kernel: links, addresses ──> which network holds the neighbor, and is its link up? ──> Speaker: session down, session sought
+//! ```
+//!
+//! A port's mirror has its port's link state, so a router on live interfaces is told by the same news as one that
+//! uses the kernel's interfaces. A neighbor that no network of ours holds is left to its hold timer.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use thalweg_base::IpPrefix;
+use thalweg_node::config::RouterConfig;
+use thalweg_node::speaker::Speaker;
+use thalweg_ports::kernel::{
+    InterfaceAddress, KernelError, KernelEvent, Link, Monitor, NetworkView, PROTOCOL, Watch,
+};
+
+/// How long the thread waits before it looks whether it is still wanted.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// What is known of the way to a neighbor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    /// By this interface, which is up.
+    Up(u32),
+    /// By this interface, which is down or has gone.
+    Down(u32),
+    /// No network of ours holds it.
+    None,
+}
+
+/// See the module.
+pub(super) struct BgpLinks {
+    monitor: Monitor,
+    links: HashMap<u32, Link>,
+    addresses: Vec<InterfaceAddress>,
+    /// Ports, by the names of their mirrors and interfaces.
+    ports: HashMap<String, String>,
+    ways: HashMap<IpAddr, Way>,
+}
+
+impl BgpLinks {
+    /// Listens from now on.
+    pub(super) fn new(config: &RouterConfig) -> Result<Self, KernelError> {
+        // First, so that nothing is missed in between.
+        let monitor = Monitor::open(Watch { links: true, addresses: true, neighbors: false, routes: false })?;
+        let mut ports = HashMap::new();
+        for port in &config.ports {
+            let Some(interface) = &port.interface else { continue };
+            let names = interface.in_system().map(str::to_owned).into_iter().chain(interface.mirror.clone());
+            ports.extend(names.map(|name| (name, port.name.clone())));
+        }
+        let (links, addresses, ways) = (HashMap::new(), Vec::new(), HashMap::new());
+        let mut this = Self { monitor, links, addresses, ports, ways };
+        this.read()?;
+        Ok(this)
+    }
+
+    /// Works until it is told to stop.
+    pub(super) fn run(mut self, speaker: &Speaker, stop: &AtomicBool) {
+        let mut failed = false;
+        self.tell(speaker);
+        while !stop.load(Ordering::Acquire) {
+            match self.hear() {
+                Ok(false) => failed = false,
+                // Neighbors of a reload are looked at with the next news.
+                Ok(true) => self.tell(speaker),
+                Err(error) => {
+                    if !std::mem::replace(&mut failed, true) {
+                        tracing::error!("links are not known, sessions end by their hold timer: {error}");
+                    }
+                    thread::sleep(WAIT);
+                }
+            }
+        }
+    }
+
+    /// Waits for news and notes them; whether there were any.
+    fn hear(&mut self) -> Result<bool, KernelError> {
+        self.monitor.wait(WAIT).map_err(|source| KernelError::Socket { source })?;
+        let mut any = false;
+        while let Some(event) = self.monitor.poll_event()? {
+            any = true;
+            match event {
+                KernelEvent::Link(link) => drop(self.links.insert(link.index, link)),
+                KernelEvent::LinkGone(index) => drop(self.links.remove(&index)),
+                KernelEvent::Address(address) => {
+                    if !self.addresses.contains(&address) {
+                        self.addresses.push(address);
+                    }
+                }
+                KernelEvent::AddressGone(address) => self.addresses.retain(|each| *each != address),
+                KernelEvent::Overrun => self.read()?,
+                _ => {}
+            }
+        }
+        Ok(any)
+    }
+
+    fn read(&mut self) -> Result<(), KernelError> {
+        let view = NetworkView::read(PROTOCOL)?;
+        self.links = view.links.into_iter().map(|link| (link.index, link)).collect();
+        self.addresses = view.addresses;
+        Ok(())
+    }
+
+    /// Tells sessions what became of the ways to their neighbors.
+    fn tell(&mut self, speaker: &Speaker) {
+        let mut ways = HashMap::new();
+        for neighbor in speaker.direct_neighbors() {
+            let before = self.ways.remove(&neighbor).unwrap_or(Way::None);
+            let mut now = self.way(neighbor);
+            match (&before, &now) {
+                (Way::Up(index), Way::Down(_) | Way::None) => {
+                    speaker.handle_link_down(neighbor, &self.what_happened(*index));
+                    now = Way::Down(*index);
+                }
+                (Way::Down(_), Way::Up(_)) => speaker.handle_link_up(neighbor),
+                _ => {}
+            }
+            ways.insert(neighbor, now);
+        }
+        self.ways = ways;
+    }
+
+    /// The way to a neighbor: the interface of the longest network that holds it.
+    fn way(&self, neighbor: IpAddr) -> Way {
+        let holding = self.addresses.iter().filter(|own| holds(own.network, neighbor));
+        let Some(own) = holding.max_by_key(|own| own.network.length()) else { return Way::None };
+        match self.links.get(&own.interface) {
+            Some(link) if link.is_up => Way::Up(own.interface),
+            _ => Way::Down(own.interface),
+        }
+    }
+
+    fn what_happened(&self, index: u32) -> String {
+        let Some(link) = self.links.get(&index) else { return "its interface is gone".to_owned() };
+        let name = match self.ports.get(&*link.name) {
+            Some(port) => format!("port {port}"),
+            None => format!("interface {}", link.name),
+        };
+        match link.is_up {
+            true => format!("{name} has no address in the neighbor's network any more"),
+            false => format!("link of {name} is down"),
+        }
+    }
+}
+
+fn holds(network: IpPrefix, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpPrefix::V4(network), IpAddr::V4(address)) => network.contains(address.into()),
+        (IpPrefix::V6(network), IpAddr::V6(address)) => network.contains(address.into()),
+        _ => false,
+    }
+}

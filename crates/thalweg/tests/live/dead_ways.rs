@@ -1,0 +1,213 @@
+//! Links and gateways that die: packets go another way where there is one, and come back.
+//!
+//! The office reaches 203.0.113.0/28 by the guest's or the outside's namespace, which both have all of its addresses.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Process, Router, Site, eventually, has};
+
+/// What both transits have.
+const BEYOND: &str = "203.0.113.0/28";
+
+const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = [\"10.1.0.1/24\"]\n\n\
+     [ports.guest]\ninterface = \"guest\"\ndriver = \"af_packet\"\naddresses = [\"10.2.0.1/24\"]\nmirror = true\n\n\
+     [ports.wan]\ninterface = \"wan\"\ndriver = \"af_packet\"\naddresses = [\"198.51.100.1/24\"]\nmirror = true\n\n";
+
+fn site() -> Option<Site> {
+    let site = Site::new()?;
+    for transit in [GUEST, OUTSIDE] {
+        let namespace = site.namespace(transit);
+        for host in 1..15 {
+            site.ip(&namespace, &format!("addr add 203.0.113.{host}/32 dev lo"));
+        }
+    }
+    back_to_office(&site, OUTSIDE);
+    Some(site)
+}
+
+/// The kernel forgets routes with a link.
+fn back_to_office(site: &Site, transit: Host) {
+    site.ip(&site.namespace(transit), &format!("route replace default via {}", transit.gateway_v4));
+}
+
+/// Whether every address beyond answers the office, at the first question.
+fn all_answer(site: &Site) -> bool {
+    (1..15).all(|host| site.pings(OFFICE, &format!("203.0.113.{host}")))
+}
+
+/// The neighbors that a prefix is sent to.
+fn ways(router: &Router<'_>, prefix: &str) -> Option<Vec<String>> {
+    let view = router.show(&["fib", prefix])?.pop()?;
+    let ways = view["ways"].as_array()?.iter();
+    let mut ways: Vec<String> = ways.filter_map(|way| Some(way["neighbor"].as_str()?.to_owned())).collect();
+    ways.sort();
+    Some(ways)
+}
+
+fn goes_by(router: &Router<'_>, prefix: &str, expected: &[Host]) {
+    let mut expected: Vec<&str> = expected.iter().map(|host| host.v4).collect();
+    expected.sort_unstable();
+    eventually(&format!("{prefix} goes by {expected:?}"), || {
+        (ways(router, prefix)? == expected).then_some(())
+    });
+}
+
+/// The far end of a transit's cable.
+fn far_end(site: &Site, transit: Host, is_up: bool) {
+    let state = if is_up { "up" } else { "down" };
+    site.ip(&site.namespace(transit), &format!("link set eth0 {state}"));
+    if is_up {
+        back_to_office(site, transit);
+    }
+}
+
+#[test]
+fn equal_ways_are_left_when_they_die_and_used_when_they_are_back() {
+    let Some(site) = site() else { return };
+    // A third gateway is nobody: it must not take a share either.
+    let via = format!("via = [\"{}\", \"{}\", \"10.2.0.77\"]", GUEST.v4, OUTSIDE.v4);
+    let router =
+        site.run_alone(&format!("{PORTS}[[routes]]\nprefix = \"{BEYOND}\"\n{via}\n"), &["--log", "debug"]);
+    goes_by(&router, BEYOND, &[GUEST, OUTSIDE]);
+    eventually("all addresses answer", || all_answer(&site).then_some(()));
+
+    // The far end goes down, then our own.
+    far_end(&site, GUEST, false);
+    goes_by(&router, BEYOND, &[OUTSIDE]);
+    assert!(all_answer(&site), "nothing goes by the dead link");
+    far_end(&site, GUEST, true);
+    goes_by(&router, BEYOND, &[GUEST, OUTSIDE]);
+    site.ip(&site.router(), "link set wan down");
+    goes_by(&router, BEYOND, &[GUEST]);
+    assert!(all_answer(&site), "nothing goes by the port that is down");
+    site.ip(&site.router(), "link set wan up");
+    back_to_office(&site, OUTSIDE);
+    goes_by(&router, BEYOND, &[GUEST, OUTSIDE]);
+    eventually("all addresses answer again", || all_answer(&site).then_some(()));
+    router.counters_add_up();
+}
+
+#[test]
+fn a_route_with_a_higher_metric_stands_by() {
+    let Some(site) = site() else { return };
+    let route = |via: Host, metric: u32| {
+        format!("[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"{}\"\nmetric = {metric}\n\n", via.v4)
+    };
+    let last = "[[routes]]\nprefix = \"0.0.0.0/0\"\naction = \"unreachable\"\nmetric = 4294967295\n";
+    // The order in the file does not matter.
+    let config = format!("{PORTS}{}{}{last}", route(OUTSIDE, 20), route(GUEST, 10));
+    let router = site.run_alone(&config, &[]);
+    goes_by(&router, "0.0.0.0/0", &[GUEST]);
+    eventually("all addresses answer", || all_answer(&site).then_some(()));
+    far_end(&site, GUEST, false);
+    goes_by(&router, "0.0.0.0/0", &[OUTSIDE]);
+    assert!(all_answer(&site), "the second default has taken over");
+    far_end(&site, OUTSIDE, false);
+    eventually("the last resort answers", || {
+        let arguments = ["-c", "1", "-W", "2", "203.0.113.1"];
+        let said = site.output(&site.namespace(OFFICE), "ping", &arguments).stdout;
+        String::from_utf8_lossy(&said).contains("Destination Host Unreachable").then_some(())
+    });
+    far_end(&site, OUTSIDE, true);
+    goes_by(&router, "0.0.0.0/0", &[OUTSIDE]);
+    far_end(&site, GUEST, true);
+    goes_by(&router, "0.0.0.0/0", &[GUEST]);
+    eventually("all addresses answer again", || all_answer(&site).then_some(()));
+
+    // The gateway is silent although its link is up: it is probed, found dead, and found again.
+    let guest = site.namespace(GUEST);
+    site.ip(&guest, "link set eth0 arp off");
+    let begun = Instant::now();
+    while ways(&router, "0.0.0.0/0").as_deref() != Some(&[OUTSIDE.v4.to_owned()][..]) {
+        assert!(begun.elapsed() < Duration::from_secs(120), "a silent gateway is found out");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    println!("a silent gateway was left after {:.1} s", begun.elapsed().as_secs_f64());
+    assert!(all_answer(&site), "the second default has taken over");
+    site.ip(&guest, "link set eth0 arp on");
+    goes_by(&router, "0.0.0.0/0", &[GUEST]);
+    router.counters_add_up();
+}
+
+#[test]
+fn routes_of_the_kernel_stand_by_by_metric() {
+    let Some(site) = site() else { return };
+    let router = site.run_alone(&format!("{PORTS}[kernel]\nroutes = \"import\"\n"), &[]);
+    let here = site.router();
+    for (transit, metric) in [(GUEST, 10), (OUTSIDE, 20)] {
+        let route =
+            format!("route add {BEYOND} via {} dev {} onlink metric {metric}", transit.v4, transit.port);
+        site.ip(&here, &route);
+    }
+    goes_by(&router, BEYOND, &[GUEST]);
+    eventually("all addresses answer", || all_answer(&site).then_some(()));
+    far_end(&site, GUEST, false);
+    goes_by(&router, BEYOND, &[OUTSIDE]);
+    assert!(all_answer(&site), "the second route has taken over");
+    far_end(&site, GUEST, true);
+    goes_by(&router, BEYOND, &[GUEST]);
+}
+
+/// BIRD in a transit's namespace, which announces [`BEYOND`] as AS `asn` and has a session that a hold timer would end after
+/// four minutes.
+fn bird(site: &Site, transit: Host, asn: u32, longer: &str) -> Process {
+    let text = format!(
+        "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; route {BEYOND} blackhole; }}\n\
+         protocol bgp peer {{ local {0} as {asn}; neighbor {1} as 65001; connect delay time 1; connect retry time 1;\n\
+         error wait time 1,1; hold time 240; ipv4 {{ import none; export filter {{ {longer} accept; }}; }}; }}\n",
+        transit.v4, transit.gateway_v4
+    );
+    let file = site.file(&format!("{}.conf", transit.port));
+    fs::write(&file, text).expect("the folder is writable");
+    let control = site.file(&format!("{}.ctl", transit.port));
+    let [file, control] = [file, control].map(|path| path.display().to_string());
+    site.start(&site.namespace(transit), "bird", &["-f", "-c", &file, "-s", &control])
+}
+
+fn established(router: &Router<'_>) -> Option<Vec<String>> {
+    let neighbors = router.show(&["neighbors"])?;
+    let up = neighbors.iter().filter(|each| each["state"] == "Established");
+    Some(up.filter_map(|each| Some(each["address"].as_str()?.to_owned())).collect())
+}
+
+#[test]
+fn a_link_that_goes_down_ends_its_sessions_and_bgp_goes_another_way() {
+    let Some(site) = site() else { return };
+    if !has("bird") {
+        return;
+    }
+    let neighbor = |transit: Host, asn: u32| {
+        format!(
+            "[[bgp.neighbor]]\nname = \"{}\"\naddress = \"{}\"\nas = {asn}\nhold_time_s = 240\n\
+             import = \"accept\"\nexport = \"reject\"\n\n",
+            transit.port, transit.v4
+        )
+    };
+    let config = format!(
+        "{PORTS}[bgp]\nas = 65001\nrouter_id = \"198.51.100.1\"\ninstall = \"fib\"\n\n{}{}",
+        neighbor(GUEST, 65002),
+        neighbor(OUTSIDE, 65003)
+    );
+    let router = site.run_alone(&config, &[]);
+    // The guest's path is the shorter one.
+    let _guest = bird(&site, GUEST, 65002, "");
+    let _outside = bird(&site, OUTSIDE, 65003, "bgp_path.prepend(65003);");
+    let both_up = || (established(&router)?.len() == 2).then_some(());
+    eventually("both sessions are up", both_up);
+    goes_by(&router, BEYOND, &[GUEST]);
+    let protected = || router.one("forwarding")["protected_prefixes"].as_u64();
+    eventually("a second next hop stands by", || (protected()? == 1).then_some(()));
+    eventually("all addresses answer", || all_answer(&site).then_some(()));
+
+    far_end(&site, GUEST, false);
+    goes_by(&router, BEYOND, &[OUTSIDE]);
+    assert!(all_answer(&site), "the other transit has taken over");
+    eventually("the session is down", || (established(&router)? == [OUTSIDE.v4]).then_some(()));
+    assert!(site.log().contains("link of port guest is down"), "{}", site.log());
+
+    far_end(&site, GUEST, true);
+    eventually("both sessions are up again", both_up);
+    goes_by(&router, BEYOND, &[GUEST]);
+    eventually("all addresses answer again", || all_answer(&site).then_some(()));
+}
