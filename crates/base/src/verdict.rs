@@ -65,11 +65,12 @@ drop_reasons! {
     HostQueueFull = 36, "host-queue-full", "More packets for the router itself, or about which it has to write, than it can keep up with.";
     UnknownVlan = 37, "unknown-vlan", "A VLAN that no sub-interface of the port has.";
     NatPortLimit = 38, "nat-port-limit", "Its subscriber uses all the public ports it may.";
+    LinkBroadcast = 39, "link-broadcast", "A unicast IP packet in a frame to a broadcast or multicast MAC address (RFC 1812 5.3.4).";
 }
 
 impl DropReason {
     /// One more than the largest code: the size of a counter array indexed by code.
-    pub const CODES: usize = 39;
+    pub const CODES: usize = 40;
 
     /// The reason with this code.
     pub fn from_code(code: u8) -> Option<DropReason> {
