@@ -260,7 +260,7 @@ fn a_port_forward_works_both_ways_and_never_expires() {
 fn without_a_public_address_nobody_gets_a_session() {
     let with_blocks = NatConfig { subscribers: Some(Default::default()), ..config(0) };
     for config in [config(0), with_blocks] {
-        let mut router = Router::new(&config);
+        let router = Router::new(&config);
         for protocol in [Udp, Tcp] {
             let opened = router.open(protocol, host(1, 3000), remote(1, 80));
             assert_eq!(opened, Err(DropReason::NatPortsExhausted));
