@@ -91,13 +91,13 @@ impl Stations {
         (wanted, counts)
     }
 
-    /// Brings the table of neighbours in line.
+    /// Brings the table of neighbours in line; the configured ones that it had no room for.
     fn settle<P: AsRef<[u8]>>(
         &mut self,
         neighbours: &mut NeighbourTable<P>,
         identities: &[PortIdentity],
         now_ns: u64,
-    ) {
+    ) -> Vec<Key> {
         let is_on_link = |(port, address): Key| {
             // Who the router is on a port that is down is what it was.
             let known = neighbours.port(port).or(identities.get(usize::from(port)));
