@@ -68,11 +68,12 @@ drop_reasons! {
     NatHostLimit = 39, "nat-host-limit", "Its inside host has as many sessions as one may have.";
     NatHostRate = 40, "nat-host-rate", "Its inside host makes sessions faster than one may.";
     NatPeerTaken = 41, "nat-peer-taken", "Its protocol has no ports, and another inside host speaks it with the same peer.";
+    LinkBroadcast = 42, "link-broadcast", "A unicast IP packet in a frame to a broadcast or multicast MAC address (RFC 1812 5.3.4).";
 }
 
 impl DropReason {
     /// One more than the largest code: the size of a counter array indexed by code.
-    pub const CODES: usize = 42;
+    pub const CODES: usize = 43;
 
     /// The reason with this code.
     pub fn from_code(code: u8) -> Option<DropReason> {

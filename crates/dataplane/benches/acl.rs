@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use thalweg_base::{BATCH_PACKETS, Batch, Chunk, ChunkBuilder, LinkType, XorShift64Star};
 use thalweg_dataplane::acl::{AccessList, AclBindings, AclCounts, AclSet, Action, Facts, Rule, TcpFlags};
-use thalweg_dataplane::ingress::{Ingress, PortGuess};
+use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer};
 use thalweg_dataplane::reverse_path::{ReversePath, ReversePathMode};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
@@ -104,8 +104,7 @@ fn set(list: &AccessList, bound: bool) -> AclSet {
 
 /// Validates each batch and does the work on it.
 fn each_batch(bencher: Bencher<'_, '_>, mut work: impl FnMut(&mut Batch<'_>)) {
-    let ingress =
-        Ingress { drop_martians: false, port_guess: PortGuess::default(), vlans: Default::default() };
+    let ingress = Ingress { drop_martians: false, ..Default::default() };
     bencher.counter(ItemsCount::new(CHUNKS * CHUNK_PACKETS)).with_inputs(chunks).bench_local_values(
         |mut chunks| {
             for chunk in &mut chunks {

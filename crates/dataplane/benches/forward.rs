@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use thalweg_base::{Chunk, ChunkBuilder, LinkType, XorShift64Star};
 use thalweg_dataplane::account::Account;
 use thalweg_dataplane::classify::Classifier;
-use thalweg_dataplane::ingress::{Ingress, PortGuess};
+use thalweg_dataplane::ingress::Ingress;
 use thalweg_dataplane::lpm::{Fib4Writer, Fib6Writer};
 use thalweg_dataplane::route::{Adjacency, NextHops, Router};
 use thalweg_wire::checksum;
@@ -116,7 +116,7 @@ fn each_batch(bencher: Bencher<'_, '_>, work: impl Fn(&mut Chunk, usize) + Sync)
 }
 
 fn ingress() -> Ingress {
-    Ingress { drop_martians: false, port_guess: PortGuess::default(), vlans: Default::default() }
+    Ingress { drop_martians: false, ..Default::default() }
 }
 
 #[divan::bench]

@@ -12,6 +12,14 @@
 //! A packet that the capture cut short (`wire_len` larger than the bytes at hand) is not malformed: its
 //! lengths are checked against the wire.
 //!
+//! Broadcast and multicast destinations are recognized before the source is judged, whatever `martians` says: they are for
+//! the hosts of the link and for the router itself, never forwarded and never translated. A host that has no address yet
+//! (0.0.0.0, `::`) may send to them; that is how DHCP begins.
+//!
+//! A unicast packet in a frame that went to a group of stations is not forwarded either (RFC 1812 5.3.4). An answer of a
+//! DHCP server to the router itself is taken before it is routed: its destination is the address that the router is offered,
+//! and nobody's yet.
+//!
 //! VLAN tags (IEEE 802.1Q) are followed. On a port with sub-interfaces the tag says which of them the packet
 //! came in by; on ports of captures alone tags say nothing, and up to two are skipped. See [`crate::vlan`].
 //!
@@ -20,7 +28,7 @@
 use crate::vlan::VlanTable;
 use ipnet::IpNet;
 use std::hint::select_unpredictable;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use thalweg_base::{
     Batch, DropReason, LinkType, NO_PORT, Packet, PacketFlags, UNKNOWN_PORT, mix64, symmetric_flow_hash,
 };
@@ -88,7 +96,7 @@ impl PortGuess {
 }
 
 /// The ingress stage. Stateless: any batch, anywhere.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Ingress {
     /// Whether addresses that cannot be forwarded are dropped (RFC 1812 wants it).
     pub drop_martians: bool,
@@ -96,6 +104,58 @@ pub struct Ingress {
     pub port_guess: PortGuess,
     /// The sub-interfaces of ports.
     pub vlans: VlanTable,
+    /// The broadcast addresses of connected networks.
+    pub broadcasts: BroadcastSet,
+}
+
+/// The broadcast addresses of connected IPv4 networks.
+#[derive(Clone, Debug)]
+pub struct BroadcastSet {
+    /// Whether an address whose bits hash to here may be one: a load instead of a search for each packet.
+    maybe: [u64; BroadcastSet::WORDS],
+    /// In order.
+    addresses: Vec<u32>,
+}
+
+impl BroadcastSet {
+    /// 4,096 bits: with a hundred networks, one packet of forty is searched for.
+    const WORDS: usize = 64;
+
+    /// Of these addresses.
+    pub fn new(addresses: impl IntoIterator<Item = Ipv4Addr>) -> Self {
+        let mut addresses: Vec<u32> = addresses.into_iter().map(u32::from).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let mut maybe = [0; Self::WORDS];
+        for address in &addresses {
+            let (word, bit) = Self::place(*address);
+            maybe[word] |= bit;
+        }
+        Self { maybe, addresses }
+    }
+
+    #[inline(always)]
+    fn place(address: u32) -> (usize, u64) {
+        // Knuth's multiplicative hash: the upper bits depend on all of the address.
+        let hash = address.wrapping_mul(0x9e37_79b1) >> 20;
+        ((hash >> 6) as usize % Self::WORDS, 1 << (hash & 63))
+    }
+
+    #[inline(always)]
+    fn may_contain(&self, address: u32) -> bool {
+        let (word, bit) = Self::place(address);
+        self.maybe[word] & bit != 0
+    }
+
+    fn contains(&self, address: u32) -> bool {
+        self.addresses.binary_search(&address).is_ok()
+    }
+}
+
+impl Default for BroadcastSet {
+    fn default() -> Self {
+        Self { maybe: [0; Self::WORDS], addresses: Vec::new() }
+    }
 }
 
 impl Ingress {
@@ -131,9 +191,12 @@ impl Ingress {
     /// All checks are made, none branched on: what is left is one branch that traffic never surprises.
     #[inline(always)]
     fn validate_usual(&self, packet: &mut Packet, frame: &[u8], foresee: &impl Fn(u32)) -> bool {
-        let l3_offset = match packet.link {
-            LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => 14,
-            LinkType::RawIp => 0,
+        // The group bit goes along as a number: 0 where the frame is for one station.
+        let (l3_offset, group) = match packet.link {
+            LinkType::Ethernet if frame.get(12..14) == Some(&ETHERTYPE_IPV4.to_be_bytes()) => {
+                (14, u32::from(frame[0] & 1))
+            }
+            LinkType::RawIp => (0, 0),
             _ => return false,
         };
         // Up to where the length of a TCP header stands.
@@ -157,10 +220,12 @@ impl Ingress {
             | (total_len - 20 - claimed)
             | ((frame.len() - l3_offset) as i64 - total_len)
             | (i64::from(ttl_protocol & 0xff) - 1);
-        let odd = (first & 0xff ^ 0x45) | (fragment >> 16 & 0xff3f);
+        let odd = (first & 0xff ^ 0x45) | (fragment >> 16 & 0xff3f) | group;
         let transport = tcp | (protocol == ip_protocol::UDP);
         let addresses = USUAL_ADDRESS[usize::from(src as u8)] & USUAL_ADDRESS[usize::from(dst as u8)];
-        let forwardable = (addresses & (src != dst)) | !self.drop_martians;
+        let may_be_for_all = self.broadcasts.may_contain(dst.swap_bytes()) | (dst as u8 >= 224);
+        let forwardable =
+            ((addresses & (src != dst)) | !self.drop_martians) & !may_be_for_all & (ports != DHCP_TO_CLIENT);
         let sum = [first, fragment, ttl_protocol, src, dst].map(u64::from).into_iter().sum::<u64>();
         if (short < 0) | (odd != 0) | !transport | !forwardable | !is_all_ones(sum) {
             return false;
@@ -214,10 +279,15 @@ impl Ingress {
         let l3 = frame.get(l3_offset..).ok_or(DropReason::FrameTooShort)?;
         let wire_l3_len = (packet.wire_len as usize).max(frame.len()) - l3_offset;
         if version == 4 {
-            self.validate_ipv4(packet, l3, wire_l3_len)
+            self.validate_ipv4(packet, l3, wire_l3_len)?;
         } else {
-            self.validate_ipv6(packet, l3, wire_l3_len)
+            self.validate_ipv6(packet, l3, wire_l3_len)?;
         }
+        // What is left goes to one IP address.
+        if went_to_group(packet.link, frame) {
+            return Err(DropReason::LinkBroadcast);
+        }
+        if is_dhcp_answer_to_us(packet, frame) { Err(DropReason::Local) } else { Ok(()) }
     }
 
     #[inline(always)]
@@ -239,6 +309,9 @@ impl Ingress {
         }
         let src = be32(header, 12);
         let dst = be32(header, 16);
+        if is_group_v4(dst) || self.broadcasts.contains(dst) {
+            return Err(self.not_unicast(ipv4_may_send_to_all(src)));
+        }
         if self.drop_martians {
             ipv4_forwardable(src, dst)?;
         }
@@ -273,6 +346,9 @@ impl Ingress {
         }
         let src = be128(header, 8);
         let dst = be128(header, 24);
+        if dst >> 120 == 0xff {
+            return Err(self.not_unicast(src >> 120 != 0xff && (src == 0 || !is_never_v6(src))));
+        }
         if self.drop_martians {
             ipv6_forwardable(src, dst)?;
         }
@@ -288,6 +364,11 @@ impl Ingress {
         self.settle_port(packet, |guess| guess.port_for_v6(src))?;
         packet.flow_hash = flow_hash(packet, fold128(src), fold128(dst));
         Ok(())
+    }
+
+    /// Why a packet to all or to a group goes no further; `may_send` says whether its source may send one.
+    fn not_unicast(&self, may_send: bool) -> DropReason {
+        if may_send || !self.drop_martians { DropReason::NotUnicast } else { DropReason::MartianSource }
     }
 
     #[inline(always)]
@@ -418,23 +499,59 @@ const USUAL_ADDRESS: [bool; 256] = {
     usual
 };
 
-/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded.
+/// Whether the link layer brought the frame to a group of stations.
+fn went_to_group(link: LinkType, frame: &[u8]) -> bool {
+    // Of cooked captures: to all, to a group (packet(7), PACKET_BROADCAST and PACKET_MULTICAST).
+    let is_group_type = |kind: Option<&u8>| matches!(kind, Some(1 | 2));
+    match link {
+        LinkType::Ethernet => frame.first().is_some_and(|octet| octet & 1 != 0),
+        LinkType::LinuxCooked => is_group_type(frame.get(1)),
+        LinkType::LinuxCooked2 => is_group_type(frame.get(10)),
+        _ => false,
+    }
+}
+
+/// The ports of a DHCP server's answer, as the first word of a UDP header.
+const DHCP_TO_CLIENT: u32 = 67 << 16 | 68;
+/// In a message of DHCP (RFC 2131 2): what it is, the length of link-layer addresses, the client's.
+const DHCP_OP: usize = 0;
+const DHCP_HLEN: usize = 2;
+const DHCP_CHADDR: usize = 28;
+const DHCP_REPLY: u8 = 2;
+
+/// Whether a DHCP server answers the very station that the frame is for. Answers to clients beyond the router come in
+/// frames for the router about somebody else's link-layer address.
+fn is_dhcp_answer_to_us(packet: &Packet, frame: &[u8]) -> bool {
+    let ports = u32::from(packet.src_port) << 16 | u32::from(packet.dst_port);
+    if ports != DHCP_TO_CLIENT || packet.protocol != ip_protocol::UDP || packet.link != LinkType::Ethernet {
+        return false;
+    }
+    let message = frame.get(usize::from(packet.l4_offset) + 8..).unwrap_or_default();
+    let (Some(client), Some(station)) = (message.get(DHCP_CHADDR..DHCP_CHADDR + 6), frame.get(..6)) else {
+        return false;
+    };
+    message[DHCP_OP] == DHCP_REPLY && message[DHCP_HLEN] == 6 && client == station
+}
+
+/// Multicast and limited broadcast.
+fn is_group_v4(dst: u32) -> bool {
+    dst >> 28 == 0xe || dst == u32::MAX
+}
+
+/// Whether a packet to all or to a group may come from here: from a host, or from one that has no address yet.
+fn ipv4_may_send_to_all(src: u32) -> bool {
+    let top = src >> 24;
+    src == 0 || (top != 0 && top != 127 && top < 224)
+}
+
+/// RFC 1812 5.3.7 and RFC 6890: addresses that must not be forwarded, among those of single stations.
 fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
     let src_top = src >> 24;
     let dst_top = dst >> 24;
     if src_top == 0 || src_top == 127 || src_top >= 224 || src == dst {
         return Err(DropReason::MartianSource);
     }
-    if dst_top >= 224 {
-        let limited_broadcast = dst == u32::MAX;
-        let multicast = dst_top < 240;
-        return Err(if multicast || limited_broadcast {
-            DropReason::NotUnicast
-        } else {
-            DropReason::MartianDestination
-        });
-    }
-    if dst_top == 0 || dst_top == 127 {
+    if dst_top == 0 || dst_top == 127 || dst_top >= 240 {
         return Err(DropReason::MartianDestination);
     }
     if src >> 16 == 0xa9fe || dst >> 16 == 0xa9fe {
@@ -443,16 +560,17 @@ fn ipv4_forwardable(src: u32, dst: u32) -> Result<(), DropReason> {
     Ok(())
 }
 
+/// ::/96 holds the unspecified address, loopback and the dead IPv4-compatible ones; ::ffff:0:0/96 is no address of a packet.
+fn is_never_v6(address: u128) -> bool {
+    address >> 32 == 0 || address >> 32 == 0xffff
+}
+
+/// The same for IPv6.
 fn ipv6_forwardable(src: u128, dst: u128) -> Result<(), DropReason> {
-    // ::/96 holds the unspecified address, loopback and the dead IPv4-compatible ones.
-    let never = |a: u128| a >> 32 == 0 || a >> 32 == 0xffff;
-    if never(src) || src >> 120 == 0xff || src == dst {
+    if is_never_v6(src) || src >> 120 == 0xff || src == dst {
         return Err(DropReason::MartianSource);
     }
-    if dst >> 120 == 0xff {
-        return Err(DropReason::NotUnicast);
-    }
-    if never(dst) {
+    if is_never_v6(dst) {
         return Err(DropReason::MartianDestination);
     }
     if src >> 118 == 0x3fa || dst >> 118 == 0x3fa {

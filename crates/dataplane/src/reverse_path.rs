@@ -189,7 +189,7 @@ impl ReversePath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingress::{Ingress, PortGuess};
+    use crate::ingress::Ingress;
     use crate::lpm::{Fib4Writer, Fib6Writer};
     use crate::route::{Adjacency, NextHops};
     use crate::test_support::*;
@@ -248,8 +248,7 @@ mod tests {
             }
         }
         let mut chunk = chunk(frames);
-        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() }
-            .process(&mut chunk.batch(0));
+        Ingress { drop_martians: true, ..Default::default() }.process(&mut chunk.batch(0));
         ReversePath::new([mode; 4]).process(&router(), &mut chunk.batch(0));
         let alive = |p: &thalweg_base::Packet| match p.drop_reason() {
             None => Some(p.port_in),
@@ -295,8 +294,7 @@ mod tests {
         }
         router.next_hops = hops.into();
         let mut chunk = chunk(vec![Frame::raw(udp4([8, 8, 8, 8], [192, 0, 2, 9], 1, 2, b"x"))]);
-        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() }
-            .process(&mut chunk.batch(0));
+        Ingress { drop_martians: true, ..Default::default() }.process(&mut chunk.batch(0));
         ReversePath::new([ReversePathMode::LooseAllowDefault]).process(&router, &mut chunk.batch(0));
         assert_eq!(chunk.packets()[0].drop_reason(), Some(DropReason::ReversePath));
     }

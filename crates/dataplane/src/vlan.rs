@@ -154,7 +154,7 @@ impl EgressTags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingress::{Ingress, PortGuess};
+    use crate::ingress::Ingress;
     use crate::test_support::*;
     use thalweg_base::LinkType;
 
@@ -169,8 +169,7 @@ mod tests {
         let frame = Frame::new(ethernet(tags, ethertype, &ip), LinkType::Ethernet).on_port(port);
         let mut chunk = chunk(vec![frame]);
         let vlans = VlanTable::new(SUB_INTERFACES);
-        Ingress { drop_martians: false, port_guess: PortGuess::default(), vlans }
-            .process(&mut chunk.batch(0));
+        Ingress { drop_martians: false, vlans, ..Default::default() }.process(&mut chunk.batch(0));
         let packet = &chunk.packets()[0];
         (packet.port_in, packet.drop_reason().map(|r| r.name()))
     }
@@ -220,7 +219,7 @@ mod tests {
         let frame = Frame::new(ethernet(&[20], 0x0806, &[0; 28]), LinkType::Ethernet);
         let mut chunk = chunk(vec![frame]);
         let vlans = VlanTable::new(SUB_INTERFACES);
-        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans }.process(&mut chunk.batch(0));
+        Ingress { drop_martians: true, vlans, ..Default::default() }.process(&mut chunk.batch(0));
         let packet = &chunk.packets()[0];
         assert_eq!((packet.port_in, packet.l3_offset), (3, 18));
         assert_eq!(packet.drop_reason(), Some(DropReason::NotIp));

@@ -4,7 +4,7 @@
 use etherparse::{PacketBuilder, SlicedPacket};
 use proptest::prelude::*;
 use thalweg_base::{Chunk, ChunkBuilder, LinkType, Packet, PacketFlags};
-use thalweg_dataplane::ingress::{Ingress, PortGuess};
+use thalweg_dataplane::ingress::Ingress;
 use thalweg_flow::parse::{ParseOptions, mpls_label_of, parse, payload_of, vlan_of};
 
 const A: [u8; 4] = [10, 1, 2, 3];
@@ -679,7 +679,7 @@ proptest! {
         let wire_len = front.len();
         let at_hand = if cut { &front[..kept.min(wire_len)] } else { &front[..] };
         let mut theirs = chunk(link, at_hand, wire_len);
-        let stage = Ingress { drop_martians: false, port_guess: PortGuess::default(), vlans: Default::default() };
+        let stage = Ingress { drop_martians: false, ..Default::default() };
         stage.process(&mut theirs.batch(0));
         let ours = parsed_of(link, at_hand, wire_len, &PLAIN);
         if theirs.packets()[0].is_alive() {

@@ -110,6 +110,8 @@ pub(crate) struct Parts {
     pub(crate) neighbours: NeighbourConfig,
     /// Who the router is, by port.
     pub(crate) identities: Vec<PortIdentity>,
+    /// Ports that wait for their interface.
+    pub(crate) down: Vec<u16>,
     /// ICMP errors.
     pub(crate) icmp: IcmpWriter,
     /// The forwarding tables.
@@ -199,6 +201,9 @@ impl Host {
             sessions_at_ns: 0,
             wanted: Vec::new(),
         };
+        for port in parts.down {
+            host.neighbours.set_port(port, None, now_ns);
+        }
         host.look_at_gateways(now_ns);
         host
     }

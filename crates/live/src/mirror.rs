@@ -5,6 +5,9 @@
 //! by the port, and is no question for an address of the router, goes to the mirror; what the system sends by the mirror
 //! leaves by the port as it is. Questions for the router's own addresses (ARP, Neighbour Solicitation) the router answers
 //! itself, so the system need not be asked for each; answers go to both.
+//!
+//! What goes to all on the port's link goes to the mirror, too: so a DHCP server or client works there, and OSPF. An address
+//! that somebody gives a mirror becomes its port's own; who sees to that is in the program (`run/mirror_addresses.rs`).
 
 use std::io;
 use std::sync::Arc;
@@ -33,6 +36,8 @@ struct Mirror {
     /// The interface's number in the system.
     index: u32,
     control: TapControl,
+    /// What was given to it; others may have given it more.
+    addresses: Vec<IpNet>,
     /// Frames that the system did not take.
     refused: u64,
 }
@@ -68,8 +73,8 @@ impl Mirrors {
             let Some(name) = config.interface.as_ref().and_then(|interface| interface.mirror.clone()) else {
                 continue;
             };
-            let (opened, control) =
-                tap::open(&TapOptions { name: name.clone(), mac: Some(*mac), mtu: *mtu, persist: false })?;
+            let options = TapOptions { name: name.clone(), mac: known_mac(*mac), mtu: *mtu, persist: false };
+            let (opened, control) = tap::open(&options)?;
             for net in &config.addresses {
                 if let Err(error) = add_address(opened.facts.index, net.addr(), net.prefix_len()) {
                     tracing::warn!(mirror = name, address = %net, "cannot set the address: {error}");
@@ -78,7 +83,15 @@ impl Mirrors {
             tracing::info!(port = config.name, mirror = name, "the system has a mirror of the port");
             halves.extend(opened.rx.into_iter().map(|rx| (*port, rx)));
             let index = opened.facts.index;
-            mirrors.mirrors.push(Mirror { port: *port, tx: opened.tx, index, control, refused: 0 });
+            let addresses = config.addresses.clone();
+            mirrors.mirrors.push(Mirror {
+                port: *port,
+                tx: opened.tx,
+                index,
+                control,
+                addresses,
+                refused: 0,
+            });
         }
         Ok((mirrors, halves))
     }
@@ -99,16 +112,19 @@ impl Mirrors {
     pub(crate) fn follow(&mut self, port: u16, is_up: bool, mac: [u8; 6], mtu: u32) {
         let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
         let control = &mirror.control;
-        for result in [control.set_mac(mac), control.set_mtu(mtu), control.set_carrier(is_up)] {
+        let mac = known_mac(mac).map(|mac| control.set_mac(mac));
+        for result in mac.into_iter().chain([control.set_mtu(mtu), control.set_carrier(is_up)]) {
             if let Err(error) = result {
                 tracing::warn!(mirror = control.name(), "does not follow its port: {error}");
             }
         }
     }
 
-    /// Gives a mirror its port's addresses of now instead of those before.
-    pub(crate) fn change_addresses(&mut self, port: u16, before: &[IpNet], after: &[IpNet]) {
-        let Some(mirror) = self.mirrors.iter().find(|mirror| mirror.port == port) else { return };
+    /// Gives a mirror these addresses instead of those that it was given before.
+    pub(crate) fn set_addresses(&mut self, port: u16, after: Vec<IpNet>) {
+        let Some(mirror) = self.mirrors.iter_mut().find(|mirror| mirror.port == port) else { return };
+        let before = std::mem::replace(&mut mirror.addresses, after);
+        let after = &mirror.addresses;
         let gone = before.iter().filter(|net| !after.contains(net));
         let new = after.iter().filter(|net| !before.contains(net));
         let removed = gone.map(|net| remove_address(mirror.index, net.addr(), net.prefix_len()));
@@ -127,6 +143,11 @@ impl Mirrors {
     pub(crate) fn view(&self) -> impl Iterator<Item = (u16, &str, u64)> {
         self.mirrors.iter().map(|mirror| (mirror.port, mirror.control.name(), mirror.refused))
     }
+}
+
+/// The MAC address of a port, if it is known: it is not before its interface is there.
+fn known_mac(mac: [u8; 6]) -> Option<[u8; 6]> {
+    (mac != [0; 6]).then_some(mac)
 }
 
 /// Sends what the system sends by mirrors: the body of a thread.

@@ -7,10 +7,11 @@ use thalweg_node::config::{Driver, InterfaceConfig, PortConfig, RouterConfig, Xd
 use thalweg_ports::live::dpdk::{self, DpdkOptions};
 use thalweg_ports::live::link::ReadLink;
 use thalweg_ports::live::packet::{self, PacketOptions};
+use thalweg_ports::live::reopen::{self, OpenedLater};
 use thalweg_ports::live::tap::{self, TapControl, TapOptions};
 use thalweg_ports::live::xdp::offload::Offload;
 use thalweg_ports::live::xdp::{self, XdpMode, XdpOptions};
-use thalweg_ports::live::{LiveError, Port, reopen};
+use thalweg_ports::live::{LiveError, Port, PortFacts};
 
 /// Why a router cannot run on its interfaces.
 #[derive(Debug)]
@@ -78,12 +79,14 @@ pub struct OpenedPort {
     pub tap: Option<TapControl>,
     /// What tells of its link, where the system does not.
     pub link: Option<Box<dyn ReadLink>>,
+    /// Of a port whose interface was not there: what is found when it comes.
+    pub later: Option<OpenedLater>,
 }
 
 impl OpenedPort {
     /// A port whose interface the system knows all about.
     fn of(port: Port) -> Self {
-        Self { port, tap: None, link: None }
+        Self { port, tap: None, link: None, later: None }
     }
 }
 
@@ -128,24 +131,81 @@ pub fn open_port(
     let queues = interface.queues.map_or(queues, usize::from);
     match interface.driver {
         Driver::Tap => open_tap(interface, config),
-        Driver::AfPacket => open_packet(interface, queues, mac),
-        Driver::AfXdp => open_xdp(interface, queues, mac, offload),
         Driver::Dpdk => open_dpdk(config, router.dpdk.mbufs),
-        Driver::Auto if carries_vlans => open_packet(interface, queues, mac).map(|mut opened| {
-            opened.port.facts.why_not_better.get_or_insert(TAGS_ARE_TAKEN_OFF.to_owned());
-            opened
-        }),
-        Driver::Auto => open_xdp(interface, queues, mac, offload).or_else(|why| {
-            let mut opened = open_packet(interface, queues, mac)?;
-            opened.port.facts.why_not_better.get_or_insert(format!("AF_XDP does not work: {why}"));
-            Ok(opened)
-        }),
+        Driver::AfPacket => open_packet(interface, queues, mac).map(OpenedPort::of),
+        Driver::AfXdp => open_xdp(interface, queues, mac, offload).map(OpenedPort::of),
+        Driver::Auto if carries_vlans => open_for_vlans(interface, queues, mac).map(OpenedPort::of),
+        Driver::Auto => open_xdp(interface, queues, mac, offload)
+            .or_else(|why| open_instead(interface, queues, mac, &why))
+            .map(OpenedPort::of),
     }
     .map_err(failed)
 }
 
+/// How a port is called that has no interface yet.
+const WAITING: &str = "waits for its interface";
+
+/// A port whose interface is not there: it is opened when it appears. `None` for drivers that make what they need.
+pub(crate) fn wait_for(
+    config: &PortConfig,
+    queues: usize,
+    carries_vlans: bool,
+    offload: Option<Arc<Offload>>,
+) -> Option<OpenedPort> {
+    let interface = config.interface.clone()?;
+    let driver = interface.driver;
+    if matches!(driver, Driver::Tap | Driver::Dpdk) {
+        return None;
+    }
+    let mac = (!interface.own_mac).then_some(config.mac);
+    let queues = interface.queues.map_or(queues, usize::from);
+    let facts = PortFacts {
+        interface: interface.name.clone(),
+        index: 0,
+        mac: mac.unwrap_or_default(),
+        mtu: config.mtu.into(),
+        mode: WAITING.to_owned(),
+        why_not_better: None,
+    };
+    let xdp = move |interface: &InterfaceConfig| xdp::open(&xdp_options(interface, queues, offload.clone()));
+    let open = move || match driver {
+        Driver::AfXdp if mac.is_some() => Err(no_own_mac(&interface.name)),
+        Driver::AfXdp => xdp(&interface),
+        Driver::Auto if carries_vlans => open_for_vlans(&interface, queues, mac),
+        Driver::Auto if mac.is_none() => {
+            xdp(&interface).or_else(|why| open_instead(&interface, queues, mac, &why))
+        }
+        _ => open_packet(&interface, queues, mac),
+    };
+    let (port, later) = reopen::open_later(facts, queues, Box::new(open));
+    Some(OpenedPort { later: Some(later), ..OpenedPort::of(port) })
+}
+
+/// AF_PACKET, which sees all tags.
+fn open_for_vlans(
+    interface: &InterfaceConfig,
+    queues: usize,
+    mac: Option<[u8; 6]>,
+) -> Result<Port, LiveError> {
+    let mut port = open_packet(interface, queues, mac)?;
+    port.facts.why_not_better.get_or_insert(TAGS_ARE_TAKEN_OFF.to_owned());
+    Ok(port)
+}
+
+/// AF_PACKET, where AF_XDP does not work.
+fn open_instead(
+    interface: &InterfaceConfig,
+    queues: usize,
+    mac: Option<[u8; 6]>,
+    why: &LiveError,
+) -> Result<Port, LiveError> {
+    let mut port = open_packet(interface, queues, mac)?;
+    port.facts.why_not_better.get_or_insert(format!("AF_XDP does not work: {why}"));
+    Ok(port)
+}
+
 /// A tag that XDP does not see makes a frame one of the parent's: that has to be ruled out by who asks for it.
-const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that hardware, or a veth's sender, keeps beside the \
+pub(crate) const TAGS_ARE_TAKEN_OFF: &str = "AF_XDP does not see VLAN tags that hardware, or a veth's sender, keeps beside the \
      frame; where they are in it (ethtool -K .. rxvlan off, of a veth's other end txvlan off), ask for driver af_xdp";
 
 fn open_xdp(
@@ -153,13 +213,16 @@ fn open_xdp(
     queues: usize,
     mac: Option<[u8; 6]>,
     offload: Option<Arc<Offload>>,
-) -> Result<OpenedPort, LiveError> {
+) -> Result<Port, LiveError> {
     if mac.is_some() {
         return Err(no_own_mac(&interface.name));
     }
-    let modes = modes(interface);
-    let options = XdpOptions { offload, modes, halves: queues, ..XdpOptions::new(&interface.name) };
-    Ok(OpenedPort::of(reopen::open_again(Box::new(move || xdp::open(&options)))?))
+    let options = xdp_options(interface, queues, offload);
+    reopen::open_again(Box::new(move || xdp::open(&options)))
+}
+
+fn xdp_options(interface: &InterfaceConfig, queues: usize, offload: Option<Arc<Offload>>) -> XdpOptions {
+    XdpOptions { offload, modes: modes(interface), halves: queues, ..XdpOptions::new(&interface.name) }
 }
 
 /// The modes of AF_XDP that the configuration allows, best first.
@@ -177,13 +240,8 @@ pub(crate) fn no_own_mac(interface: &str) -> LiveError {
     LiveError::BadOption { interface: interface.to_owned(), why }
 }
 
-fn open_packet(
-    interface: &InterfaceConfig,
-    queues: usize,
-    mac: Option<[u8; 6]>,
-) -> Result<OpenedPort, LiveError> {
-    let options = PacketOptions { mac, queues, ..PacketOptions::new(&interface.name) };
-    Ok(OpenedPort::of(packet::open(&options)?))
+fn open_packet(interface: &InterfaceConfig, queues: usize, mac: Option<[u8; 6]>) -> Result<Port, LiveError> {
+    packet::open(&PacketOptions { mac, queues, ..PacketOptions::new(&interface.name) })
 }
 
 fn open_tap(interface: &InterfaceConfig, config: &PortConfig) -> Result<OpenedPort, LiveError> {

@@ -4,7 +4,10 @@
 //! system meanwhile. What is wrong is a finding that says what to do about it, never a failure: the machine that a
 //! configuration is checked on need not be the one it is for.
 
+use std::net::IpAddr;
+
 use thalweg_node::config::{Driver, InterfaceConfig, PortConfig};
+use thalweg_ports::kernel::{InterfaceAddress, interface_addresses};
 use thalweg_ports::live::dpdk;
 use thalweg_ports::live::link::Links;
 use thalweg_ports::live::packet::{self, PacketOptions};
@@ -12,6 +15,7 @@ use thalweg_ports::live::xdp;
 use thalweg_ports::live::{LiveError, tap};
 
 use crate::claim::Claim;
+use crate::port_mac::PortMac;
 
 /// What a port would come to here and now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub struct PortOutlook {
     pub mode: Option<String>,
     /// Why it is not a better mode.
     pub why_not_better: Option<String>,
+    /// The MAC address that the router would have there, if it can be known.
+    pub mac: Option<[u8; 6]>,
     /// What is in the way, or will surprise, and what to do about it.
     pub findings: Vec<String>,
 }
@@ -28,7 +34,13 @@ pub struct PortOutlook {
 /// rights. Where AF_XDP is tried, a driver may reset its card.
 ///
 /// DPDK has to be started before ([`crate::start_dpdk`]), with `mbufs` as for the router.
-pub fn outlook(config: &PortConfig, interface: &InterfaceConfig, mbufs: u32) -> PortOutlook {
+/// `carries_vlans` says that other ports are VLANs of this one.
+pub fn outlook(
+    config: &PortConfig,
+    interface: &InterfaceConfig,
+    carries_vlans: bool,
+    mbufs: u32,
+) -> PortOutlook {
     let mut outlook = PortOutlook::default();
     if let Some(Err(holder)) = interface.exclusive().map(Claim::look) {
         outlook.findings.push(holder);
@@ -46,7 +58,13 @@ pub fn outlook(config: &PortConfig, interface: &InterfaceConfig, mbufs: u32) -> 
         return outlook;
     }
     link(config, &interface.name, &mut outlook);
+    outlook.findings.extend(leftover_addresses(interface));
     match interface.driver {
+        Driver::Auto if carries_vlans => {
+            packet(interface, &mut outlook);
+            outlook.why_not_better =
+                outlook.mode.as_ref().map(|_| crate::open::TAGS_ARE_TAKEN_OFF.to_owned());
+        }
         Driver::AfPacket => packet(interface, &mut outlook),
         Driver::AfXdp => {
             if let Err(why) = af_xdp(interface, &mut outlook) {
@@ -95,7 +113,7 @@ fn device(config: &PortConfig, mbufs: u32, outlook: &mut PortOutlook) {
 
 /// The interface itself: is it there, up, and as large as the configuration would have it?
 fn link(config: &PortConfig, name: &str, outlook: &mut PortOutlook) {
-    let findings = &mut outlook.findings;
+    let PortOutlook { findings, mac, .. } = outlook;
     let facts = match Links::open() {
         Ok(links) => links.read(name),
         Err(error) => return findings.push(format!("no socket to ask about interfaces with: {error}")),
@@ -104,6 +122,7 @@ fn link(config: &PortConfig, name: &str, outlook: &mut PortOutlook) {
         // Said by the drivers.
         Err(_) => {}
         Ok(facts) => {
+            *mac = Some(PortMac::of(config).with(facts.mac));
             if !facts.is_up {
                 findings.push(format!("{name} is switched off: `ip link set {name} up`"));
             } else if !facts.has_carrier {
@@ -118,6 +137,35 @@ fn link(config: &PortConfig, name: &str, outlook: &mut PortOutlook) {
                 ));
             }
         }
+    }
+}
+
+/// Addresses that the system still has on an interface whose frames the router takes: programs use them, send past the
+/// router, and hear nothing.
+pub(crate) fn leftover_addresses(interface: &InterfaceConfig) -> Vec<String> {
+    let index = |name: &str| Links::open().ok()?.index(name).ok();
+    // A TAP's is at the other end of the cable.
+    let name = interface.in_system().filter(|_| interface.driver != Driver::Tap);
+    let Some((name, index)) = name.and_then(|name| Some((name, index(name)?))) else { return Vec::new() };
+    let stand_in = match &interface.mirror {
+        Some(mirror) => format!("the mirror {mirror} has the port's"),
+        None => "`mirror = true` gives the system an interface with the port's".to_owned(),
+    };
+    let addresses = interface_addresses().unwrap_or_default().into_iter();
+    let is_left = |each: &InterfaceAddress| each.interface == index && !is_link_local(each.address);
+    let finding = |each: InterfaceAddress| {
+        let net = format!("{}/{}", each.address, each.network.length());
+        format!(
+            "the system still has {net} on {name}, and hears nothing there; {stand_in}: `ip addr del {net} dev {name}`"
+        )
+    };
+    addresses.filter(is_left).map(finding).collect()
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

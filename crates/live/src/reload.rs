@@ -369,7 +369,8 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
     let port_of = |config: &RouterConfig, index: u16| {
         let port = &config.ports[usize::from(index)];
         let (addresses, advertises) = (port.addresses.clone(), advertises(port));
-        PortChange { port: index, addresses, translated: translated(config, index), advertises }
+        let mirrored = addresses.iter().copied().filter(|net| !port.learned.contains(net)).collect();
+        PortChange { port: index, addresses, mirrored, translated: translated(config, index), advertises }
     };
     let ports = (0..).zip(&after.ports).map(|(index, _)| (port_of(before, index), port_of(after, index)));
     let stations = |config: &RouterConfig| {

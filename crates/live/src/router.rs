@@ -12,6 +12,7 @@ use thalweg_dataplane::nat::NatStage;
 use thalweg_exec::ModelOptions;
 use thalweg_node::config::{NatRefusal, RouterConfig};
 use thalweg_node::plan::{RecordOutlet, RouterPlan};
+use thalweg_ports::live::reopen::OpenedLater;
 use thalweg_ports::live::{LiveClock, PortFacts, RxCounters, SourceWaker, TxCounters};
 
 use crate::claim::Claim;
@@ -21,6 +22,7 @@ use crate::host::{Host, Question, Tables};
 use crate::offload::{FlowOffload, Offloaded};
 use crate::outbox::{Outbox, Server};
 use crate::packets::Exchange;
+use crate::port_mac::PortMac;
 use crate::vlan;
 use crate::workers::{WorkerStatus, Workers};
 
@@ -69,6 +71,8 @@ pub struct LiveRouter {
     pub(crate) outboxes: Arc<[Outbox]>,
     pub(crate) names: Vec<String>,
     pub(crate) facts: Vec<PortFacts>,
+    /// Of ports that began without their interface, what is known by now.
+    pub(crate) later: Vec<Option<OpenedLater>>,
     pub(crate) offload: Option<Arc<FlowOffload>>,
     pub(crate) questions: Sender<Question>,
     pub(crate) ended: Arc<AtomicBool>,
@@ -128,10 +132,22 @@ impl LiveRouter {
                 false => (sum_of(&queues), outbox.driver()),
             };
             let offloaded = offloaded.get(usize::from(port)).copied().unwrap_or_default();
-            let (name, facts, queued) = (name.clone(), facts.clone(), outbox.queued());
+            let (name, facts, queued) = (name.clone(), self.facts_of(port, facts), outbox.queued());
             PortStatus { name, facts, received, queues, sent, queued, offloaded }
         };
         (0..).zip(self.names.iter().zip(&self.facts)).map(status).collect()
+    }
+
+    fn facts_of(&self, port: u16, at_start: &PortFacts) -> PortFacts {
+        let later = self.later.get(usize::from(port)).and_then(Option::as_ref);
+        let Some(found) = later.map(OpenedLater::facts).filter(|found| found.index != 0) else {
+            return at_start.clone();
+        };
+        let config = self.config();
+        let Some(config) = config.ports.get(usize::from(port)) else { return found };
+        let mode = config.sub_interface.map(|sub| format!("{}, VLAN {}", found.mode, sub.vlan));
+        let mac = PortMac::of(config).with(found.mac);
+        PortFacts { mac, mode: mode.unwrap_or_else(|| found.mode.clone()), ..found }
     }
 
     /// What the threads of the model have done.

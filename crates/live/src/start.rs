@@ -23,8 +23,10 @@ use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::plan::RouterPlan;
 use thalweg_node::{BuildError, sub_interfaces};
 use thalweg_ports::live::link::ReadLink;
+use thalweg_ports::live::reopen::OpenedLater;
 use thalweg_ports::live::tap::TapControl;
-use thalweg_ports::live::{LiveClock, LiveSource, PortFacts, SourceOptions};
+use thalweg_ports::live::xdp::offload::Offload;
+use thalweg_ports::live::{LiveClock, LiveError, LiveSource, PortFacts, SourceOptions};
 
 use crate::claim::Claim;
 use crate::counters::Counters;
@@ -35,9 +37,10 @@ use crate::lanes::{LaneNumber, QueueRx, deal, lanes_wanted};
 use crate::links::{LinkWatcher, Watched};
 use crate::mirror::{Forwarder, MirrorHalves, Mirrors};
 use crate::offload::{FlowOffload, Sampler, flows_of};
-use crate::open::{OpenError, OpenedPort, open_port, start_dpdk};
+use crate::open::{OpenError, OpenedPort, open_port, start_dpdk, wait_for};
 use crate::outbox::Outbox;
 use crate::own_ports::{OwnTraffic, SocketWatcher};
+use crate::outlook::leftover_addresses;
 use crate::packets::{Exchange, Packets};
 use crate::port_mac::PortMac;
 use crate::router::{LiveOptions, LiveRouter, refusal};
@@ -62,6 +65,8 @@ struct Opened {
     halves: Vec<QueueRx>,
     outboxes: Arc<[Outbox]>,
     facts: Vec<PortFacts>,
+    /// Of ports whose interface was not there; of a VLAN, its parent's.
+    later: Vec<Option<OpenedLater>>,
     offload: Option<Arc<FlowOffload>>,
     /// Of each port what tells of its link, where the system does not.
     links: Vec<Option<Box<dyn ReadLink>>>,
@@ -102,7 +107,7 @@ impl LiveRouter {
         counters.taps.set_classes(class_names(config));
         let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
         let own_links = std::mem::take(&mut opened.links);
-        let ports = live_ports(config, &opened.facts);
+        let ports = live_ports(config, &opened);
         tell_tables(&*tables, &ports);
         let Ways { to_host, intake, questions, changes, injector, injected } = Ways::new(&counters)?;
         let (mirrors, mirror_halves) = open_mirrors(&ports)?;
@@ -162,6 +167,7 @@ impl LiveRouter {
             outboxes: opened.outboxes,
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             facts: opened.facts,
+            later: opened.later,
             offload: opened.offload,
             questions,
             ended: Arc::default(),
@@ -190,6 +196,7 @@ impl LiveRouter {
         let mut host = Host::new(Parts {
             neighbours: NeighbourConfig { seed: options.seed, ..NeighbourConfig::default() },
             identities: ports.iter().map(|(_, port, change)| identity(config, port, change)).collect(),
+            down: ports.iter().filter(|(.., change)| !change.is_up).map(|(port, ..)| *port).collect(),
             icmp: IcmpWriter::new(IcmpConfig { seed: options.seed, ..IcmpConfig::default() }),
             tables: self.tables.clone(),
             outboxes: self.outboxes.clone(),
@@ -340,6 +347,7 @@ fn open_mirrors(ports: &[(u16, &PortConfig, LinkChange)]) -> Result<(Mirrors, Mi
 fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Result<Opened, OpenError> {
     let mut offloads = vec![None; config.ports.len()];
     let (mut halves, mut own, mut taps, mut links) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut later = vec![None; config.ports.len()];
     let claims = config.ports.iter().filter_map(claim).collect::<Result<_, _>>()?;
     start_dpdk(config)?;
     for (index, port_config) in (0u16..).zip(&config.ports) {
@@ -350,16 +358,14 @@ fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Re
         }
         let carries_vlans = vlan::carries_vlans(config, index);
         let flows = flows_of(config, port_config, carries_vlans);
-        let OpenedPort { mut port, tap, link } =
-            open_port(config, port_config, lanes, carries_vlans, flows.clone())?;
-        port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
-        tracing::info!(
-            port = port_config.name,
-            interface = port.facts.interface,
-            mode = port.facts.mode,
-            why_not_better = port.facts.why_not_better,
-            "open"
-        );
+        let opened = open_port(config, port_config, lanes, carries_vlans, flows.clone())
+            .or_else(|why| wait_instead(why, port_config, lanes, carries_vlans, flows.clone()))?;
+        let OpenedPort { mut port, tap, link, later: comes } = opened;
+        if comes.is_none() {
+            port.facts.mac = PortMac::of(port_config).with(port.facts.mac);
+            say_opened(port_config, &port.facts);
+        }
+        later[usize::from(index)] = comes;
         offloads[usize::from(index)] = flows;
         let of = port.rx.len() as u16;
         let queues = (0..).zip(port.rx);
@@ -371,9 +377,44 @@ fn open_all(config: &RouterConfig, lanes: usize, counters: &Arc<Counters>) -> Re
         taps.extend(tap);
         links.push(link);
     }
+    for (index, sub) in config.ports.iter().enumerate() {
+        if let Some(sub) = sub.sub_interface {
+            later[index] = later[usize::from(sub.parent)].clone();
+        }
+    }
     let (outboxes, facts) = vlan::with_sub_interfaces(config, own)?;
     let offload = FlowOffload::new(config, offloads, &facts);
-    Ok(Opened { halves, outboxes: outboxes.into(), facts, offload, links, _taps: taps, claims })
+    Ok(Opened { halves, outboxes: outboxes.into(), facts, later, offload, links, _taps: taps, claims })
+}
+
+/// A port without an interface must not keep the others from working: it waits, where that is all there is to it.
+fn wait_instead(
+    why: OpenError,
+    config: &PortConfig,
+    lanes: usize,
+    carries_vlans: bool,
+    flows: Option<Arc<Offload>>,
+) -> Result<OpenedPort, OpenError> {
+    let OpenError::Port { source: LiveError::NoSuchInterface { interface }, .. } = &why else {
+        return Err(why);
+    };
+    tracing::warn!(port = config.name, "interface {interface} is not there; the port works when it appears");
+    wait_for(config, lanes, carries_vlans, flows).ok_or(why)
+}
+
+fn say_opened(config: &PortConfig, facts: &PortFacts) {
+    tracing::info!(
+        port = config.name,
+        interface = facts.interface,
+        mode = facts.mode,
+        why_not_better = facts.why_not_better,
+        "open"
+    );
+    if let Some(interface) = &config.interface {
+        for finding in leftover_addresses(interface) {
+            tracing::warn!(port = config.name, "{finding}");
+        }
+    }
 }
 
 /// Makes the port's interface this router's, if it has one of its own.
@@ -386,20 +427,25 @@ fn claim(config: &PortConfig) -> Option<Result<Claim, OpenError>> {
 }
 
 /// Ports with what was found of them.
-fn live_ports<'c>(config: &'c RouterConfig, facts: &[PortFacts]) -> Vec<(u16, &'c PortConfig, LinkChange)> {
+fn live_ports<'c>(config: &'c RouterConfig, opened: &Opened) -> Vec<(u16, &'c PortConfig, LinkChange)> {
     let port = |(index, (config, facts)): (u16, (&'c PortConfig, &PortFacts))| {
-        let change =
-            LinkChange { port: index, is_up: true, mac: facts.mac, mtu: facts.mtu.min(config.mtu.into()) };
+        let is_up = opened.later[usize::from(index)].is_none();
+        let change = LinkChange { port: index, is_up, mac: facts.mac, mtu: facts.mtu.min(config.mtu.into()) };
         (index, config, change)
     };
-    (0u16..).zip(config.ports.iter().zip(facts)).map(port).collect()
+    (0u16..).zip(config.ports.iter().zip(&opened.facts)).map(port).collect()
 }
 
 fn tell_tables(tables: &dyn Tables, ports: &[(u16, &PortConfig, LinkChange)]) {
     tables.with(&mut |tables| {
         for (index, _, change) in ports {
             if let Some(before) = tables.port(*index) {
-                let link = thalweg_node::live::PortLink { mac: change.mac, mtu: change.mtu, ..before };
+                let link = thalweg_node::live::PortLink {
+                    mac: change.mac,
+                    mtu: change.mtu,
+                    is_up: change.is_up,
+                    ..before
+                };
                 tables.set_port(*index, link);
             }
         }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use thalweg_base::DropReason;
 use thalweg_dataplane::acl::{AccessList, AclBindings, AclError, AclSet};
 use thalweg_dataplane::classify::{Classifier, Match};
-use thalweg_dataplane::ingress::{Ingress, PortGuess};
+use thalweg_dataplane::ingress::{BroadcastSet, Ingress, PortGuess};
 use thalweg_dataplane::lpm::{Fib4, Fib4Writer, Fib6, Fib6Writer, LpmError};
 use thalweg_dataplane::nat::{self, Labeller, NatStage};
 use thalweg_dataplane::police::{ColourAction, Meter, Police, PolicerConfig};
@@ -116,6 +116,7 @@ impl RouterPlan {
                 drop_martians: config.validate.martians,
                 port_guess: port_guess(config),
                 vlans: vlan_table(config),
+                broadcasts: broadcasts(config),
             },
             filters: Filters::from_config(config, 0)?,
             classifier: classifier(&config.qos),
@@ -145,6 +146,17 @@ impl Filters {
             acls: AclSet::compile(&lists, &bindings, version).map_err(BuildError::Acl)?,
         })
     }
+}
+
+/// The broadcast addresses of connected networks (a /31 and a /32 have none: RFC 3021), less those that a configured
+/// neighbor really uses.
+fn broadcasts(config: &RouterConfig) -> BroadcastSet {
+    let of_ports = config.ports.iter().flat_map(|port| &port.addresses).filter_map(|net| match net {
+        IpNet::V4(net) if net.prefix_len() <= 30 => Some(net.broadcast()),
+        _ => None,
+    });
+    let is_used = |address: &Ipv4Addr| config.neighbours.iter().any(|n| n.address == IpAddr::V4(*address));
+    BroadcastSet::new(of_ports.filter(|address| !is_used(address)))
 }
 
 /// What ports are to tags. On a port that has an interface, frames of a VLAN that it does not have are others', whether

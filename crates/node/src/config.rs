@@ -22,6 +22,7 @@ mod diagnostic;
 mod dpdk;
 mod egress;
 mod flows;
+mod interfaces;
 mod kernel;
 mod mask;
 mod nat;
@@ -39,7 +40,7 @@ mod types;
 mod values;
 mod workers;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
@@ -53,6 +54,7 @@ pub use bgp_types::{
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use mask::masked;
+pub use ports::LearnedAddress;
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
     HostLimits, InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
@@ -68,6 +70,28 @@ const FILE_MAX_BYTES: u64 = 16 << 20;
 impl RouterConfig {
     /// Reads and checks a configuration file and the route files it names.
     pub fn load(path: &Path) -> Result<RouterConfig, ConfigErrors> {
+        ConfigSource::read(path)?.config(&[])
+    }
+
+    /// Checks a configuration. `file` is how findings name it; route files are relative to `folder`.
+    pub fn from_text(file: &str, text: &str, folder: &Path) -> Result<RouterConfig, ConfigErrors> {
+        ConfigSource { file: file.to_owned(), text: text.to_owned(), folder: folder.to_owned() }.config(&[])
+    }
+}
+
+/// The text of a configuration, for whoever has to make another of it without reading the file again.
+#[derive(Clone, Debug)]
+pub struct ConfigSource {
+    /// How findings name it.
+    file: String,
+    text: String,
+    /// What route files are relative to.
+    folder: PathBuf,
+}
+
+impl ConfigSource {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, ConfigErrors> {
         let file = path.display().to_string();
         let text = read_text(path).map_err(|what| ConfigErrors {
             diagnostics: vec![Diagnostic {
@@ -83,11 +107,14 @@ impl RouterConfig {
                 help: Some("give the path of a configuration file; examples/ has some".to_owned()),
             }],
         })?;
-        Self::from_text(&file, &text, path.parent().unwrap_or(Path::new("")))
+        Ok(Self { file, text, folder: path.parent().unwrap_or(Path::new("")).to_owned() })
     }
 
-    /// Checks a configuration. `file` is how findings name it; route files are relative to `folder`.
-    pub fn from_text(file: &str, text: &str, folder: &Path) -> Result<RouterConfig, ConfigErrors> {
+    /// The configuration, with addresses that programs have given mirrors of ports. What these addresses make wrong is an
+    /// error at the port that has them.
+    pub fn config(&self, learned: &[LearnedAddress]) -> Result<RouterConfig, ConfigErrors> {
+        let Self { file, text, folder } = self;
+        let folder = folder.as_path();
         let mut reader = Reader::new(SourceText::new(file, text));
         let (document, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
@@ -100,7 +127,7 @@ impl RouterConfig {
             return Err(ConfigErrors { diagnostics: reader.finish().0 });
         }
         let mut root = Section::new(document.get_ref(), "the configuration".to_owned(), 0..0);
-        let mut ports = ports::Ports::read(&mut reader, &mut root);
+        let mut ports = ports::Ports::read(&mut reader, &mut root, learned);
         ports::read_neighbours(&mut reader, &mut root, &mut ports);
         let routing = routing::read(&mut reader, &mut root, &ports, folder);
         let nat = nat::read(&mut reader, &mut root, &ports);
@@ -136,7 +163,7 @@ impl RouterConfig {
             workers,
             control_socket,
             warnings: diagnostics,
-            text: text.into(),
+            text: text.as_str().into(),
         })
     }
 }

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use thalweg_node::config::{
-    BlockAllocation, Driver, Filtering, ForwardProtocol, Meter, NatRefusal, NatTimeouts, NextHop,
-    NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig, Service, SubscriberConfig,
+    BlockAllocation, ConfigSource, Driver, Filtering, ForwardProtocol, LearnedAddress, Meter, NatRefusal,
+    NatTimeouts, NextHop, NextHopCheck, PortRange, PortSelection, RedAction, RouteTarget, RouterConfig,
+    Service, SubscriberConfig,
 };
 
 const PORTS: &str = r#"
@@ -315,6 +316,85 @@ fn a_device_of_dpdks_stands_for_an_interface_or_a_card() {
     let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
     assert_eq!(config.dpdk.mbufs, 4096);
     assert!(config.warnings[0].message.contains("no port is driven by DPDK"), "{:?}", config.warnings);
+}
+
+/// A hoster's address without a network, and a gateway that is on the link all the same.
+#[test]
+fn a_gateway_beyond_a_lone_address() {
+    let text = r#"
+        [ports.wan]
+        interface = "eth0"
+        addresses = ["198.51.100.7/32"]
+        [[routes]]
+        prefix = "0.0.0.0/0"
+        via = "203.0.113.1"
+        port = "wan"
+        onlink = true
+    "#;
+    let config = RouterConfig::from_text("test.toml", text, Path::new(".")).expect("it is valid");
+    assert_eq!(target(&config, "0.0.0.0/0"), &via(0, "203.0.113.1"));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+}
+
+/// The system reaches what the router reaches, where it is on the router's ports at all.
+#[test]
+fn with_a_mirror_routes_are_in_step_by_default() {
+    let sync = |more: &str, kernel: &str| {
+        let text =
+            format!("[ports.lan]\ninterface = \"eth1\"\naddresses = [\"10.1.0.1/24\"]\n{more}\n{kernel}\n");
+        let config = RouterConfig::from_text("test.toml", &text, Path::new(".")).expect("it is valid");
+        (config.kernel.import, config.kernel.export)
+    };
+    assert_eq!(sync("", ""), (false, false));
+    assert_eq!(sync("mirror = true", ""), (true, true));
+    assert_eq!(sync("mirror = true", "[kernel]\nneighbours = \"both\""), (true, true));
+    assert_eq!(sync("mirror = true", "[kernel]\nroutes = \"off\""), (false, false));
+    assert_eq!(
+        sync("mirror = true", "[bgp]\nas = 1\nrouter_id = \"10.1.0.1\"\ninstall = \"kernel\""),
+        (false, false)
+    );
+}
+
+/// What a program gives a mirror is as if it were configured, and checked as that.
+#[test]
+fn addresses_of_mirrors_are_the_ports() {
+    let text = r#"
+        [ports.lan]
+        interface = "eth1"
+        addresses = ["10.1.0.1/24"]
+        [ports.wan]
+        interface = "eth0"
+        mirror = true
+        [nat]
+        outside = "wan"
+        inside = ["lan"]
+        [[nat.forwards]]
+        protocol = "tcp"
+        port = 80
+        to = "10.1.0.9:80"
+    "#;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("router.toml");
+    std::fs::write(&file, text).expect("it is writable");
+    let source = ConfigSource::read(&file).expect("it is there");
+    let learned = |address: &str, length| {
+        LearnedAddress::new("wan", address.parse().expect("an address"), length).expect("a length")
+    };
+    let nat = |config: &RouterConfig| config.nat.clone().expect("there is NAT");
+    let before = source.config(&[]).expect("it is valid");
+    assert!(nat(&before).addresses.is_empty() && nat(&before).forwards.is_empty());
+    assert_eq!(before.warnings.len(), 1, "{:?}", before.warnings);
+    let after = source.config(&[learned("198.51.100.9", 24)]).expect("it is valid");
+    let own: Ipv4Addr = "198.51.100.9".parse().expect("an address");
+    assert_eq!((nat(&after).addresses, nat(&after).forwards.len()), (vec![own], 1));
+    assert_eq!((after.ports[1].addresses.len(), after.ports[1].learned.len()), (1, 1));
+    assert_eq!(target(&after, "198.51.100.9/32"), &RouteTarget::Local(1));
+    assert_eq!(
+        target(&after, "198.51.100.0/24"),
+        &RouteTarget::Forward(vec![NextHop { port: 1, gateway: None }])
+    );
+    let errors = source.config(&[learned("10.1.0.77", 24)]).expect_err("lan has that network").to_string();
+    assert!(errors.contains("10.1.0.0/24 is connected to two ports"), "{errors}");
 }
 
 #[test]

@@ -63,5 +63,5 @@ pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
 pub use sockets::{SystemSocket, SystemSockets};
 pub use stations::{KernelStations, STATIONS_MAX, StationChange, StationNews, StationPlace, StationReport};
-pub use view::{InterfaceAddress, Link, Neighbor, NetworkView};
+pub use view::{InterfaceAddress, Link, Neighbor, NetworkView, interface_addresses};
 pub use xdp::XdpAttachment;

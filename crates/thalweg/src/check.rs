@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_node::config::{
     BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, HostLimits, MacAddress, Match, Meter,
-    NatConfig, NatRefusal, Policer, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
+    NatConfig, NatRefusal, Policer, PortConfig, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
     SubscriberConfig,
 };
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
@@ -56,7 +56,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
             return text;
         }
     }
-    ports(&mut text, config);
+    ports(&mut text, config, interfaces);
     interfaces.render(&mut text, config);
     acl::render_ports(&mut text, config);
     neighbours(&mut text, config);
@@ -65,6 +65,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
         render_nat(&mut text, config, nat);
     }
     acl::render(&mut text, config);
+    kernel(&mut text, config);
     classes(&mut text, config);
     egress::render(&mut text, config);
     let martians = if config.validate.martians { "are dropped" } else { "pass" };
@@ -77,19 +78,46 @@ fn render(config: &RouterConfig, interfaces: &Interfaces) -> String {
     text
 }
 
-fn ports(text: &mut String, config: &RouterConfig) {
-    let rows = config.ports.iter().map(|port| {
+fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {
+    let others = |port: &PortConfig| match (port.default_mac, &port.interface) {
+        (Some(address), _) => format!("sent to {}", mac(address)),
+        (None, Some(_)) => "asked for (ARP, ND)".to_owned(),
+        (None, None) => "dropped".to_owned(),
+    };
+    let rows = config.ports.iter().enumerate().map(|(index, port)| {
         vec![
             port.name.clone(),
             port.trace_name.clone(),
-            mac(port.mac),
+            interfaces.mac_text(config, index),
             join(port.addresses.iter()),
             port.mtu.to_string(),
-            port.default_mac.map_or_else(|| "dropped".to_owned(), |address| format!("to {}", mac(address))),
+            others(port),
         ]
     });
-    *text += &table(&["port", "in traces", "MAC", "addresses", "MTU", "unlisted neighbours"], &[4], rows);
+    *text += &table(&["port", "in traces", "MAC", "addresses", "MTU", "other neighbors"], &[4], rows);
     text.push('\n');
+}
+
+/// What programs of the system, and their routes, are to the router.
+fn kernel(text: &mut String, config: &RouterConfig) {
+    let mirrors = config.ports.iter().filter_map(|port| port.interface.as_ref()?.mirror.as_deref());
+    let mirrors = join(mirrors);
+    if !mirrors.is_empty() {
+        let _ = writeln!(text, "The system is on the ports' links by {mirrors}.");
+    }
+    let sync = config.kernel;
+    let what = match (sync.import, sync.export) {
+        (true, true) => {
+            "Routes of ports go into the kernel, and the kernel's routes by ports are taken from it."
+        }
+        (true, false) => "The kernel's routes by ports are taken from it.",
+        (false, true) => "Routes of ports go into the kernel.",
+        (false, false) if !mirrors.is_empty() => {
+            "No routes go into the kernel ([kernel] routes): programs reach the networks of mirrors alone."
+        }
+        (false, false) => return,
+    };
+    let _ = writeln!(text, "{what}\n");
 }
 
 fn neighbours(text: &mut String, config: &RouterConfig) {
@@ -353,7 +381,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         .enumerate()
         .map(|(index, port)| {
             json!({
-                "name": port.name, "interface": interfaces.json_of(config, index), "trace_name": port.trace_name, "mac": mac(port.mac), "mtu": port.mtu,
+                "name": port.name, "interface": interfaces.json_of(config, index), "trace_name": port.trace_name, "mac": interfaces.mac_of(config, index).map(mac), "mtu": port.mtu,
                 "addresses": port.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "default_mac": port.default_mac.map(mac),
                 "parent": port.sub_interface.map(|s| port_name(config, s.parent)),
@@ -403,6 +431,7 @@ fn to_json(config: &RouterConfig, interfaces: &Interfaces) -> Value {
         "validate": { "martians": config.validate.martians },
         "bgp": config.bgp.as_ref().map(bgp::to_json),
         "control_socket": config.control_socket,
+        "kernel": { "import": config.kernel.import, "export": config.kernel.export },
         "warnings": config.warnings,
     })
 }

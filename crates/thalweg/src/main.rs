@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use serde_json::{Value, json};
-use thalweg_node::config::{ConfigErrors, RouterConfig};
+use thalweg_node::config::{ConfigErrors, ConfigSource, RouterConfig};
 use thalweg_probe::{ProbeError, ProbeSummary};
 use thalweg_replay::{ReplayError, summary::ReplaySummary};
 
@@ -158,11 +158,17 @@ fn main() -> ExitCode {
 
 /// Reads a configuration; warnings go to standard error.
 fn load_config(path: &Path) -> Result<RouterConfig, Failure> {
-    let config = RouterConfig::load(path).map_err(Failure::Config)?;
+    load_with_source(path).map(|(_, config)| config)
+}
+
+/// The same, with the text that it was made of.
+fn load_with_source(path: &Path) -> Result<(ConfigSource, RouterConfig), Failure> {
+    let source = ConfigSource::read(path).map_err(Failure::Config)?;
+    let config = source.config(&[]).map_err(Failure::Config)?;
     for warning in &config.warnings {
         let _ = writeln!(std::io::stderr(), "{warning}");
     }
-    Ok(config)
+    Ok((source, config))
 }
 
 /// Writes to standard output.

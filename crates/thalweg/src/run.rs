@@ -7,6 +7,9 @@
 //!      messages read └──> mrt thread                  seed thread ──routes──> RIB
 //! ```
 //!
+//! Addresses that programs give mirrors of ports become the ports' own: a thread looks (`mirror_addresses`), and has them
+//! taken over as a reload is.
+//!
 //! At the end, threads stop in this order: routing, then what reads from it, so that the last changes of state are in
 //! the files and routes are taken out of the kernel last.
 
@@ -15,6 +18,7 @@ mod flows;
 mod in_step;
 mod kernel;
 mod live;
+mod mirror_addresses;
 mod mrt;
 mod network;
 mod networks;
@@ -33,7 +37,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
-use thalweg_node::config::{BgpConfig, Install, NextHopCheck, RouterConfig};
+use thalweg_node::config::{BgpConfig, ConfigSource, Install, NextHopCheck, RouterConfig};
 use thalweg_node::control::{Identity, LiveControl, Reload, Server, serve};
 use thalweg_node::forwarding::{FibForwarding, Forwarding, Inbox};
 use thalweg_node::speaker::{RouteReader, SessionTap, Speaker, SpeakerOptions};
@@ -41,7 +45,7 @@ use thalweg_ports::kernel::PROTOCOL;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::{LogFormat, RunArgs};
-use crate::{Failure, load_config};
+use crate::{Failure, load_with_source};
 use bgp_links::BgpLinks;
 use in_step::InStep;
 use kernel::KernelThread;
@@ -49,10 +53,10 @@ use live::LiveSide;
 use mrt::UpdateTap;
 use network::TcpNetwork;
 use networks::NextHopThread;
-use reload::reloader;
+use reload::Configurations;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let config = load_config(&args.config)?;
+    let (source, config) = load_with_source(&args.config)?;
     let bgp = config.bgp.clone().map(Arc::new);
     let is_live = config.ports.iter().any(|port| port.interface.is_some());
     if bgp.is_none() && !is_live {
@@ -80,7 +84,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             .map_err(|error| failed("cannot start a thread", error))?;
     }
     let identity = Identity::new(env!("CARGO_PKG_VERSION"), args.config.clone(), &config);
-    let process = Process { socket, identity: Arc::new(identity), stop };
+    let process = Process { socket, identity: Arc::new(identity), source, stop };
     let result = match bgp {
         Some(bgp) => route(args, &bgp, &mut helpers, &live, &process),
         None => forward(args, &helpers, &live, &process),
@@ -101,6 +105,8 @@ fn failed(what: &str, error: io::Error) -> Failure {
 struct Process {
     socket: ControlSocket,
     identity: Arc<Identity>,
+    /// What the configuration was made of.
+    source: ConfigSource,
     stop: Arc<AtomicBool>,
 }
 
@@ -112,7 +118,7 @@ fn route(
     live: &Option<Arc<LiveSide>>,
     process: &Process,
 ) -> Result<(), Failure> {
-    let Process { socket, identity, stop } = process;
+    let Process { socket, identity, stop, .. } = process;
     let options = SchedulingOptions {
         kind: args.scheduling.map_or(bgp.scheduling, Into::into),
         threads: args.threads.map(usize::from).or(bgp.threads).unwrap_or_else(cores),
@@ -135,11 +141,13 @@ fn route(
     if let Some(live) = live {
         live.connect_flows(Some(&speaker));
     }
-    let reload = reloader(args, process, Some(speaker.clone()), live.clone());
+    let configurations = Configurations::new(args, process, Some(speaker.clone()), live.clone());
+    let reload = configurations.reloader();
     let woken = speaker.clone();
     handle_signals(stop, &reload, move || woken.wake())
         .map_err(|error| failed("cannot handle signals", error))?;
     helpers.start(bgp, &speaker).map_err(|error| failed("cannot start a thread", error))?;
+    follow_mirrors(configurations, live, stop)?;
     let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
     let server = Server {
         identity: identity.clone(),
@@ -176,8 +184,9 @@ fn forward(
     live: &Option<Arc<LiveSide>>,
     process: &Process,
 ) -> Result<(), Failure> {
-    let Process { socket, identity, stop } = process;
-    let reload = reloader(args, process, None, live.clone());
+    let Process { socket, identity, stop, .. } = process;
+    let configurations = Configurations::new(args, process, None, live.clone());
+    let reload = configurations.reloader();
     let main = thread::current();
     handle_signals(stop, &reload, move || main.unpark())
         .map_err(|error| failed("cannot handle signals", error))?;
@@ -185,6 +194,7 @@ fn forward(
     if let Some(live) = &live {
         live.connect_flows(None);
     }
+    follow_mirrors(configurations, &live, stop)?;
     let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
     let (identity, forwarding) = (identity.clone(), helpers.forwarding());
     socket.serve(Server { identity, speaker: None, reload, forwarding, live: control })?;
@@ -196,6 +206,17 @@ fn forward(
         thread::park_timeout(LOOK_EVERY);
     }
     Ok(())
+}
+
+/// Has ports have the addresses that programs give their mirrors.
+fn follow_mirrors(
+    configurations: Arc<Configurations>,
+    live: &Option<Arc<LiveSide>>,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), Failure> {
+    let Some(live) = live else { return Ok(()) };
+    let followed = mirror_addresses::follow(configurations, &live.config(), stop.clone());
+    followed.map_err(|why| Failure::Run(format!("addresses of mirrors cannot be followed: {why}")))
 }
 
 /// How often a router without BGP looks whether it still forwards.

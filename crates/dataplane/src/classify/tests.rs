@@ -1,5 +1,5 @@
 use super::*;
-use crate::ingress::{Ingress, PortGuess as IngressGuess};
+use crate::ingress::Ingress;
 use crate::test_support::*;
 use thalweg_wire::application;
 
@@ -8,8 +8,7 @@ const B: [u8; 4] = [198, 51, 100, 7];
 
 fn classes(classifier: &Classifier, frames: Vec<Frame>) -> Vec<u8> {
     let mut chunk = chunk(frames);
-    let ingress =
-        Ingress { drop_martians: true, port_guess: IngressGuess::default(), vlans: Default::default() };
+    let ingress = Ingress { drop_martians: true, ..Default::default() };
     ingress.process(&mut chunk.batch(0));
     classifier.process(&mut chunk.batch(0));
     assert!(chunk.packets().iter().all(Packet::is_alive));

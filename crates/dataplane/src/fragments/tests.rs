@@ -1,5 +1,5 @@
 use super::*;
-use crate::ingress::{Ingress, PortGuess};
+use crate::ingress::Ingress;
 use crate::test_support::*;
 use thalweg_base::Chunk;
 
@@ -13,8 +13,7 @@ fn fragment(id: u16, offset_and_flags: u16, sport: u16) -> Frame {
 
 fn run(tracker: &mut FragmentTracker, frames: Vec<Frame>) -> Chunk {
     let mut c = chunk(frames);
-    let ingress =
-        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() };
+    let ingress = Ingress { drop_martians: true, ..Default::default() };
     ingress.process(&mut c.batch(0));
     tracker.process(&mut c);
     c

@@ -9,7 +9,7 @@ const V6A: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 const V6B: [u8; 16] = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
 
 fn ingress() -> Ingress {
-    Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() }
+    Ingress { drop_martians: true, ..Default::default() }
 }
 
 fn run(frames: Vec<Frame>) -> Chunk {
@@ -189,13 +189,102 @@ fn the_port_is_guessed_by_longest_source_network() {
     assert_eq!(guess.port_for(ip("10.9.2.3")), Some(1));
     assert_eq!(guess.port_for(ip("192.0.2.1")), Some(0));
     assert_eq!(guess.port_for(ip("2001:db8::9")), Some(3));
-    let stage = Ingress { drop_martians: true, port_guess: guess, vlans: Default::default() };
+    let stage = Ingress { drop_martians: true, port_guess: guess, ..Default::default() };
     let mut chunk = chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).on_port(NO_PORT)]);
     stage.process(&mut chunk.batch(0));
     assert_eq!(chunk.packets()[0].port_in, 2);
     let mut chunk = crate::test_support::chunk(vec![Frame::raw(udp4(A, B, 1, 2, b"")).on_port(NO_PORT)]);
     ingress().process(&mut chunk.batch(0));
     assert_eq!(chunk.packets()[0].drop_reason(), Some(DropReason::UnknownPort));
+}
+
+/// A stage that has two networks, and drops martians or not.
+fn with_networks(drop_martians: bool) -> Ingress {
+    let broadcasts = BroadcastSet::new([Ipv4Addr::new(10, 1, 2, 255), Ipv4Addr::new(192, 168, 3, 127)]);
+    Ingress { drop_martians, broadcasts, ..ingress() }
+}
+
+fn verdict_of(stage: &Ingress, frame: Vec<u8>) -> Option<&'static str> {
+    let mut chunk = chunk(vec![Frame::new(frame, LinkType::Ethernet)]);
+    stage.process(&mut chunk.batch(0));
+    chunk.packets()[0].drop_reason().map(DropReason::name)
+}
+
+#[test]
+fn what_is_for_all_is_recognized_before_its_source_is_judged() {
+    const ANYBODY: [u8; 4] = [0; 4];
+    let all = [[255; 4], [224, 0, 0, 5], [239, 255, 255, 250], [10, 1, 2, 255], [192, 168, 3, 127]];
+    for (stage, bad_source) in
+        [(with_networks(true), "martian-source"), (with_networks(false), "not-unicast")]
+    {
+        let case = |src, dst| verdict_of(&stage, ethernet(&[], 0x0800, &udp4(src, dst, 68, 67, b"")));
+        for to in all {
+            for from in [ANYBODY, A, B, [169, 254, 7, 7]] {
+                assert_eq!(case(from, to), Some("not-unicast"), "{from:?} > {to:?}");
+            }
+            for from in [[127, 0, 0, 1], [224, 0, 0, 1], [255; 4], [0, 1, 2, 3]] {
+                assert_eq!(case(from, to), Some(bad_source), "{from:?} > {to:?}");
+            }
+        }
+        // Their neighbors are hosts.
+        for to in [[10, 1, 2, 254], [10, 1, 3, 255], [192, 168, 3, 126], [192, 168, 3, 255]] {
+            assert_eq!(case(A, to), None, "{to:?}");
+        }
+        let case = |src, dst| verdict_of(&stage, ethernet(&[], 0x86dd, &udp6(src, dst, 546, 547, b"")));
+        let group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 2];
+        assert_eq!((case([0; 16], group), case(V6A, group)), (Some("not-unicast"), Some("not-unicast")));
+        assert_eq!(case(group, group), Some(bad_source));
+    }
+    assert_eq!(verdict(Frame::raw(udp4(ANYBODY, B, 68, 67, b""))), Some("martian-source"), "to one host");
+}
+
+#[test]
+fn a_frame_to_a_group_is_not_forwarded_to_one_host() {
+    let packets = [(0x0800, udp4(A, B, 1, 2, b"")), (0x86dd, udp6(V6A, V6B, 1, 2, b""))];
+    for stage in [with_networks(true), with_networks(false)] {
+        for (ethertype, ip) in &packets {
+            for tags in [&[][..], &[0]] {
+                let to = |first: u8| {
+                    let mut frame = ethernet(tags, *ethertype, ip);
+                    frame[0] = first;
+                    verdict_of(&stage, frame)
+                };
+                assert_eq!((to(0x02), to(0x00)), (None, None));
+                for first in [0xff, 0x01, 0x33, 0x03] {
+                    assert_eq!(to(first), Some("link-broadcast"));
+                }
+            }
+        }
+    }
+    let cooked = |link, len: usize, protocol: usize, kind: usize, value: u8| {
+        let mut bytes = vec![0; len];
+        bytes[protocol] = 8;
+        bytes[kind] = value;
+        bytes.extend(&packets[0].1);
+        verdict(Frame::new(bytes, link))
+    };
+    for (kind, expected) in [(0, None), (1, Some("link-broadcast")), (2, Some("link-broadcast")), (3, None)] {
+        assert_eq!(cooked(LinkType::LinuxCooked, 16, 14, 1, kind), expected);
+        assert_eq!(cooked(LinkType::LinuxCooked2, 20, 0, 10, kind), expected);
+    }
+}
+
+#[test]
+fn a_dhcp_answer_to_the_router_is_the_routers() {
+    let answer = |op: u8, client: [u8; 6], length: usize| {
+        let mut message = vec![0; 240];
+        (message[DHCP_OP], message[DHCP_HLEN]) = (op, 6);
+        message[DHCP_CHADDR..DHCP_CHADDR + 6].copy_from_slice(&client);
+        message.truncate(length);
+        verdict_of(&ingress(), ethernet(&[], 0x0800, &udp4(A, B, 67, 68, &message)))
+    };
+    // The destination of frames in these tests, and another station.
+    let (ours, other) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9]);
+    assert_eq!(answer(2, ours, 240), Some("local"));
+    assert_eq!(answer(2, other, 240), None, "an answer to a client behind a relay is routed");
+    assert_eq!((answer(1, ours, 240), answer(2, ours, 20)), (None, None));
+    let swapped = ethernet(&[], 0x0800, &udp4(A, B, 68, 67, &[2; 240]));
+    assert_eq!(verdict_of(&ingress(), swapped), None);
 }
 
 proptest! {
@@ -212,7 +301,7 @@ proptest! {
                 bytes = with_ipv4_field(bytes, 8, &[64]);
             }
         }
-        let stage = Ingress { drop_martians: false, port_guess: PortGuess::default(), vlans: Default::default() };
+        let stage = Ingress { drop_martians: false, ..Default::default() };
         let mut chunk = chunk(vec![Frame::raw(bytes.clone())]);
         stage.process(&mut chunk.batch(0));
         let p = &chunk.packets()[0];
@@ -243,7 +332,7 @@ proptest! {
         tcp: bool, ethernet_link: bool, guess: bool,
         addresses in (any::<[u8; 4]>(), any::<[u8; 4]>()), near: bool,
         payload in 0usize..40, changes in proptest::collection::vec((0usize..44, any::<u8>()), 0..3), repair: bool,
-        kept in 0usize..90, cut: bool,
+        kept in 0usize..90, cut: bool, group: bool, dhcp: bool, broadcast: bool,
     ) {
         let (mut src, mut dst) = addresses;
         if near {
@@ -251,7 +340,8 @@ proptest! {
             (src[0], dst[0]) = ([10, 127, 169, 224, 0, 169][usize::from(src[0] % 6)], dst[0] | 64);
             src[1] = [254, 1][usize::from(src[1] & 1)];
         }
-        let mut ip = udp4(src, dst, 1000, 2000, &vec![7; payload + 12]);
+        let ports = if dhcp { (67, 68) } else { (1000, 2000) };
+        let mut ip = udp4(src, dst, ports.0, ports.1, &vec![7; payload + 12]);
         if tcp {
             ip[32] = 0x50;
             ip = with_ipv4_field(ip, 9, &[6]);
@@ -264,6 +354,9 @@ proptest! {
             ip = with_ipv4_field(ip, 8, &[ttl]);
         }
         let mut bytes = if ethernet_link { ethernet(&[], 0x0800, &ip) } else { ip };
+        if ethernet_link && group {
+            bytes[0] |= 1;
+        }
         let wire_len = bytes.len() as u32;
         if cut {
             bytes.truncate(kept);
@@ -276,7 +369,8 @@ proptest! {
         };
         let net = |s: &str| s.parse::<IpNet>().unwrap();
         let port_guess = PortGuess::new([(net("10.0.0.0/8"), 1), (net("64.0.0.0/2"), 2)], None);
-        let stage = Ingress { drop_martians: !near || guess, port_guess, vlans: Default::default() };
+        let broadcasts = BroadcastSet::new(broadcast.then_some(Ipv4Addr::from(dst)));
+        let stage = Ingress { drop_martians: !near || guess, port_guess, vlans: Default::default(), broadcasts };
         let mut chunk = chunk(vec![frame(), frame()]);
         let mut batch = chunk.batch(0);
         let (packet, bytes) = batch.packet_and_frame(0);

@@ -204,7 +204,8 @@ pub struct NatConfig {
     pub outside_port: u16,
     /// Ports whose packets are translated on their way out.
     pub inside_ports: Vec<u16>,
-    /// Addresses that inside hosts appear under; 1 to 256 of them.
+    /// Addresses that inside hosts appear under, at most 256. As long as there is none, no session is made, and whoever
+    /// wants one is refused as if all ports were in use.
     pub public_addresses: Vec<Ipv4Addr>,
     /// Destinations that packets from inside ports reach untranslated: the router's inside networks.
     pub untranslated: Vec<Ipv4Net>,
@@ -270,8 +271,6 @@ impl Default for NatConfig {
 /// Why a configuration was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NatConfigError {
-    /// No public address.
-    NoPublicAddress,
     /// More public addresses than a session can name.
     TooManyPublicAddresses(usize),
     /// A public address given twice.
@@ -342,7 +341,6 @@ impl fmt::Display for NatConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use NatConfigError::*;
         match self {
-            NoPublicAddress => write!(f, "NAT needs at least one public address"),
             TooManyPublicAddresses(n) => write!(f, "{n} public addresses; at most 256 are supported"),
             PublicAddressTwice(a) => write!(f, "public address {a} is given twice"),
             NoInsidePort => write!(f, "NAT needs at least one inside port"),
@@ -429,9 +427,6 @@ impl NatConfig {
     }
 
     fn validate_addresses(&self) -> Result<(), NatConfigError> {
-        if self.public_addresses.is_empty() {
-            return Err(NatConfigError::NoPublicAddress);
-        }
         if self.public_addresses.len() > 256 {
             return Err(NatConfigError::TooManyPublicAddresses(self.public_addresses.len()));
         }

@@ -135,6 +135,11 @@ impl PortIdentity {
         self.addresses.iter().any(|&(own, _)| own == address)
     }
 
+    /// Whether an own address has no network: a /32, as hosters give them, whose gateway is on the link all the same.
+    pub(super) fn is_alone(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|&(own, length)| own == address && address.is_ipv4() && length == 32)
+    }
+
     /// An address that others are to find the router at.
     pub(super) fn answers_for(&self, address: IpAddr) -> bool {
         self.owns(address) || matches!(address, IpAddr::V4(v4) if self.translated.contains(&v4))

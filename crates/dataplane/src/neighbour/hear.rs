@@ -1,6 +1,7 @@
 //! What frames do: who asks is answered, who answers is believed, within reason.
 
 use super::arp::{Arp, Operation};
+use super::config::is_neighbour_address;
 use super::entry::{Entry, NeighbourState as State};
 use super::frame::{BROADCAST, ETHERTYPE_ARP, ETHERTYPE_IPV6, Frame, Mac, is_one_station};
 use super::nd::{self, Message, Received};
@@ -87,6 +88,10 @@ impl<P: AsRef<[u8]>> NeighbourTable<P> {
         let is_probe = arp.sender == Ipv4Addr::UNSPECIFIED;
         let sender = (port, IpAddr::V4(arp.sender));
         if !is_probe && self.store.get(sender).is_none() && !identity.is_on_link(sender.1) {
+            // Who is on the link of an address without a network cannot be told: whoever asks is answered, and not learned.
+            if asks_us && identity.is_alone(arp.target.into()) && is_neighbour_address(sender.1) {
+                self.reply_arp(port, &identity, &arp);
+            }
             return Err(Ignored::NotOnLink);
         }
         if asks_us {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ingress::{Ingress, PortGuess};
+use crate::ingress::Ingress;
 use crate::test_support::*;
 use proptest::prelude::*;
 
@@ -123,8 +123,7 @@ fn remarking_keeps_ecn_and_checksum() {
     let mut v6 = udp6([0x20; 16], [0x21; 16], 1, 2, b"x");
     v6[1] = 0x30;
     let mut chunk = chunk(vec![Frame::raw(ip.clone()), Frame::raw(v6), Frame::raw(ip)]);
-    let ingress =
-        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() };
+    let ingress = Ingress { drop_martians: true, ..Default::default() };
     ingress.process(&mut chunk.batch(0));
     chunk.packets_mut().iter_mut().for_each(|p| p.class = 0);
     police.process(&mut chunk);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ingress::{Ingress, PortGuess};
+use crate::ingress::Ingress;
 use crate::lpm::{Fib4Writer, Fib6Writer};
 use crate::test_support::*;
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -50,8 +50,7 @@ fn router() -> Router {
 
 fn run(frames: Vec<Frame>) -> Chunk {
     let mut c = chunk(frames);
-    let ingress =
-        Ingress { drop_martians: true, port_guess: PortGuess::default(), vlans: Default::default() };
+    let ingress = Ingress { drop_martians: true, ..Default::default() };
     let router = router();
     for k in 0..c.batch_count() {
         ingress.process(&mut c.batch(k));

@@ -31,6 +31,8 @@ pub(crate) struct HostChange {
 pub(crate) struct PortChange {
     pub(crate) port: u16,
     pub(crate) addresses: Vec<IpNet>,
+    /// Those that its mirror is given: the others have come from there.
+    pub(crate) mirrored: Vec<IpNet>,
     /// Those that NAT gives out.
     pub(crate) translated: Vec<Ipv4Addr>,
     /// Whether hosts are told that a router is here.
@@ -44,14 +46,9 @@ impl Host {
         for (port, address) in change.forgotten {
             self.forget_configured(port, address);
         }
-        for PortChange { port, addresses, translated, advertises } in change.ports {
+        for PortChange { port, addresses, mirrored, translated, advertises } in change.ports {
             let Some(identity) = self.identities.get_mut(usize::from(port)) else { continue };
-            let before: Vec<IpNet> = identity
-                .addresses
-                .iter()
-                .filter_map(|(address, length)| IpNet::new(*address, *length).ok())
-                .collect();
-            self.mirrors.change_addresses(port, &before, &addresses);
+            self.mirrors.set_addresses(port, mirrored);
             identity.addresses = addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect();
             (identity.router_advertisements, identity.translated) = (advertises, translated);
             let identity = identity.clone();

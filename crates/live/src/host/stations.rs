@@ -91,7 +91,7 @@ impl Stations {
         (wanted, counts)
     }
 
-    /// Brings the table of neighbours in line. Configured ones that it has no room for.
+    /// Brings the table of neighbours in line; the configured ones that it had no room for.
     fn settle<P: AsRef<[u8]>>(
         &mut self,
         neighbours: &mut NeighbourTable<P>,

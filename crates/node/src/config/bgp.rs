@@ -492,6 +492,7 @@ fn read_neighbors(
             reader.error(ErrorKind::Duplicate, &address.span, message, expected);
             continue;
         }
+        check_way(reader, ports, &address);
         if let Some(port) = ports.owner(address.value) {
             let message =
                 format!("neighbour {} is this router itself (port {})", address.value, ports.name(port));
@@ -511,6 +512,29 @@ fn read_neighbors(
         neighbors.push(RawNeighbor { name, address, group: group.map(|g| g.name.value.clone()), settings });
     }
     neighbors
+}
+
+/// BGP's connections are made by the system, which reaches what is behind a port by the port's mirror alone.
+fn check_way(reader: &mut Reader, ports: &Ports, address: &At<IpAddr>) {
+    if let Some(why) = ports.nobodys(address.value) {
+        let message = format!("neighbor {why}");
+        reader.error(ErrorKind::BadValue, &address.span, message, "the address of another router");
+        return;
+    }
+    let port = ports.connected(address.value).and_then(|port| ports.configs.get(usize::from(port)));
+    let Some((port, interface)) = port.and_then(|port| Some((port, port.interface.as_ref()?))) else {
+        return;
+    };
+    if interface.mirror.is_none() {
+        let message = format!(
+            "neighbor {} is on port {}, which has no mirror: no session will come up",
+            address.value, port.name
+        );
+        let expected = format!("`mirror = true` in [ports.{}]", port.name);
+        let finding = reader.warning(ErrorKind::MissingKey, &address.span, message, expected);
+        finding.help =
+            Some("BGP's connections are made by the system, and a mirror is its way to a port".to_owned());
+    }
 }
 
 /// Loopback addresses are for laboratories.

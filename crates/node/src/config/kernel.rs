@@ -2,7 +2,8 @@
 //!
 //! ```toml
 //! [kernel]
-//! routes = "off"          # "import": others' routes by mirrors and ports; "export": ours for the system; "both"
+//! routes = "both"         # "import": others' routes by mirrors and ports; "export": ours for the system; "off". Default:
+//!                         # "both" where a port has a mirror (and BGP's routes do not go into the kernel anyway), else "off"
 //! neighbours = "off"      # "import": those set for good in the kernel; "export": the router's for mirrors; "both"
 //! metric = 116            # of routes that go into the kernel
 //! repair_s = 60           # between two looks for drift
@@ -25,6 +26,12 @@ pub(super) fn read(
     install: Option<Install>,
 ) -> KernelSync {
     let mut sync = KernelSync::default();
+    let interfaces = || ports.configs.iter().filter_map(|port| port.interface.as_ref());
+    let has_port =
+        |needs_mirror: bool| interfaces().any(|interface| !needs_mirror || interface.mirror.is_some());
+    // Without routes, programs of the system would reach no farther than the networks of mirrors.
+    let is_needed = has_port(true) && install != Some(Install::Kernel);
+    (sync.import, sync.export) = (is_needed, is_needed);
     let Some(item) = root.take("kernel") else { return sync };
     let Some(mut section) = reader.section(&item, "[kernel]".to_owned()) else { return sync };
     const WAYS: [(&str, (bool, bool)); 4] = [
@@ -51,10 +58,6 @@ pub(super) fn read(
         }
     }
     section.finish(reader);
-    let has_port = |needs_mirror: bool| {
-        let interfaces = ports.configs.iter().filter_map(|port| port.interface.as_ref());
-        interfaces.into_iter().any(|interface| !needs_mirror || interface.mirror.is_some())
-    };
     let routes = routes.filter(|_| sync.import || sync.export);
     let neighbours = neighbours.filter(|_| sync.import_neighbours || sync.export_neighbours);
     for (item, needs_mirror) in [(&routes, sync.export), (&neighbours, sync.export_neighbours)] {

@@ -4,7 +4,8 @@
 //! [nat]
 //! outside = "wan"                  # required: port towards the public network
 //! inside = ["lan", "voice"]        # required: ports whose sources are translated
-//! addresses = ["203.0.113.2"]      # public addresses; default: the IPv4 addresses of the outside port
+//! addresses = ["203.0.113.2"]      # public addresses; default: the IPv4 addresses of the outside port, those that a
+//!                                  # DHCP client gives its mirror among them
 //! ports = "1024-65535"             # public ports for sessions; this is the default
 //! shards = 64                      # a power of two up to 256, at most ports / 2; default 64
 //! sessions_max = 65536             # size of the session table; default 65536
@@ -154,7 +155,13 @@ fn read_addresses(
     let mut addresses = Vec::new();
     let Some(item) = section.take("addresses") else {
         addresses.extend(outside.iter().flat_map(|port| own_v4(ports, *port)));
-        if let (true, Some(outside)) = (addresses.is_empty(), outside) {
+        let pending = outside.filter(|_| addresses.is_empty()).and_then(|port| mirror_of(ports, port));
+        if let Some((port, mirror)) = pending {
+            let message =
+                format!("port {port} has no IPv4 address: NAT waits for one on its mirror {mirror}");
+            let expected = "a DHCP client there, or `addresses` of the port";
+            reader.warning(ErrorKind::MissingKey, &section.span.clone(), message, expected);
+        } else if let (true, Some(outside)) = (addresses.is_empty(), outside) {
             let message = format!("no public address: port {} has no IPv4 address", ports.name(outside));
             reader.error(ErrorKind::MissingKey, &section.span.clone(), message, "`addresses = [\"...\"]`");
         }
@@ -163,6 +170,11 @@ fn read_addresses(
     for entry in reader.filled_list(&item) {
         let Some(at) = reader.parse(&entry, values::address_v4) else { continue };
         let address = at.value;
+        if let Some(why) = ports.nobodys(IpAddr::V4(address)) {
+            let message = format!("public address {why}");
+            reader.error(ErrorKind::BadValue, &at.span, message, "the address of one station");
+            continue;
+        }
         if !values::is_station(IpAddr::V4(address)) {
             let message = format!("{address} cannot be a public address");
             reader.error(ErrorKind::BadValue, &at.span, message, "the address of one station");
@@ -183,6 +195,10 @@ fn read_addresses(
         if let Some(port) = owner.filter(|port| inside.contains(port)) {
             let message = format!("public address {address} belongs to the inside port {}", ports.name(port));
             reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
+        } else if let Some(port) = ports.connected(IpAddr::V4(address)).filter(|port| inside.contains(port)) {
+            let message =
+                format!("public address {address} is in the network of the inside port {}", ports.name(port));
+            reader.error(ErrorKind::Conflict, &at.span, message, "an address of the outside network");
         } else if let Some(outside) = outside.filter(|port| owner != Some(*port)) {
             let message =
                 format!("public address {address} is not an address of port {}", ports.name(outside));
@@ -192,6 +208,12 @@ fn read_addresses(
         }
     }
     addresses
+}
+
+/// A port's name and its mirror, where a DHCP client may work.
+fn mirror_of(ports: &Ports, port: PortIndex) -> Option<(&str, &str)> {
+    let config = ports.configs.get(usize::from(port))?;
+    Some((&config.name, config.interface.as_ref()?.mirror.as_deref()?))
 }
 
 fn own_v4(ports: &Ports, port: PortIndex) -> impl Iterator<Item = Ipv4Addr> {
@@ -329,6 +351,16 @@ fn read_forwards(
         if !values::is_station(inside) || leads_out || addresses.contains(to.value.ip()) {
             let message = format!("port forward to {inside}, which is not inside");
             reader.error(ErrorKind::Conflict, &to.span, message, "an inside host");
+            continue;
+        }
+        if let Some(port) = ports.owner(inside) {
+            let message =
+                format!("port forward to {inside}, the router's own address on port {}", ports.name(port));
+            reader.error(ErrorKind::Conflict, &to.span, message, "an inside host");
+            continue;
+        }
+        if let Some(why) = ports.nobodys(inside) {
+            reader.error(ErrorKind::BadValue, &to.span, format!("port forward: {why}"), "an inside host");
             continue;
         }
         if let Some((other, first)) = forwards.iter().find(|(other, _)| clash_outside(other, &forward)) {

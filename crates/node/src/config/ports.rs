@@ -40,6 +40,7 @@ use std::ops::Range;
 use ipnet::IpNet;
 
 use super::diagnostic::{ErrorKind, nearest, one_of};
+use super::interfaces::{InterfaceNames, Use, interface_name};
 use super::reader::{At, Item, Reader, Section};
 use super::types::{
     Driver, InterfaceConfig, NatConfig, Neighbour, NextHop, PORTS_MAX, PortConfig, PortIndex,
@@ -68,6 +69,23 @@ pub(super) struct Ports {
     with_urpf: Vec<PortIndex>,
     /// Ports that name a parent.
     parents: Vec<Parent>,
+    interface_names: InterfaceNames,
+}
+
+/// An address that a program has given a port's mirror: as a DHCP client does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnedAddress {
+    /// The port's name.
+    pub port: String,
+    /// The address, with the prefix length of its network.
+    pub address: IpNet,
+}
+
+impl LearnedAddress {
+    /// An address on a port; `None` if its network cannot have that length.
+    pub fn new(port: &str, address: IpAddr, length: u8) -> Option<Self> {
+        Some(Self { port: port.to_owned(), address: IpNet::new(address, length).ok()? })
+    }
 }
 
 /// What a port says of its parent, until all ports are known.
@@ -82,7 +100,7 @@ struct Parent {
 impl Ports {
     /// Reads `[ports]`. A port with mistakes keeps its name and place, so that what refers to it does not
     /// fail as well.
-    pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Self {
+    pub(super) fn read(reader: &mut Reader, root: &mut Section<'_>, learned: &[LearnedAddress]) -> Self {
         let mut ports = Ports::default();
         let Some(item) = root.take("ports") else {
             // A router that speaks BGP and forwards nothing: a route server, a reflector, a collector.
@@ -110,7 +128,8 @@ impl Ports {
                 reader.error(ErrorKind::TooMany, &name_span, "too many ports", expected);
                 break;
             }
-            let config = ports.read_port(reader, &name_span, &item);
+            let mut config = ports.read_port(reader, &name_span, &item);
+            ports.add_learned(&mut config, learned, &name_span);
             check_trace_name(reader, &mut trace_names, &config, &name_span, &item);
             ports.configs.push(config);
         }
@@ -119,12 +138,25 @@ impl Ports {
         ports
     }
 
+    /// Adds what programs have given the port's mirror beside what is configured.
+    fn add_learned(&mut self, config: &mut PortConfig, learned: &[LearnedAddress], name_span: &Range<usize>) {
+        let port = self.configs.len() as PortIndex;
+        for LearnedAddress { address, .. } in learned.iter().filter(|each| each.port == config.name) {
+            if config.addresses.iter().all(|own| own.addr() != address.addr()) {
+                config.addresses.push(*address);
+                config.learned.push(*address);
+                self.addresses.push((port, At { value: *address, span: name_span.clone() }));
+            }
+        }
+    }
+
     fn read_port(&mut self, reader: &mut Reader, name_span: &Range<usize>, item: &Item<'_>) -> PortConfig {
         let name = item.key.to_owned();
         let mut config = PortConfig {
             trace_name: name.clone(),
             mac: [0; 6],
             addresses: Vec::new(),
+            learned: Vec::new(),
             mtu: MTU_DEFAULT,
             default_mac: None,
             interface: None,
@@ -139,7 +171,7 @@ impl Ports {
             return config;
         };
         let index = self.configs.len() as PortIndex;
-        config.interface = read_interface(reader, &mut section, &config.name);
+        config.interface = read_interface(reader, &mut section, &config.name, &mut self.interface_names);
         let example = "\"02:00:00:00:00:01\"";
         let is_sub_interface = section.has("parent");
         let has_own = is_sub_interface || config.interface.is_some();
@@ -397,17 +429,7 @@ impl Ports {
         gateway: IpAddr,
         port: Option<PortIndex>,
     ) -> Result<NextHop, (String, String)> {
-        if let Some(owner) = self.owner(gateway) {
-            let message = format!("next hop {gateway} is the router itself");
-            let expected = format!("a neighbour's address, not that of port {}", self.name(owner));
-            return Err((message, expected));
-        }
-        if !values::is_station(gateway) {
-            return Err((
-                format!("next hop {gateway} is no station's address"),
-                "a neighbour's address".to_owned(),
-            ));
-        }
+        self.check_neighbor(gateway)?;
         match port {
             Some(port) if self.is_on(gateway, port) => Ok(NextHop { port, gateway: Some(gateway) }),
             Some(port) => Err((
@@ -426,6 +448,60 @@ impl Ports {
                 )),
             },
         }
+    }
+
+    /// A gateway on a port's link that no network of the port holds, as with an address of /32.
+    pub(super) fn next_hop_on_link(
+        &self,
+        gateway: IpAddr,
+        port: PortIndex,
+    ) -> Result<NextHop, (String, String)> {
+        self.check_neighbor(gateway)?;
+        if let Some(other) = self.connected(gateway).filter(|other| *other != port) {
+            let message = format!("next hop {gateway} is on port {}", self.name(other));
+            return Err((message, format!("that port, or an address on the link of {}", self.name(port))));
+        }
+        let speaks =
+            |(p, net): &(PortIndex, At<IpNet>)| *p == port && net.value.addr().is_ipv4() == gateway.is_ipv4();
+        if !self.addresses.iter().any(speaks) {
+            let family = if gateway.is_ipv4() { "IPv4" } else { "IPv6" };
+            let message = format!("port {} has no {family} address to reach {gateway} with", self.name(port));
+            return Err((message, format!("`addresses` with one of {family}")));
+        }
+        Ok(NextHop { port, gateway: Some(gateway) })
+    }
+
+    /// What is wrong with an address as that of another router or host, and what was expected.
+    pub(super) fn check_neighbor(&self, address: IpAddr) -> Result<(), (String, String)> {
+        if let Some(owner) = self.owner(address) {
+            let message = format!("next hop {address} is the router itself");
+            return Err((message, format!("a neighbour's address, not that of port {}", self.name(owner))));
+        }
+        if !values::is_station(address) {
+            return Err((
+                format!("next hop {address} is no station's address"),
+                "a neighbour's address".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is wrong with a host's address that is none: the connected network whose own or broadcast address it is.
+    pub(super) fn nobodys(&self, address: IpAddr) -> Option<String> {
+        let IpAddr::V4(address) = address else { return None };
+        self.addresses.iter().find_map(|(port, net)| match net.value {
+            IpNet::V4(net)
+                if net.prefix_len() <= 30 && [net.network(), net.broadcast()].contains(&address) =>
+            {
+                let what = if address == net.network() { "network" } else { "broadcast" };
+                Some(format!(
+                    "{address} is the {what} address of {} on port {}",
+                    net.trunc(),
+                    self.name(*port)
+                ))
+            }
+            _ => None,
+        })
     }
 
     pub(super) fn name(&self, port: PortIndex) -> &str {
@@ -451,11 +527,13 @@ impl Ports {
     }
 }
 
-/// The longest name that Linux gives an interface.
-const INTERFACE_NAME_MAX: usize = 15;
-
 /// Reads what a live port needs; `None` where no interface is named.
-fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) -> Option<InterfaceConfig> {
+fn read_interface(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    port: &str,
+    names: &mut InterfaceNames,
+) -> Option<InterfaceConfig> {
     let item = section.take("interface");
     let driver = section.take("driver");
     let device = section.take("device");
@@ -475,7 +553,7 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
             driver: Driver::default(),
             device: None,
             own_mac: true,
-            mirror: mirror.and_then(|item| mirror_of(reader, &item, port)),
+            mirror: mirror.and_then(|item| names.mirror(reader, &item, port)),
             offload: false,
             queues: None,
             xdp_mode: None,
@@ -496,12 +574,16 @@ fn read_interface(reader: &mut Reader, section: &mut Section<'_>, port: &str) ->
         return None;
     }
     let name = match (item, &device) {
-        (Some(item), _) => reader.parse(&item, interface_name)?.value,
+        (Some(item), _) => {
+            let name = reader.parse(&item, interface_name)?;
+            names.take(reader, Use::Interface, port, &name.value, &name.span);
+            name.value
+        }
         // A device with a mistake still is one, and the port needs no `mac`.
         (None, device) => dpdk::name_of(device.as_deref().unwrap_or_default()).to_owned(),
     };
     let driver = driver.map(|(driver, _)| driver).unwrap_or_default();
-    let mirror = mirror.and_then(|item| mirror_of(reader, &item, port));
+    let mirror = mirror.and_then(|item| names.mirror(reader, &item, port));
     let router_advertisements = advertise.and_then(|item| reader.boolean(&item)).unwrap_or(false);
     let needs_xdp = |reader: &mut Reader, item: &Item<'_>, what: &str| {
         if !matches!(driver, Driver::AfXdp | Driver::Auto) {
@@ -569,29 +651,6 @@ fn read_device(
             None
         }
         (false, None, _) => None,
-    }
-}
-
-/// The name of the mirror that is wanted, if one is.
-fn mirror_of(reader: &mut Reader, item: &Item<'_>, port: &str) -> Option<String> {
-    match item.value {
-        toml::de::DeValue::Boolean(wanted) => wanted.then(|| mirror_name(port)),
-        _ => reader.parse(item, interface_name).map(|at| at.value),
-    }
-}
-
-/// The mirror's name where only the port's is known, as long as the system allows.
-fn mirror_name(port: &str) -> String {
-    format!("tw-{port}").chars().take(INTERFACE_NAME_MAX).collect()
-}
-
-fn interface_name(text: &str) -> Result<String, &'static str> {
-    let allowed = |c: char| c.is_ascii_graphic() && c != '/' && c != ':';
-    let fits = (1..=INTERFACE_NAME_MAX).contains(&text.len()) && text != "." && text != "..";
-    if fits && text.chars().all(allowed) {
-        Ok(text.to_owned())
-    } else {
-        Err("the name of an interface: 1 to 15 characters without blanks, `/` and `:`")
     }
 }
 

@@ -10,6 +10,7 @@
 //! prefix = "0.0.0.0/0"                 # required, without bits set beyond its length
 //! via = "203.0.113.1"                  # next hop, or several for ECMP: ["203.0.113.1", "203.0.113.5"]
 //! port = "lan"                         # alone: on-link; with `via`: where the next hop is
+//! onlink = true                        # the next hop is on the link of `port`, though none of its networks holds it
 //! action = "blackhole"                 # or "unreachable"; instead of `via` and `port`
 //! metric = 10                          # of several routes for one prefix the lowest that works counts; 0 if not given
 //! ```
@@ -23,7 +24,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::diagnostic::ErrorKind;
 use super::ports::{Ports, is_link_local};
-use super::reader::{Reader, Section};
+use super::reader::{At, Reader, Section};
 use super::route_file::{self, RouteFileContext};
 use super::types::{NextHop, PortIndex, RouteSources, RouteTarget, RoutingConfig, TargetIndex};
 use super::values;
@@ -197,6 +198,7 @@ fn read_routes(reader: &mut Reader, root: &mut Section<'_>, ports: &Ports, table
             let expected = format!("a prefix that no port is connected to; see {}", reader.line(&net.span));
             reader.error(ErrorKind::Conflict, &prefix.span, message, expected);
         }
+        check_prefix(reader, ports, &prefix);
         routes.insert(metric, (target, prefix.span));
     }
     for (prefix, routes) in all {
@@ -217,6 +219,13 @@ fn read_target(
     let via = section.take("via");
     let port = section.take("port");
     let action = section.take("action");
+    let onlink = section.take("onlink");
+    let is_onlink = onlink.as_ref().and_then(|item| reader.boolean(item)).unwrap_or(false);
+    if let Some(onlink) = onlink.filter(|_| is_onlink && (via.is_none() || port.is_none())) {
+        let message = "`onlink` says that a next hop is on a port's link, and one of the two is missing";
+        reader.error(ErrorKind::MissingKey, &onlink.span, message, "`via` and `port` beside it");
+        return None;
+    }
     if let Some(action) = action {
         if let Some(other) = via.as_ref().or(port.as_ref()) {
             let message = format!("a route has `action` or `{}`, not both", other.key);
@@ -247,7 +256,7 @@ fn read_target(
             let mut next_hops: Vec<NextHop> = Vec::new();
             for entry in &entries {
                 let gateway = reader.parse(entry, values::address)?;
-                let next_hop = check_gateway(reader, ports, gateway.value, port, prefix, &gateway.span)?;
+                let next_hop = check_gateway(reader, ports, &gateway, (port, is_onlink), prefix)?;
                 if next_hops.contains(&next_hop) {
                     let message = format!("next hop {} is given twice", gateway.value);
                     reader.error(ErrorKind::Duplicate, &gateway.span, message, "each next hop once");
@@ -262,11 +271,11 @@ fn read_target(
 fn check_gateway(
     reader: &mut Reader,
     ports: &Ports,
-    gateway: IpAddr,
-    port: Option<PortIndex>,
+    At { value: gateway, span }: &At<IpAddr>,
+    (port, is_onlink): (Option<PortIndex>, bool),
     prefix: Option<IpNet>,
-    span: &Range<usize>,
 ) -> Option<NextHop> {
+    let gateway = *gateway;
     if let Some(prefix) = prefix
         && prefix.addr().is_ipv4() != gateway.is_ipv4()
     {
@@ -275,15 +284,64 @@ fn check_gateway(
         reader.error(ErrorKind::Conflict, span, message, format!("an {family} address"));
         return None;
     }
-    match ports.next_hop(gateway, port) {
+    if let Some(why) = ports.nobodys(gateway) {
+        reader.error(ErrorKind::BadValue, span, format!("next hop {why}"), "the address of a router there");
+        return None;
+    }
+    let found = match port.filter(|_| is_onlink) {
+        Some(port) => ports.next_hop_on_link(gateway, port),
+        None => ports.next_hop(gateway, port),
+    };
+    match found {
         Ok(next_hop) => {
             warn_without_mac(reader, ports, next_hop, span);
             Some(next_hop)
         }
         Err((message, expected)) => {
-            reader.error(ErrorKind::NotConnected, span, message, expected);
+            let finding = reader.error(ErrorKind::NotConnected, span, message, expected);
+            let is_nowhere = !is_link_local(gateway) && ports.connected(gateway).is_none();
+            if !is_onlink && is_nowhere && ports.check_neighbor(gateway).is_ok() {
+                finding.help = Some(ON_LINK.to_owned());
+            }
             None
         }
+    }
+}
+
+/// For gateways of hosters.
+const ON_LINK: &str = "a gateway on the link of a port that has no network with it (an address of /32): add `port` and \
+                       `onlink = true`";
+
+/// Prefixes whose addresses no packet that is forwarded goes to: a route to them is never used.
+fn never_routed(prefix: IpNet) -> Option<&'static str> {
+    match prefix {
+        IpNet::V4(net) if net.prefix_len() == 0 => None,
+        IpNet::V4(net) => match net.network().octets()[0] {
+            0 => Some("this network (0.0.0.0/8)"),
+            127 => Some("loopback"),
+            224..=239 => Some("multicast"),
+            240.. => Some("reserved"),
+            _ => None,
+        },
+        IpNet::V6(net) if net.prefix_len() >= 8 && net.network().is_multicast() => Some("multicast"),
+        IpNet::V6(net) if net.prefix_len() == 128 && net.network().is_loopback() => Some("loopback"),
+        IpNet::V6(net) if net.prefix_len() >= 10 && net.network().is_unicast_link_local() => {
+            Some("link-local")
+        }
+        IpNet::V6(_) => None,
+    }
+}
+
+/// Says what makes a route useless.
+fn check_prefix(reader: &mut Reader, ports: &Ports, prefix: &At<IpNet>) {
+    let owner = Some(prefix.value).filter(|net| net.prefix_len() == net.max_prefix_len());
+    if let Some(port) = owner.and_then(|net| ports.owner(net.addr())) {
+        let message = format!("{} is the router's own address on port {}", prefix.value, ports.name(port));
+        reader.error(ErrorKind::Conflict, &prefix.span, message, "a prefix that is not the router itself");
+    }
+    if let Some(what) = never_routed(prefix.value) {
+        let message = format!("a route to {} is never used: its addresses are {what}", prefix.value);
+        reader.error(ErrorKind::BadValue, &prefix.span, message, "a prefix of unicast addresses");
     }
 }
 

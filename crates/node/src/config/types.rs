@@ -124,6 +124,8 @@ pub struct PortConfig {
     pub mac: MacAddress,
     /// The router's own addresses, each with the prefix that is connected here.
     pub addresses: Vec<IpNet>,
+    /// Those of them that are not configured: a program has given them to the port's mirror.
+    pub learned: Vec<IpNet>,
     /// Largest IP packet that may leave here, in bytes.
     pub mtu: u16,
     /// Where frames to neighbours that are not listed go; without it they are dropped.

@@ -43,8 +43,12 @@ pub(super) fn socket_v4(text: &str) -> Result<SocketAddrV4, Expected> {
 /// A router's own address with the prefix length of its network.
 pub(super) fn interface_address(text: &str) -> Result<IpNet, Expected> {
     let net: IpNet = text.parse().map_err(|_| "an address with prefix length, such as \"192.0.2.1/24\"")?;
-    if !is_station(net.addr()) {
-        return Err("the address of one station, not loopback, multicast or unspecified");
+    let is_reserved = |address: Ipv4Addr| address.octets()[0] == 0 || address.octets()[0] >= 240;
+    if !is_station(net.addr()) || matches!(net, IpNet::V4(v4) if is_reserved(v4.addr())) {
+        return Err("the address of one station, not loopback, multicast, unspecified or reserved");
+    }
+    if net.prefix_len() == 0 {
+        return Err("the prefix length of the network that is connected here, from 1");
     }
     if let IpNet::V4(v4) = net
         && v4.prefix_len() < 31
@@ -211,7 +215,12 @@ mod tests {
         assert!(interface_address("192.0.2.0/24").is_err());
         assert!(interface_address("192.0.2.255/24").is_err());
         assert!(interface_address("192.0.2.0/31").is_ok());
-        assert!(interface_address("127.0.0.1/8").is_err());
+        for bad in
+            ["127.0.0.1/8", "0.0.0.5/24", "240.1.1.1/24", "224.0.0.5/24", "10.0.0.1/0", "2001:db8::1/0"]
+        {
+            assert!(interface_address(bad).is_err(), "{bad}");
+        }
+        assert!(interface_address("192.0.2.1/32").is_ok());
         assert!(prefix("10.0.0.1/8").is_err());
         assert_eq!(dscp("EF"), Some(46));
     }

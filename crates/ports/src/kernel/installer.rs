@@ -30,17 +30,21 @@ pub struct KernelOptions {
     pub protocol: u8,
     /// The metric; at least 1, because the kernel takes 0 of an IPv6 route for 1024.
     pub metric: u32,
+    /// Gateways are on the link of the interface that a route names, though no address there has a network with them: for
+    /// who has found out by itself where gateways are.
+    pub on_link: bool,
 }
 
 impl Default for KernelOptions {
     fn default() -> Self {
-        Self { table: libc::RT_TABLE_MAIN.into(), protocol: PROTOCOL, metric: METRIC }
+        Self { table: libc::RT_TABLE_MAIN.into(), protocol: PROTOCOL, metric: METRIC, on_link: false }
     }
 }
 
 impl KernelOptions {
     pub(super) fn place(self) -> Place {
-        Place { table: self.table, protocol: self.protocol, metric: self.metric.max(1) }
+        let Self { table, protocol, metric, on_link } = self;
+        Place { table, protocol, metric: metric.max(1), on_link }
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Place {
     pub(super) table: u32,
     pub(super) protocol: u8,
     pub(super) metric: u32,
+    /// Gateways are on the link of the interface that the route names, whatever networks the kernel knows there.
+    pub(super) on_link: bool,
 }
 
 /// Octets of `struct rtmsg`.
@@ -107,8 +109,12 @@ pub(super) fn write_replace(writer: &mut MessageWriter, sequence: u32, route: &K
         _ => libc::RT_SCOPE_UNIVERSE,
     };
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
-    let header =
+    let mut header =
         header(family(route.prefix), route.prefix.length(), place.table, place.protocol, scope, kind);
+    if let (RouteTarget::Gateway { interface: Some(_), .. }, true) = (route.target, place.on_link) {
+        // `rtm_flags`.
+        header[8..12].copy_from_slice(&RTNH_F_ONLINK.to_ne_bytes());
+    }
     writer.begin(libc::RTM_NEWROUTE, flags as u16, sequence, &header);
     write_address(writer, libc::RTA_DST, route.prefix.address());
     write_place(writer, place.table, place.metric);
@@ -165,6 +171,8 @@ const RTA_VIA: u16 = 18;
 /// Of one path of several: its link is switched off, or has no carrier.
 const RTNH_F_DEAD: u8 = 1;
 const RTNH_F_LINKDOWN: u8 = 16;
+/// The gateway is on the link of the interface, whatever addresses that has.
+const RTNH_F_ONLINK: u32 = 4;
 /// The number of a next-hop object.
 const RTA_NH_ID: u16 = 30;
 
@@ -345,7 +353,7 @@ mod tests {
             } else {
                 Prefix::new(bits as u32, length.min(32)).unwrap().into()
             };
-            let place = Place { table, protocol, metric };
+            let place = Place { table, protocol, metric, on_link: metric % 2 == 0 };
             let mut writer = MessageWriter::default();
             write_replace(&mut writer, 7, &KernelRoute { prefix, target }, place);
             write_delete(&mut writer, 8, prefix, place);

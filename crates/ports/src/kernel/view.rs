@@ -118,6 +118,16 @@ impl NetworkView {
     }
 }
 
+/// The addresses of all interfaces here.
+pub fn interface_addresses() -> Result<Vec<InterfaceAddress>, KernelError> {
+    let mut addresses = Vec::new();
+    let mut reader = Reader { netlink: Netlink::open()?, writer: MessageWriter::default() };
+    reader.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
+        addresses.extend(interface_address(&message));
+    })?;
+    Ok(addresses)
+}
+
 struct Reader {
     netlink: Netlink,
     writer: MessageWriter,

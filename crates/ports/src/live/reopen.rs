@@ -8,6 +8,8 @@
 //! For drivers whose halves belong together and to one interface, as AF_XDP's do: what has to be made anew is the whole
 //! port. Whichever half notices first opens it and leaves the other half for its owner. What the old halves have counted
 //! stays counted; frames that they had taken and not sent are failed.
+//!
+//! A port may also begin without its interface ([`open_later`]): it is gone from the start, and comes as one that comes back.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -16,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_base::ChunkBuilder;
 
-use super::{LiveError, NotTaken, Port, PortRx, PortTx, RxCounters, TxCounters};
+use super::{LiveError, NotTaken, Port, PortFacts, PortRx, PortTx, RxCounters, TxCounters};
 
 /// How often it is tried to open the port again.
 const TRY_EVERY: Duration = Duration::from_millis(50);
@@ -30,7 +32,29 @@ pub type Open = Box<dyn Fn() -> Result<Port, LiveError> + Send>;
 ///
 /// Those of `open`, the first time. Later it is tried again.
 pub fn open_again(open: Open) -> Result<Port, LiveError> {
-    let Port { rx, tx, facts } = open()?;
+    let port = open()?;
+    Ok(keep_open(port, open).0)
+}
+
+/// A port whose interface is not there yet. `facts` is what is known of it, `halves` the receiving halves that it has at
+/// most; it is opened as soon as there is an interface of the name.
+pub fn open_later(facts: PortFacts, halves: usize, open: Open) -> (Port, OpenedLater) {
+    let rx = (0..halves.max(1)).map(|_| -> Box<dyn PortRx> { Box::new(Absent) }).collect();
+    keep_open(Port { rx, tx: Box::new(Absent), facts }, open)
+}
+
+/// What became of a port that was opened without its interface.
+#[derive(Clone)]
+pub struct OpenedLater(Arc<Shared>);
+
+impl OpenedLater {
+    /// What was found, as of the last time that it was opened.
+    pub fn facts(&self) -> PortFacts {
+        self.0.lock().facts.clone()
+    }
+}
+
+fn keep_open(Port { rx, tx, facts }: Port, open: Open) -> (Port, OpenedLater) {
     let halves = rx.len();
     let shared = Arc::new(Shared {
         open: Mutex::new(Opener {
@@ -39,6 +63,7 @@ pub fn open_again(open: Open) -> Result<Port, LiveError> {
             rx: (0..halves).map(|_| None).collect(),
             tx: None,
             tried: None,
+            facts: facts.clone(),
         }),
     });
     let again = |(place, half): (usize, Box<dyn PortRx>)| -> Box<dyn PortRx> {
@@ -57,7 +82,39 @@ pub fn open_again(open: Open) -> Result<Port, LiveError> {
         generation: 0,
         before: TxCounters::default(),
     });
-    Ok(Port { rx, tx, facts })
+    (Port { rx, tx, facts }, OpenedLater(shared))
+}
+
+/// A half of a port without an interface.
+struct Absent;
+
+impl PortRx for Absent {
+    fn receive(&mut self, _: u16, _: u64, _: usize, _: &mut ChunkBuilder) -> io::Result<usize> {
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// None: nobody waits for a half that has failed.
+    fn fd(&self) -> RawFd {
+        -1
+    }
+
+    fn counters(&mut self) -> RxCounters {
+        RxCounters::default()
+    }
+}
+
+impl PortTx for Absent {
+    fn push(&mut self, _: &[u8]) -> Result<(), NotTaken> {
+        Err(NotTaken::Down)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    fn counters(&mut self) -> TxCounters {
+        TxCounters::default()
+    }
 }
 
 struct Shared {
@@ -72,23 +129,31 @@ struct Opener {
     rx: Vec<Option<Box<dyn PortRx>>>,
     tx: Option<Box<dyn PortTx>>,
     tried: Option<Instant>,
+    facts: PortFacts,
 }
 
 impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Opener> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The place where the halves of a generation after `old` are, opened if nobody has.
     fn after(&self, old: u64) -> Option<MutexGuard<'_, Opener>> {
-        let mut opener = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opener = self.lock();
         if opener.generation == old {
             if opener.tried.is_some_and(|tried| tried.elapsed() < TRY_EVERY) {
                 return None;
             }
             opener.tried = Some(Instant::now());
             let port = (opener.open)().ok()?;
-            // It has as many queues as before, or it is another kind of interface, which needs a new start.
-            if port.rx.len() != opener.rx.len() {
+            // With more queues than there are halves for it is another kind of interface, which needs a new start. With
+            // fewer, halves are left over.
+            let halves = opener.rx.len();
+            if port.rx.len() > halves {
                 return None;
             }
-            opener.rx = port.rx.into_iter().map(Some).collect();
+            opener.rx = port.rx.into_iter().map(Some).chain((0..).map(|_| None)).take(halves).collect();
+            opener.facts = port.facts;
             opener.tx = Some(port.tx);
             opener.generation += 1;
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use thalweg_live::{PortOutlook, outlook, start_dpdk};
-use thalweg_node::config::RouterConfig;
+use thalweg_node::config::{Driver, MacAddress, RouterConfig, SubInterface};
 
 use super::port_name;
 use crate::tables::table;
@@ -15,13 +15,15 @@ impl Interfaces {
     pub(super) fn look(config: &RouterConfig) -> Self {
         // A sub-interface has its parent's.
         let own = |port: &&thalweg_node::config::PortConfig| port.sub_interface.is_none();
-        let look = |port: &thalweg_node::config::PortConfig| {
+        let look = |(index, port): (u16, &thalweg_node::config::PortConfig)| {
             let port = Some(port).filter(own)?;
-            Some(outlook(port, port.interface.as_ref()?, config.dpdk.mbufs))
+            let is_parent = |sub: SubInterface| sub.parent == index;
+            let carries_vlans = config.ports.iter().any(|port| port.sub_interface.is_some_and(is_parent));
+            Some(outlook(port, port.interface.as_ref()?, carries_vlans, config.dpdk.mbufs))
         };
         // Why it did not is said of each port that needs it.
         let _ = start_dpdk(config);
-        Self(config.ports.iter().map(look).collect())
+        Self((0u16..).zip(&config.ports).map(look).collect())
     }
 
     /// Asks nobody.
@@ -56,6 +58,30 @@ impl Interfaces {
         *text += &table(&["port", "interface", "here and now"], &[], rows);
         text.push_str(&notes);
         text.push('\n');
+    }
+
+    /// The MAC address that a port will have, if it is known here.
+    pub(super) fn mac_of(&self, config: &RouterConfig, port: usize) -> Option<MacAddress> {
+        let of = config.ports.get(port)?;
+        match (of.sub_interface, &of.interface) {
+            // Of a VLAN it is the parent's, unless it has its own without an interface.
+            (Some(sub), Some(_)) => self.mac_of(config, usize::from(sub.parent)),
+            (None, Some(interface)) if interface.own_mac => self.0.get(port)?.as_ref()?.mac,
+            _ => Some(of.mac),
+        }
+    }
+
+    /// The same in words.
+    pub(super) fn mac_text(&self, config: &RouterConfig, port: usize) -> String {
+        if let Some(known) = self.mac_of(config, port) {
+            return super::mac(known);
+        }
+        let interface = config.ports.get(port).and_then(|port| port.interface.as_ref());
+        match interface {
+            Some(interface) if interface.driver == Driver::Tap => "made at start".to_owned(),
+            Some(interface) => format!("that of {}, at start", interface.name),
+            None => String::new(),
+        }
     }
 
     /// A port's interface, and what was found out.

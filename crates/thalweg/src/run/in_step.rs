@@ -72,6 +72,8 @@ pub(super) struct InStep {
     names: Vec<Names>,
     /// Networks of ports, which the kernel has by the mirrors' addresses.
     connected: HashSet<IpPrefix>,
+    /// Whose configuration says them.
+    live: Option<Arc<LiveSide>>,
     links: Links,
     /// Ports by the numbers of their interfaces, and mirrors by port.
     ports: HashMap<u32, u16>,
@@ -112,11 +114,12 @@ impl InStep {
                 config.sub_interface.is_none().then(|| interface.in_system().map(str::to_owned)).flatten();
             Some(Names { port, mirror: interface.mirror.clone(), interface: own })
         });
-        let connected = config.ports.iter().flat_map(|port| &port.addresses);
-        let options = KernelOptions { metric: config.kernel.metric, ..KernelOptions::default() };
+        let metric = config.kernel.metric;
+        // The router has resolved its gateways, or asks for them itself.
+        let options = KernelOptions { metric, on_link: true, ..KernelOptions::default() };
         let now = Instant::now();
         let sync = config.kernel;
-        let neighbours = live.filter(|_| sync.import_neighbours || sync.export_neighbours);
+        let neighbours = live.clone().filter(|_| sync.import_neighbours || sync.export_neighbours);
         let neighbours = neighbours.map(|live| NeighboursInStep::new(live, fib.clone(), sync)).transpose()?;
         let follows_routes = sync.import || sync.export;
         Ok(Self {
@@ -124,7 +127,8 @@ impl InStep {
             config: config.kernel,
             resolves_bgp: config.bgp.is_some(),
             names: names.collect(),
-            connected: connected.filter_map(|net| net.trunc().to_string().parse().ok()).collect(),
+            connected: networks_of(config),
+            live,
             links: Links::open().map_err(|source| KernelError::Open { source })?,
             ports: HashMap::new(),
             mirrors: HashMap::new(),
@@ -200,7 +204,12 @@ impl InStep {
         }
         self.take_over(&changed);
         let reloads = self.fib.reloads();
-        self.underlay_is_old |= std::mem::replace(&mut self.reloads, reloads) != reloads;
+        if std::mem::replace(&mut self.reloads, reloads) != reloads {
+            self.underlay_is_old = true;
+            if let Some(live) = &self.live {
+                self.connected = networks_of(&live.config());
+            }
+        }
         let life = self.fib.life_changes();
         self.underlay_is_old |= std::mem::replace(&mut self.life, life) != life;
         let resolves = self.resolves_bgp && self.config.import && !heard.more;
@@ -448,6 +457,12 @@ impl InStep {
         self.view.failures = self.failures.iter().cloned().collect();
         self.fib.set_in_step(self.view.clone());
     }
+}
+
+/// The networks that ports are connected to.
+fn networks_of(config: &RouterConfig) -> HashSet<IpPrefix> {
+    let nets = config.ports.iter().flat_map(|port| &port.addresses);
+    nets.filter_map(|net| net.trunc().to_string().parse().ok()).collect()
 }
 
 /// Whether a prefix means something on one link only.

@@ -161,9 +161,14 @@ impl LiveSide {
         self.lock().set_kernel_stations(stations)
     }
 
+    /// The configuration in force.
+    pub(super) fn config(&self) -> Arc<RouterConfig> {
+        self.lock().config()
+    }
+
     /// How many sessions NAT's table holds.
     fn nat_sessions_max(&self) -> u64 {
-        self.lock().config().nat.as_ref().map_or(0, |nat| nat.sessions_max.into())
+        self.config().nat.as_ref().map_or(0, |nat| nat.sessions_max.into())
     }
 
     /// What would become of a packet.

@@ -2,43 +2,79 @@
 //!
 //! The file is read and checked as at the start. Then packets' half prepares all it needs and changes its routes, which
 //! can be put back; BGP's half takes its part over or refuses it; and only then the rest follows, which cannot fail.
+//!
+//! Addresses that programs give mirrors of ports come the same way, into the configuration that is in force: its text is
+//! kept for that, since the file may be another one by now that nobody has asked for yet.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thalweg_node::config::RouterConfig;
-use thalweg_node::control::Reload;
+use thalweg_node::config::{ConfigErrors, ConfigSource, LearnedAddress, RouterConfig};
+use thalweg_node::control::{Identity, Reload};
 use thalweg_node::speaker::Speaker;
 
 use super::Process;
 use super::live::LiveSide;
 use crate::cli::RunArgs;
 
-/// Reads the file again; whatever is wrong with it, nothing changes.
-pub(super) fn reloader(
-    args: &RunArgs,
-    process: &Process,
+/// The configuration in force, and the ways to another.
+pub(super) struct Configurations {
+    path: PathBuf,
+    /// The control socket that the file named at the start.
+    socket: PathBuf,
+    identity: Arc<Identity>,
     speaker: Option<Arc<Speaker>>,
     live: Option<Arc<LiveSide>>,
-) -> Arc<Reload> {
-    let (path, socket, identity) =
-        (args.config.clone(), process.socket.configured.clone(), process.identity.clone());
-    let refused = {
-        let (path, identity) = (path.clone(), identity.clone());
-        move |what: &str, why: String| {
-            tracing::error!("{} {what} and was not taken over: {why}", path.display());
-            identity.reloaded(Err(&why));
+    /// Locked for as long as another takes its place.
+    in_force: Mutex<InForce>,
+}
+
+/// What the configuration in force was made of.
+struct InForce {
+    source: ConfigSource,
+    learned: Vec<LearnedAddress>,
+}
+
+impl Configurations {
+    /// Of a router that has begun with this text.
+    pub(super) fn new(
+        args: &RunArgs,
+        process: &Process,
+        speaker: Option<Arc<Speaker>>,
+        live: Option<Arc<LiveSide>>,
+    ) -> Arc<Self> {
+        let in_force = Mutex::new(InForce { source: process.source.clone(), learned: Vec::new() });
+        let (path, socket) = (args.config.clone(), process.socket.configured.clone());
+        Arc::new(Self { path, socket, identity: process.identity.clone(), speaker, live, in_force })
+    }
+
+    /// Reads the file again; whatever is wrong with it, nothing changes.
+    pub(super) fn reloader(self: &Arc<Self>) -> Arc<Reload> {
+        let this = self.clone();
+        Arc::new(move || this.reload())
+    }
+
+    fn reload(&self) -> Result<Vec<String>, String> {
+        let mut in_force = self.lock();
+        let read = |learned: &[LearnedAddress]| -> Result<_, ConfigErrors> {
+            let source = ConfigSource::read(&self.path)?;
+            let config = source.config(learned)?;
+            Ok((source, config))
+        };
+        let refused = |what: &str, why: String| {
+            tracing::error!("{} {what} and was not taken over: {why}", self.path.display());
+            self.identity.reloaded(Err(&why));
             why
-        }
-    };
-    Arc::new(move || {
-        let config =
-            RouterConfig::load(&path).map_err(|errors| refused("is not valid", errors.without_severity()))?;
+        };
+        let (source, config) =
+            read(&in_force.learned).map_err(|errors| refused("is not valid", errors.without_severity()))?;
         let config = Arc::new(config);
-        let has_other_socket = config.control_socket != socket;
-        let has_other_workers = live.as_ref().is_some_and(|live| *live.workers() != config.workers);
-        let taken = take_over(&config, speaker.as_deref(), live.as_deref());
+        let has_other_socket = config.control_socket != self.socket;
+        let has_other_workers = self.live.as_ref().is_some_and(|live| *live.workers() != config.workers);
+        let taken = take_over(&config, self.speaker.as_deref(), self.live.as_deref());
         let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
-        identity.reloaded(Ok(&config));
+        self.identity.reloaded(Ok(&config));
+        in_force.source = source;
         if has_other_socket {
             changes.push("[control] socket changed: it takes effect with a restart".to_owned());
         }
@@ -49,7 +85,54 @@ pub(super) fn reloader(
             tracing::info!("reload: {change}");
         }
         Ok(changes)
-    })
+    }
+
+    /// Has the router take over which addresses programs have given its mirrors: `found` says them, given the configuration
+    /// in force. What cannot be taken over is left out. The addresses that are in force then, if they are others now; or
+    /// why they are not.
+    pub(super) fn learn(
+        &self,
+        found: impl FnOnce(&RouterConfig) -> Vec<LearnedAddress>,
+    ) -> Result<Option<Learned>, String> {
+        let Some(live) = &self.live else { return Ok(None) };
+        let mut in_force = self.lock();
+        let found = found(&live.config());
+        if found == in_force.learned {
+            return Ok(None);
+        }
+        let (mut taken, mut refused) = (Vec::new(), Vec::new());
+        for address in found {
+            taken.push(address);
+            if let Err(errors) = in_force.source.config(&taken) {
+                refused.extend(taken.pop().map(|address| (address, errors.to_string())));
+            }
+        }
+        if taken == in_force.learned {
+            return Ok(Some(Learned { refused, ..Learned::default() }));
+        }
+        let config = in_force.source.config(&taken).map_err(|errors| errors.to_string())?;
+        live.reload(&Arc::new(config), || Ok(Vec::new()))?;
+        let before = std::mem::replace(&mut in_force.learned, taken.clone());
+        let only_in = |these: &[LearnedAddress], those: &[LearnedAddress]| {
+            these.iter().filter(|each| !those.contains(each)).cloned().collect()
+        };
+        Ok(Some(Learned { come: only_in(&taken, &before), gone: only_in(&before, &taken), refused }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InForce> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What became of addresses of mirrors.
+#[derive(Default)]
+pub(super) struct Learned {
+    /// The ports have them now.
+    pub(super) come: Vec<LearnedAddress>,
+    /// They have them no longer.
+    pub(super) gone: Vec<LearnedAddress>,
+    /// They cannot have them, and why.
+    pub(super) refused: Vec<(LearnedAddress, String)>,
 }
 
 fn take_over(

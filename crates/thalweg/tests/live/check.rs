@@ -48,7 +48,17 @@ fn ports_are_told_what_they_will_get() {
     let has = |value: &Value, part: &str| assert!(value.to_string().contains(part), "{part}: {value}");
     assert_eq!(of("lan")["mode"], "af_xdp native copy", "{json:#}");
     has(&of("lan")["why_not_better"], "native zero-copy: ");
-    assert_eq!(of("lan")["findings"], Value::Array(Vec::new()));
+    has(&of("lan")["findings"], "the system still has 10.1.0.1/24 on lan");
+    has(&of("lan")["findings"], "`ip addr del 10.1.0.1/24 dev lan`");
+    assert_eq!(of("lan")["findings"].as_array().map(Vec::len), Some(1), "{json:#}");
+    let mac = |name: &str| {
+        let ports = json["ports"].as_array().expect("ports");
+        ports.iter().find(|port| port["name"] == name).expect("the port")["mac"].clone()
+    };
+    let text_of = |mac: [u8; 6]| mac.map(|octet| format!("{octet:02x}")).join(":");
+    assert_eq!(mac("lan"), text_of(site.mac_of(&here, "lan")).as_str(), "as it will be");
+    assert_eq!((mac("other"), mac("none")), ("02:00:00:00:00:07".into(), Value::Null));
+    assert!(text.contains("that of nosuch0, at start") && text.contains("asked for (ARP, ND)"), "{text}");
     assert_eq!((&of("slow")["mode"], &of("slow")["why_not_better"]), (&"af_packet".into(), &Value::Null));
     has(&of("slow")["findings"], "wan takes packets of 1500 octets, the configuration says 9000");
     assert_eq!(of("few")["mode"], "af_xdp generic copy");
@@ -110,6 +120,25 @@ fn an_interface_has_one_router() {
         let output =
             site.output(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &["run", &file, "--socket", &socket]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("port b: lan: another port has this interface"), "{said}");
+        assert!(said.contains("two ports have interface lan") && said.contains("that on line 2"), "{said}");
     }
+}
+
+/// A port that carries VLANs is shown with the driver that it gets, and they with its MAC address.
+#[test]
+fn a_trunk_is_shown_as_it_will_be() {
+    let Some(site) = Site::new() else { return };
+    let config = [
+        port("lan", "lan", "addresses = [\"10.1.0.1/24\"]"),
+        "[ports.voice]\nparent = \"lan\"\nvlan = 7\naddresses = [\"10.7.0.1/24\"]\n".to_owned(),
+    ]
+    .concat();
+    let (json, text) = check(&site, &config, &[]);
+    let lan = &json["ports"][0];
+    assert_eq!(lan["interface"]["mode"], "af_packet", "{json:#}");
+    assert!(lan["interface"]["why_not_better"].to_string().contains("VLAN tags"), "{json:#}");
+    assert_eq!((&lan["mac"], lan["mac"].is_string()), (&json["ports"][1]["mac"], true));
+    assert!(text.contains("VLAN 7 of lan"), "{text}");
+    let router = site.run_alone(&config, &[]);
+    assert_eq!(router.show(&["ports"]).expect("the router answers")[0]["mode"], lan["interface"]["mode"]);
 }

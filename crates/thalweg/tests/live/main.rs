@@ -13,6 +13,7 @@ mod drivers;
 mod faults;
 mod flows;
 mod hostile;
+mod hosts;
 mod in_step;
 mod mirror;
 mod nat;

@@ -108,11 +108,13 @@ impl NatShard {
     /// No port is left for an inside address.
     pub(super) fn tell_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
         let now_s = self.now_s;
-        let public = self.layout.addresses[self.layout.paired_address(inside)].into();
+        let paired = self.layout.paired_address(inside);
+        // Where there is no address at all, none is exhausted.
+        let Some(public) = self.layout.addresses.get(paired).copied() else { return };
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Ports(protocol), now_s)
         {
-            log.tell(Happening::PortsExhausted { public, protocol });
+            log.tell(Happening::PortsExhausted { public: public.into(), protocol });
         }
     }
 

@@ -258,6 +258,9 @@ fn what_is_not_leased_goes_up() {
     assert_eq!(end(&set_state(State { mac: [2, 0, 0, 0, 0, 3], ..now })), UP);
     assert_eq!(end(&set_state(State { mac: [6, 0, 0, 0, 0, 1], ..now })), UP);
     assert_eq!(end(&|machine| machine.maps.get_mut(&FLOWS_V4).unwrap().retain(|key, _| key[0] == 0xff)), UP);
+    // A frame to a group of stations, whatever it carries (RFC 1812 5.3.4).
+    assert_eq!(end(&|machine| machine.frame[0] |= 1), UP);
+    assert_eq!(end(&|machine| machine.frame[..6].fill(0xff)), UP);
     // Longer than the next link bears.
     let long = Made { payload: vec![0; MTU as usize - 27], ..plain() }.frame();
     assert_eq!(end(&|machine| machine.frame = long.clone()), UP);

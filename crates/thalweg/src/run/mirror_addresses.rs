@@ -1,0 +1,151 @@
+//! Addresses that programs give mirrors: a DHCP client, `ip addr add`. Each becomes its port's own, with its network, as if
+//! it were configured, for as long as the mirror has it; NAT has it as a public address where the outside port's addresses
+//! are that. A thread of its own.
+//!
+//! The kernel's news say when to look; what counts is what the mirrors have then. Link-local addresses are the system's own
+//! affair.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use thalweg_node::config::{LearnedAddress, RouterConfig};
+use thalweg_ports::kernel::{KernelError, Monitor, Watch, interface_addresses};
+use thalweg_ports::live::link::Links;
+
+use super::reload::{Configurations, Learned};
+
+/// How often news are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How often mirrors are looked at without any: news may have been lost.
+const READ_EVERY: Duration = Duration::from_secs(10);
+
+/// See the module.
+struct MirrorAddresses {
+    configurations: Arc<Configurations>,
+    monitor: Monitor,
+    links: Links,
+    /// What could not be taken over, and was said.
+    refused: Vec<LearnedAddress>,
+    /// The last failure, said once.
+    failed: Option<String>,
+}
+
+/// Follows the mirrors of a configuration, if it has any, until `stop` is set.
+pub(super) fn follow(
+    configurations: Arc<Configurations>,
+    config: &RouterConfig,
+    stop: Arc<AtomicBool>,
+) -> Result<(), String> {
+    if mirrors(config).next().is_none() {
+        return Ok(());
+    }
+    let watch = Watch { addresses: true, ..Watch::default() };
+    let monitor = Monitor::open(watch).map_err(|error| error.to_string())?;
+    let links = Links::open().map_err(|error| error.to_string())?;
+    let this = MirrorAddresses { configurations, monitor, links, refused: Vec::new(), failed: None };
+    let thread = thread::Builder::new().name("addresses".to_owned()).spawn(move || this.run(&stop));
+    thread.map(drop).map_err(|error: io::Error| error.to_string())
+}
+
+/// Ports that have mirrors, and what these are called.
+fn mirrors(config: &RouterConfig) -> impl Iterator<Item = (&str, &str)> {
+    let ports = config.ports.iter();
+    ports.filter_map(|port| Some((port.name.as_str(), port.interface.as_ref()?.mirror.as_deref()?)))
+}
+
+impl MirrorAddresses {
+    fn run(mut self, stop: &AtomicBool) {
+        let mut read_at = Instant::now();
+        while !stop.load(Ordering::Acquire) {
+            if self.hears_something() || Instant::now() >= read_at {
+                read_at = Instant::now() + READ_EVERY;
+                self.look();
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn hears_something(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            match self.monitor.poll_event() {
+                Ok(Some(_)) => any = true,
+                Ok(None) => return any,
+                // News were lost: what is the case is read.
+                Err(_) => return true,
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let links = &self.links;
+        let mut failed = None;
+        let found = |config: &RouterConfig| {
+            given_to_mirrors(config, links).unwrap_or_else(|error| {
+                failed = Some(error.to_string());
+                learned_of(config)
+            })
+        };
+        match self.configurations.learn(found) {
+            Ok(Some(learned)) => self.say(learned),
+            Ok(None) => {}
+            Err(why) => failed = Some(why),
+        }
+        if let Some(why) = failed.as_ref().filter(|why| self.failed.as_ref() != Some(why)) {
+            tracing::error!("addresses of mirrors were not taken over: {why}");
+        }
+        self.failed = failed;
+    }
+
+    fn say(&mut self, learned: Learned) {
+        for LearnedAddress { port, address } in &learned.come {
+            tracing::info!(port, "{address} on its mirror is the port's now");
+        }
+        for LearnedAddress { port, address } in &learned.gone {
+            tracing::info!(port, "{address} is gone from its mirror, and is not the port's any more");
+        }
+        for (LearnedAddress { port, address }, why) in &learned.refused {
+            if !self.refused.iter().any(|each| each.port == *port && each.address == *address) {
+                tracing::warn!(port, "{address} on its mirror cannot be the port's: {why}");
+            }
+        }
+        self.refused = learned.refused.into_iter().map(|(address, _)| address).collect();
+    }
+}
+
+/// What mirrors have that the configuration has not given them.
+fn given_to_mirrors(config: &RouterConfig, links: &Links) -> Result<Vec<LearnedAddress>, KernelError> {
+    let by_index: HashMap<u32, &str> =
+        mirrors(config).filter_map(|(port, mirror)| Some((links.index(mirror).ok()?, port))).collect();
+    let configured = |port: &str, address: IpAddr| {
+        let port = config.ports.iter().find(|each| each.name == port);
+        port.is_some_and(|port| {
+            port.addresses.iter().any(|net| net.addr() == address && !port.learned.contains(net))
+        })
+    };
+    let found = interface_addresses()?.into_iter().filter_map(|each| {
+        let port = *by_index.get(&each.interface)?;
+        let is_news = !is_link_local(each.address) && !configured(port, each.address);
+        LearnedAddress::new(port, each.address, each.network.length()).filter(|_| is_news)
+    });
+    Ok(found.collect())
+}
+
+/// What was taken over before.
+fn learned_of(config: &RouterConfig) -> Vec<LearnedAddress> {
+    let all = config.ports.iter().flat_map(|port| port.learned.iter().map(|address| (&port.name, *address)));
+    all.map(|(port, address)| LearnedAddress { port: port.clone(), address }).collect()
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,285 @@
+//! The router as a host among others: programs of the system on mirrors, what is for all on a link, addresses and routes
+//! that come and go, interfaces that are not there yet.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::packets::build;
+use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually, has};
+use crate::wire::Wire;
+
+/// Mirrors, and nothing about the kernel.
+const MIRRORED: &str = r#"
+[ports.lan]
+interface = "lan"
+addresses = ["10.1.0.1/24"]
+mirror = true
+
+[ports.wan]
+interface = "wan"
+addresses = ["198.51.100.1/24"]
+mirror = true
+
+[[routes]]
+prefix = "203.0.113.0/24"
+via = "198.51.100.2"
+"#;
+
+fn dropped(router: &Router<'_>, reason: &str) -> u64 {
+    let counters = router.one("counters");
+    let all = counters["dropped"].as_array().expect("reasons").clone();
+    all.iter().find(|each| each[0] == reason).map_or(0, |each| each[1].as_u64().expect("a number"))
+}
+
+fn port(router: &Router<'_>, name: &str) -> Value {
+    let ports = router.show(&["ports"]).expect("the router answers");
+    ports.into_iter().find(|port| port["name"] == name).expect("the port is there")
+}
+
+/// `mirror = true` is enough for the system to answer somebody who is not on the link.
+#[test]
+fn who_is_beyond_a_link_is_answered() {
+    let Some(site) = Site::new() else { return };
+    let outside = site.namespace(OUTSIDE);
+    site.ip(&outside, "addr add 203.0.113.9/32 dev lo");
+    site.ip(&outside, "route add 10.1.0.0/24 via 198.51.100.1");
+    let router = site.run(MIRRORED, &[]);
+    let ping = |to: &str| {
+        site.output(&outside, "ping", &["-c", "1", "-W", "1", "-I", "203.0.113.9", to]).status.success()
+    };
+    for to in [OUTSIDE.gateway_v4, OFFICE.gateway_v4] {
+        eventually(to, || ping(to).then_some(()));
+    }
+    router.counters_add_up();
+}
+
+/// A gateway that no network of the port holds, as hosters have it.
+#[test]
+fn a_lone_address_with_a_gateway_on_the_link() {
+    let Some(site) = Site::new() else { return };
+    let outside = site.namespace(OUTSIDE);
+    for arguments in
+        ["addr flush dev eth0", "addr add 172.31.1.1/32 dev eth0", "route add 203.0.113.7/32 dev eth0"]
+    {
+        site.ip(&outside, arguments);
+    }
+    site.ip(&outside, "addr add 192.0.2.9/32 dev lo");
+    site.ip(&outside, "route add 10.1.0.0/24 via 203.0.113.7 dev eth0 onlink");
+    let config = r#"
+[ports.lan]
+interface = "lan"
+addresses = ["10.1.0.1/24"]
+
+[ports.wan]
+interface = "wan"
+addresses = ["203.0.113.7/32"]
+mirror = true
+
+[[routes]]
+prefix = "0.0.0.0/0"
+via = "172.31.1.1"
+port = "wan"
+onlink = true
+"#;
+    let router = site.run_alone(config, &[]);
+    eventually("a packet goes by the gateway and back", || site.pings(OFFICE, "192.0.2.9").then_some(()));
+    // Programs of the system go the same way, and others on the link find the address though they are in no network.
+    eventually("the system reaches it", || {
+        let arguments = ["-c", "1", "-W", "1", "-I", "203.0.113.7", "192.0.2.9"];
+        site.output(&site.router(), "ping", &arguments).status.success().then_some(())
+    });
+    site.ip(&outside, "neigh flush dev eth0");
+    site.ip(&outside, "addr add 172.31.1.77/32 dev eth0");
+    eventually("another one there is answered", || {
+        let arguments = ["-c", "1", "-W", "1", "-I", "172.31.1.77", "203.0.113.7"];
+        site.output(&outside, "ping", &arguments).status.success().then_some(())
+    });
+    router.counters_add_up();
+}
+
+/// DHCP both ways: hosts behind the router have their server on a mirror, and the router has its address from outside.
+#[test]
+fn dhcp_on_mirrors() {
+    let Some(site) = Site::new() else { return };
+    if !has("dnsmasq") || !has("dhclient") {
+        return;
+    }
+    let (system, office, outside) = (site.router(), site.namespace(OFFICE), site.namespace(OUTSIDE));
+    site.ip(&outside, "addr add 192.0.2.9/32 dev lo");
+    site.ip(&office, "addr flush dev eth0");
+    let config = r#"
+[ports.lan]
+interface = "lan"
+addresses = ["10.1.0.1/24"]
+mirror = true
+
+[ports.wan]
+interface = "wan"
+mirror = true
+
+[nat]
+outside = "wan"
+inside = ["lan"]
+"#;
+    let router = site.run_alone(config, &[]);
+    let serve = |namespace: &str, interface: &str, range: &str| {
+        let lease = site.file(&format!("{interface}{namespace}.leases")).display().to_string();
+        let arguments = [
+            "--no-daemon".to_owned(),
+            "--port=0".to_owned(),
+            "--conf-file=/dev/null".to_owned(),
+            format!("--dhcp-leasefile={lease}"),
+            format!("--pid-file={lease}.pid"),
+            format!("--interface={interface}"),
+            format!("--dhcp-range={range},2m"),
+            "--user=root".to_owned(),
+        ];
+        site.start(namespace, "dnsmasq", &arguments.each_ref().map(String::as_str))
+    };
+    let _inside_server = serve(&system, "tw-lan", "10.1.0.50,10.1.0.60");
+    let _outside_server = serve(&outside, "eth0", "198.51.100.50,198.51.100.60");
+    // The client's script is our own: that of the system would change the machine's resolver.
+    let script = site.file("dhclient-script");
+    let text = "#!/bin/sh\ncase $reason in\nBOUND|RENEW|REBIND|REBOOT)\n\
+                length=$(echo $new_subnet_mask | awk -F. '{n=0;for(i=1;i<=4;i++){v=$i;while(v>0){n+=v%2;v=int(v/2)}}print n}')\n\
+                ip addr replace $new_ip_address/$length dev $interface\n\
+                ip route replace default via ${new_routers%% *} dev $interface\n;;\n\
+                RELEASE|EXPIRE|STOP|FAIL)\nip addr del $old_ip_address dev $interface 2>/dev/null || \
+                ip addr flush dev $interface scope global\n;;\nesac\nexit 0\n";
+    fs::write(&script, text).expect("the folder is writable");
+    assert!(std::process::Command::new("chmod").arg("+x").arg(&script).status().is_ok_and(|s| s.success()));
+    let client = |namespace: &str, interface: &str| -> Vec<String> {
+        let of = |what: &str| site.file(&format!("{interface}{namespace}.{what}")).display().to_string();
+        let (leases, pid, script) = (of("dhclient"), of("dhpid"), script.display().to_string());
+        ["-sf", &script, "-lf", &leases, "-pf", &pid, "-cf", "/dev/null", interface].map(str::to_owned).into()
+    };
+    let start = |namespace: &str, interface: &str| {
+        let arguments = client(namespace, interface);
+        let all: Vec<&str> = ["-d"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+        site.start(namespace, "dhclient", &all)
+    };
+
+    // The router's address, and with it the way out, NAT's public address.
+    let _routers = start(&system, "tw-wan");
+    eventually("the port has an address and a way out", || {
+        let route = router.show(&["fib", "192.0.2.9"])?.pop()?.to_string();
+        (route.contains("198.51.100.2") && route.contains("wan")).then_some(())
+    });
+    // A host's, by the server on the mirror: its request is from 0.0.0.0 to all.
+    let _hosts = start(&office, "eth0");
+    eventually("the host has an address", || {
+        let own = site.said(&office, "ip", &["-4", "addr", "show", "dev", "eth0"]);
+        (own.contains("inet 10.1.0.5") || own.contains("inet 10.1.0.60")).then_some(())
+    });
+    eventually("NAT has the address", || site.pings(OFFICE, "192.0.2.9").then_some(()));
+    assert_eq!(dropped(&router, "martian-source"), 0);
+
+    // Without its address the router has no way out, and NAT none to translate to.
+    let arguments = client(&system, "tw-wan");
+    let all: Vec<&str> = ["-r"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    site.said(&system, "dhclient", &all);
+    eventually("the way is gone", || {
+        let route = router.show(&["fib", "192.0.2.9"])?.pop()?;
+        (route["action"] == "no route").then_some(())
+    });
+    let log = site.log();
+    assert!(log.contains("on its mirror is the port's now"), "{log}");
+    assert!(log.contains("is gone from its mirror"), "{log}");
+    router.counters_add_up();
+}
+
+/// What goes to all, or came to all: never out by another port, never translated, whatever is checked.
+#[test]
+fn what_is_for_all_stays_on_its_link() {
+    let Some(site) = Site::new() else { return };
+    let stray = [2, 0, 0, 0, 0, 9];
+    for (driver, checks) in
+        [("af_packet", ""), ("af_xdp", ""), ("af_packet", "[validate]\nmartians = false\n")]
+    {
+        let ports = [OFFICE, OUTSIDE].map(|host| {
+            format!(
+                "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\"]\nmirror = true\n",
+                host.port, host.gateway_v4
+            )
+        });
+        let nat = "[nat]\noutside = \"wan\"\ninside = [\"lan\"]\n\
+                   [[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"198.51.100.2\"\n";
+        let router = site.run(&[&ports.concat(), nat, checks].concat(), &[]);
+        let mut office = Wire::beside(&site, &site.namespace(OFFICE), "eth0", stray);
+        let far = site.mac_of(&site.namespace(OUTSIDE), "eth0");
+        let mut outside = Wire::beside(&site, &site.namespace(OUTSIDE), "eth0", far);
+        let near = site.mac_of(&site.router(), "lan");
+        let mut mirror = Wire::beside(&site, &site.router(), "tw-lan", near);
+        let frame = |to: [u8; 6], packet: &str| [&to[..], &stray, &build::line(packet).frame[12..]].concat();
+        let all = [0xff; 6];
+        let group = [1, 0, 0x5e, 0, 0, 5];
+        let before = dropped(&router, "link-broadcast");
+        let for_all = [
+            frame(all, "0 eth ip 0.0.0.0 > 255.255.255.255 udp 68 > 67 data 21"),
+            frame(all, "0 eth ip 10.1.0.9 > 255.255.255.255 udp 4001 > 9 data 22"),
+            frame(all, "0 eth ip 10.1.0.9 > 10.1.0.255 udp 4002 > 9 data 23"),
+            frame(near, "0 eth ip 10.1.0.9 > 198.51.100.255 udp 4003 > 9 data 24"),
+            frame(group, "0 eth ip 10.1.0.9 > 224.0.0.5 proto 89 data 25"),
+        ];
+        let to_one = [
+            frame(all, "0 eth ip 10.1.0.9 > 192.0.2.9 udp 4004 > 9 data 31"),
+            frame(group, "0 eth ip 10.1.0.9 > 198.51.100.2 udp 4005 > 9 data 32"),
+        ];
+        let last = frame(near, "0 eth ip 10.1.0.9 > 192.0.2.9 udp 4006 > 9 data 99");
+        office.send(for_all.iter().chain(&to_one).chain([&last]).map(Vec::as_slice));
+        eventually("frames to all for one host are dropped by name", || {
+            (dropped(&router, "link-broadcast") == before + 2).then_some(())
+        });
+        // Behind all of them: what is forwarded has come out, and nothing of the others.
+        let ours =
+            |frame: &[u8]| frame.get(12..14) == Some(&[8, 0]) && matches!(frame.get(23), Some(17 | 89));
+        let sizes = |frames: Vec<Vec<u8>>| frames.iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(outside.receive(1, ours)), [14 + 28 + 99], "{driver} {checks}");
+        let heard = sizes(mirror.receive(for_all.len(), ours));
+        assert_eq!(heard, for_all.each_ref().map(Vec::len), "{driver} {checks}");
+        assert_eq!(dropped(&router, "martian-source"), 0);
+        router.counters_add_up();
+    }
+}
+
+/// An interface that is not there is waited for; the others work meanwhile.
+fn waits_for_an_interface(driver: &str) {
+    let Some(site) = Site::new() else { return };
+    let system = site.router();
+    site.ip(&system, "link del guest");
+    let config: String = [OFFICE, OUTSIDE, GUEST]
+        .map(|host| {
+            format!(
+                "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\"]\nmirror = true\n",
+                host.port, host.gateway_v4
+            )
+        })
+        .concat();
+    site.ip(&site.namespace(OUTSIDE), "route add default via 198.51.100.1");
+    let router = site.run(&config, &[]);
+    assert_eq!(port(&router, "guest")["mode"], "waits for its interface");
+    let log = site.log();
+    assert!(log.contains("interface guest is not there; the port works when it appears"), "{log}");
+    for _ in 0..2 {
+        site.cable(GUEST);
+        site.ip(&site.namespace(GUEST), "route replace default via 10.2.0.1");
+        eventually("the port works", || site.pings(GUEST, OUTSIDE.v4).then_some(()));
+        assert_ne!(port(&router, "guest")["mode"], "waits for its interface");
+        let mac = site.mac_of(&system, "guest");
+        eventually("its mirror is like it", || (site.mac_of(&system, "tw-guest") == mac).then_some(()));
+        eventually("the router itself answers", || site.pings(GUEST, GUEST.gateway_v4).then_some(()));
+        site.ip(&system, "link del guest");
+        eventually("others go on", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+    }
+}
+
+#[test]
+fn an_interface_is_waited_for_by_af_packet() {
+    waits_for_an_interface("af_packet");
+}
+
+#[test]
+fn an_interface_is_waited_for_by_the_best_driver() {
+    waits_for_an_interface("auto");
+}
