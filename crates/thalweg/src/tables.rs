@@ -1,12 +1,18 @@
 //! Tables on the terminal this program writes to; what they look like is `thalweg_text`'s.
 
-use thalweg_text::{Align, Table, TableStream};
+use thalweg_text::{Align, Table, TableStream, wrap};
 
 /// How wide text may be: what `COLUMNS` says, else the terminal's width, else (a pipe, a file) nothing.
 pub(crate) fn width() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     said.filter(|columns| *columns > 0)
         .or_else(|| terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0)))
+}
+
+/// A remark in lines that fit.
+pub(crate) fn remark(text: &str) -> String {
+    let lines = wrap(text, width().unwrap_or(usize::MAX));
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// A table with a header; columns named in `numbers` are aligned to the right.

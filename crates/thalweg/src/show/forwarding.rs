@@ -6,7 +6,7 @@ use thalweg_node::control::{
 use thalweg_text::units::{bytes, count};
 use thalweg_text::{Align, Table};
 
-use crate::tables::table;
+use crate::tables::{remark, table};
 
 pub(super) fn forwarding(view: &ForwardingView) -> String {
     let mut rows = vec![
@@ -40,8 +40,8 @@ pub(super) fn forwarding(view: &ForwardingView) -> String {
         failures = &in_step.failures;
     }
     text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
-    let unresolved = view.unresolved.iter().map(|each| format!("unresolved: {each}\n"));
-    text.extend(unresolved.chain(failures.iter().map(|each| format!("failed: {each}\n"))));
+    let unresolved = view.unresolved.iter().map(|each| remark(&format!("unresolved: {each}")));
+    text.extend(unresolved.chain(failures.iter().map(|each| remark(&format!("failed: {each}")))));
     text
 }
 

@@ -9,17 +9,17 @@ use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, pack
 
 use thalweg_text::Table;
 
-use crate::tables::{columns, table, table_of, width};
+use crate::tables::{columns, remark, table, table_of, width};
 
 pub(super) fn ports(ports: &[PortView]) -> String {
     let mut text = port_table(ports).render(width());
     for port in ports {
         if port.queues.len() > 1 {
             let queues: Vec<String> = port.queues.iter().map(|queue| count(queue.received)).collect();
-            text += &format!("{}: in by queue: {}\n", port.name, queues.join(", "));
+            text += &remark(&format!("{}: in by queue: {}", port.name, queues.join(", ")));
         }
         if let Some(why) = &port.why_not_better {
-            text += &format!("{}: {}, because {why}\n", port.name, port.mode);
+            text += &remark(&format!("{}: {}, because {why}", port.name, port.mode));
         }
     }
     text
