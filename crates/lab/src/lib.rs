@@ -26,6 +26,4 @@ pub mod qos;
 pub mod report;
 pub mod stages;
 pub mod stats;
-pub mod table;
-pub mod units;
 pub mod workload;

@@ -7,9 +7,9 @@ pub mod bench;
 
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
 use crate::report::{Origin, Report};
-use crate::table::{Align, Table};
-use crate::units::Unit;
 use serde::Serialize;
+use thalweg_text::units::Unit;
+use thalweg_text::{Align, Table};
 
 /// One measured look-up structure on one kind of addresses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -118,7 +118,7 @@ fn way(row: &LpmRow) -> String {
     format!("{}, {}", row.structure, row.mode)
 }
 
-/// Bars by way of looking up, grouped by kind of addresses.
+/// Bars by way of looking up, count by kind of addresses.
 fn speed(family: &str, rows: &[&LpmRow]) -> BarChart {
     let mut ways: Vec<String> = Vec::new();
     let mut groups: Vec<BarGroup> = Vec::new();

@@ -15,10 +15,10 @@ pub use origin::{Machine, Origin};
 
 use crate::markup::escape;
 use crate::plot;
-use crate::table::{Align, Table};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use thalweg_text::{Align, Table};
 
 /// Why a report could not be written.
 #[derive(Debug)]

@@ -58,6 +58,8 @@ pub struct PortCounters {
 pub struct Counters {
     /// By port; the last is what the router itself put in.
     pub ports: Vec<PortCounters>,
+    /// What the configuration calls the ports, for the log.
+    names: Vec<String>,
     dropped: Vec<AtomicU64>,
     to_host: Vec<AtomicU64>,
     /// Whoever captures what is counted.
@@ -65,15 +67,28 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// For so many ports.
-    pub fn new(ports: usize) -> Self {
+    /// For the ports with these names.
+    pub fn named(names: impl IntoIterator<Item = String>) -> Self {
+        let names: Vec<String> = names.into_iter().collect();
         let zeros = || (0..DropReason::CODES).map(|_| AtomicU64::new(0)).collect();
         Self {
-            ports: (0..=ports).map(|_| PortCounters::default()).collect(),
+            ports: (0..=names.len()).map(|_| PortCounters::default()).collect(),
+            names,
             dropped: zeros(),
             to_host: zeros(),
             taps: Taps::default(),
         }
+    }
+
+    /// For so many ports that have numbers for names.
+    #[cfg(test)]
+    pub(crate) fn new(ports: usize) -> Self {
+        Self::named((0..ports).map(|port| port.to_string()))
+    }
+
+    /// What the configuration calls a port.
+    pub fn name(&self, port: u16) -> &str {
+        self.names.get(usize::from(port)).map_or("?", String::as_str)
     }
 
     /// The port's counters; what has no port belongs to the router itself.

@@ -8,6 +8,7 @@ use thalweg_base::Chunk;
 use thalweg_exec::Source;
 use thalweg_ports::live::{LiveSource, RxCounters};
 
+use crate::counters::Counters;
 use crate::lanes::LaneNumber;
 use crate::offload::Sampler;
 use crate::packets::Exchange;
@@ -71,6 +72,8 @@ pub(crate) struct Feed {
     exchange: Arc<Exchange>,
     chunks: u32,
     sampler: Option<Sampler>,
+    /// Knows the ports' names.
+    counters: Arc<Counters>,
     /// Chunks given since the model began: to each model its input begins with number 0.
     sequence: u64,
     has_ended: bool,
@@ -85,6 +88,7 @@ impl Feed {
         received: Arc<Received>,
         exchange: Arc<Exchange>,
         sampler: Option<Sampler>,
+        counters: Arc<Counters>,
     ) -> Self {
         Self {
             lane,
@@ -95,6 +99,7 @@ impl Feed {
             exchange,
             chunks: 0,
             sampler,
+            counters,
             sequence: 0,
             has_ended: false,
         }
@@ -119,9 +124,10 @@ impl Feed {
 
     fn tell_changes(&mut self) {
         while let Some(change) = self.source.poll_change() {
+            let port = self.counters.name(change.port);
             match change.failed {
-                Some(error) => tracing::warn!(port = change.port, "nothing comes in: {error}"),
-                None => tracing::info!(port = change.port, "receives again"),
+                Some(error) => tracing::warn!(port, "cannot receive: {error}"),
+                None => tracing::info!(port, "receives again"),
             }
         }
     }

@@ -182,9 +182,10 @@ impl Forwarder {
                 }
             }
             while let Some(change) = self.source.poll_change() {
+                let port = self.counters.name(change.port);
                 match change.failed {
-                    Some(error) => tracing::warn!(port = change.port, "mirror: {error}"),
-                    None => tracing::info!(port = change.port, "mirror: is back"),
+                    Some(error) => tracing::warn!(port, "the mirror cannot be read: {error}"),
+                    None => tracing::info!(port, "the mirror can be read again"),
                 }
             }
         }

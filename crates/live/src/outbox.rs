@@ -300,10 +300,10 @@ impl Outbox {
         // Of several halves the first that fails says so, and the last that is back.
         match result {
             Ok(()) if self.ways.down.fetch_sub(1, Ordering::AcqRel) == 1 => {
-                tracing::info!(port = self.port, "sends again");
+                tracing::info!(port = self.counters.name(self.port), "sends again");
             }
             Err(error) if self.ways.down.fetch_add(1, Ordering::AcqRel) == 0 => {
-                tracing::warn!(port = self.port, "cannot send: {error}");
+                tracing::warn!(port = self.counters.name(self.port), "cannot send: {error}");
             }
             _ => {}
         }

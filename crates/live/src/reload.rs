@@ -28,6 +28,7 @@ use thalweg_node::config::{PortConfig, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
 use thalweg_node::live::{LiveTables, PortLink, RouteChange, RouteCounts, RouteDifference};
 use thalweg_node::plan::{Successor, TakenOver};
+use thalweg_text::units::{count, counted, duration};
 
 use crate::host::{HostChange, PortChange};
 use crate::offload::Rules;
@@ -116,7 +117,7 @@ impl LiveRouter {
         same_ports(&before, &config)?;
         let mut router = None;
         self.tables.with(&mut |tables| router = Some(tables.router()));
-        let router = router.ok_or(ReloadError::Stuck("the forwarding tables are not to be had"))?;
+        let router = router.ok_or(ReloadError::Stuck("the forwarding tables do not answer"))?;
         let plan = self.plan.load_full();
         let successor = plan.successor(&before, &config, router, self.workers, self.flow_outlet.clone());
         let successor = successor.map_err(ReloadError::Build)?;
@@ -166,7 +167,8 @@ impl LiveRouter {
         self.with_tables(|tables| change.take().into_iter().for_each(|change| tables.finish_routes(change)));
         self.follow(&in_force, &config, host);
         *in_force = config;
-        changes.extend(in_words(counts, &taken_over, swapped));
+        let nat = self.nat().map(|nat| nat.counters().sessions_active);
+        changes.push(in_words(counts, nat, &taken_over, swapped));
         Ok(Reloaded { changes, routes: counts, routes_took, swapped: Some(swapped), taken_over })
     }
 
@@ -178,7 +180,7 @@ impl LiveRouter {
 
     /// Changes routes by difference.
     fn change_routes(&self, routes: RouteDifference) -> Result<RouteChange, ReloadError> {
-        let stuck = ReloadError::Stuck("the forwarding tables are not to be had");
+        let stuck = ReloadError::Stuck("the forwarding tables do not answer");
         let silent = self.order(|host| host.unresolved_gateways()).unwrap_or_default();
         let mut routes = Some(routes);
         let begun = self.with_tables(|tables| routes.take().map(|routes| tables.begin_routes(routes)));
@@ -334,29 +336,29 @@ fn differences(before: &RouterConfig, after: &RouterConfig) -> Vec<String> {
     let mut changes = Vec::new();
     for (old, new) in before.ports.iter().zip(&after.ports) {
         if old != new {
-            changes.push(format!("port {} has new settings", new.name));
+            changes.push(format!("port {}: settings changed", new.name));
         }
     }
     match (&before.nat, &after.nat) {
-        (None, Some(_)) => changes.push("NAT begins".to_owned()),
+        (None, Some(_)) => changes.push("NAT starts".to_owned()),
         (Some(_), None) => changes.push("NAT ends".to_owned()),
-        (old, new) if old != new => changes.push("NAT has new settings".to_owned()),
+        (old, new) if old != new => changes.push("NAT: settings changed".to_owned()),
         _ => {}
     }
     if before.acls != after.acls {
-        changes.push("access lists are others".to_owned());
+        changes.push("access lists changed".to_owned());
     }
     if before.qos != after.qos {
-        changes.push("classes and queues have new settings".to_owned());
+        changes.push("classes and queues changed".to_owned());
     }
     if before.validate != after.validate {
-        changes.push("checks of packets are others".to_owned());
+        changes.push("[validate] changed".to_owned());
     }
     if before.flows != after.flows {
-        changes.push("flows are metered differently, and begin anew".to_owned());
+        changes.push("flows: metering changed, the flow cache starts empty".to_owned());
     }
     if before.neighbours != after.neighbours {
-        changes.push("configured neighbours are others".to_owned());
+        changes.push("[[neighbours]] changed".to_owned());
     }
     changes
 }
@@ -385,23 +387,23 @@ fn host_change(before: &RouterConfig, after: &RouterConfig) -> HostChange {
     }
 }
 
-fn in_words(routes: RouteCounts, taken: &TakenOver, swapped: Swapped) -> Vec<String> {
+/// What a reload came to, in one line.
+fn in_words(routes: RouteCounts, nat: Option<u64>, taken: &TakenOver, swapped: Swapped) -> String {
     let mut words = Vec::new();
     if routes != RouteCounts::default() {
-        words.push(format!("{} routes set, {} taken out", routes.set, routes.removed));
+        let set = counted(routes.set as u64, "route");
+        words.push(format!("{set} added or changed, {} removed", count(routes.removed as u64)));
     }
-    if let Some(sessions) = taken.sessions {
-        words.push(format!(
-            "{} NAT sessions go on, {} have no place any more",
-            sessions.kept, sessions.displaced
-        ));
+    let ended = taken.sessions.map_or(0, |sessions| sessions.displaced);
+    if let Some(kept) = nat {
+        let ended = match ended {
+            0 => String::new(),
+            ended => format!(", {} ended", count(ended)),
+        };
+        words.push(format!("{} kept{ended}", counted(kept, "NAT session")));
     }
-    words.push(format!(
-        "{} packets were on their way; nothing was received for {:.2} ms",
-        swapped.in_flight,
-        swapped.pause.as_secs_f64() * 1000.0
-    ));
-    words
+    words.push(format!("paused {}", duration(swapped.pause.as_nanos() as u64)));
+    words.join("; ")
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl LiveRouter {
         tables: Arc<dyn Tables>,
         options: &LiveOptions,
     ) -> Result<Self, OpenError> {
-        let counters = Arc::new(Counters::new(config.ports.len()));
+        let counters = Arc::new(Counters::named(config.ports.iter().map(|port| port.name.clone())));
         counters.taps.set_classes(class_names(config));
         let mut opened = open_all(config, lanes_wanted(&options.model), &counters)?;
         let own_links = std::mem::take(&mut opened.links);
@@ -205,7 +205,7 @@ impl LiveRouter {
             let (stop, received, exchange) =
                 (self.stop.clone(), self.received.clone(), self.exchange.clone());
             let sampler = self.offload.clone().map(Sampler::new);
-            let feed = Feed::new(lane, source, stop, received, exchange, sampler);
+            let feed = Feed::new(lane, source, stop, received, exchange, sampler, self.counters.clone());
             (feed, LiveSink::new(lane, parts.clone()))
         };
         sources.into_iter().enumerate().map(lane).collect()

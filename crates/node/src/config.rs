@@ -23,6 +23,7 @@ mod dpdk;
 mod egress;
 mod flows;
 mod kernel;
+mod mask;
 mod nat;
 mod nat_events;
 mod nat_subscribers;
@@ -50,6 +51,7 @@ pub use bgp_types::{
 };
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
+pub use mask::masked;
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
     HostLimits, InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
@@ -131,6 +133,7 @@ impl RouterConfig {
             flows,
             control_socket,
             warnings: diagnostics,
+            text: text.into(),
         })
     }
 }

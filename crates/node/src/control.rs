@@ -10,6 +10,7 @@ mod flows;
 mod nat;
 mod packets;
 mod server;
+mod status;
 
 use std::net::IpAddr;
 
@@ -18,10 +19,17 @@ use serde::{Deserialize, Serialize};
 pub use capture::{CaptureBegun, CaptureClient, CaptureRequest, CaptureSummary};
 pub use flows::{AmountView, FlowCacheView};
 pub use nat::{NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView};
-pub use packets::{ArpView, CountersView, PortView, QueueView, ReceiveQueueView, WorkerView};
+pub use packets::{
+    AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView,
+    ReceiveQueueView, WorkerView,
+};
 pub use server::{LiveControl, Reload, Server, serve};
+pub(crate) use status::ProcessFacts;
+pub use status::{ConfigView, Identity, NatUse, PacketStatus, StatusView, UpDown};
 
-pub use crate::forwarding::{FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView};
+pub use crate::forwarding::{
+    FibRouteView, FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView,
+};
 
 /// What can be asked of a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +66,16 @@ pub enum Request {
         /// The address.
         destination: String,
     },
+    /// One item for each route of the forwarding table that passes the filter.
+    FibRoutes(FibFilter),
+    /// Version, age, what is wrong, what is up and down, memory.
+    Status,
+    /// The configuration in force.
+    Config,
+    /// One item for each rule of each access list: what met it.
+    AccessLists,
+    /// One item for each class with a policer: what it called packets.
+    Policers,
     /// Time spent by function, where the router was started to measure it.
     Functions,
     /// One item for each port: its interface, driver and counters.
@@ -135,6 +153,20 @@ pub struct RouteFilter {
     pub limit: Option<usize>,
 }
 
+/// Which routes of the forwarding table to show. Empty: all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FibFilter {
+    /// Only prefixes inside this one.
+    pub inside: Option<String>,
+    /// Only one family: `ipv4` or `ipv6`.
+    pub family: Option<String>,
+    /// Only routes from here: `connected`, `configured`, `kernel` or `bgp`.
+    pub source: Option<String>,
+    /// No more than this many.
+    pub limit: Option<usize>,
+}
+
 /// A line of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -169,15 +201,15 @@ pub struct NeighborView {
     /// Routes of it in the RIB, both families.
     pub accepted: u64,
     /// By family.
-    pub accepted_by_family: [u64; 2],
+    pub accepted_by_family: ByFamily<u64>,
     /// UPDATEs that came.
     pub updates_received: u64,
     /// Messages that came.
     pub messages_received: u64,
     /// Messages of the session that went, without UPDATEs.
     pub messages_sent: u64,
-    /// Octets that went.
-    pub octets_sent: u64,
+    /// Bytes that went.
+    pub bytes_sent: u64,
     /// How often the session went down.
     pub flaps: u64,
     /// Why it went down last.
@@ -206,9 +238,9 @@ pub struct NegotiatedView {
     /// Beginning and end of a refresh are marked.
     pub enhanced_refresh: bool,
     /// Additional paths come, by family.
-    pub add_path_receive: [bool; 2],
+    pub add_path_receive: ByFamily<bool>,
     /// Additional paths go, by family.
-    pub add_path_send: [bool; 2],
+    pub add_path_send: ByFamily<bool>,
     /// Graceful restart was agreed on.
     pub graceful_restart: bool,
 }
@@ -246,13 +278,28 @@ pub struct RouteView {
     pub why: Option<String>,
 }
 
+/// Something of each address family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ByFamily<T> {
+    /// Of IPv4.
+    pub ipv4: T,
+    /// Of IPv6.
+    pub ipv6: T,
+}
+
+impl<T> From<[T; 2]> for ByFamily<T> {
+    fn from([ipv4, ipv6]: [T; 2]) -> Self {
+        Self { ipv4, ipv6 }
+    }
+}
+
 /// What [`Request::Rib`] shows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RibView {
     /// Prefixes with at least one route, by family.
-    pub prefixes: [u64; 2],
+    pub prefixes: ByFamily<u64>,
     /// Routes, by family.
-    pub paths: [u64; 2],
+    pub paths: ByFamily<u64>,
     /// Different attribute sets.
     pub attribute_sets: u64,
     /// How many shards they are cut into.
@@ -270,7 +317,7 @@ pub struct UpdateGroupView {
     pub view: String,
     /// How many members it has.
     pub members: usize,
-    /// Octets encoded and not yet taken by all members.
+    /// Bytes encoded and not yet taken by all members.
     pub log_bytes: u64,
     /// The most that waited so.
     pub log_bytes_max: u64,
@@ -282,7 +329,7 @@ pub struct UpdateGroupView {
     pub lagging: u64,
 }
 
-/// What memory is used for, in octets.
+/// What memory is used for, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryView {
     /// Tables of prefixes and paths.

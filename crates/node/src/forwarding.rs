@@ -26,10 +26,11 @@ use thalweg_bgp::peer::PeerTable;
 use thalweg_bgp::rib::ScanCursor;
 use thalweg_bgp::route::{Change, Changes, RouteAddress, SHARDS, SharedChanges, shard_of};
 
+use crate::control::ByFamily;
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use fib::{FibForwarding, FibView, FibWay, routes_of};
+pub use fib::{FibForwarding, FibRouteView, FibView, FibWay, routes_of};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that comes at once is mostly
 /// installed from the queue and never held twice.
@@ -45,6 +46,10 @@ pub trait Forwarding: Send + Sync {
 
     /// What would become of packets: a whole prefix's, where no longer one says otherwise, or an address's.
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, String>;
+
+    /// The next routes of the forwarding table, in order of family, address and length: those behind `after`, at most
+    /// `most`. Errors where the table is somebody else's.
+    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String>;
 }
 
 /// Where best routes go, and how well that works.
@@ -53,7 +58,7 @@ pub struct ForwardingView {
     /// `fib` or `kernel`.
     pub install: String,
     /// Prefixes with a next hop, by family.
-    pub prefixes: [u64; 2],
+    pub prefixes: ByFamily<u64>,
     /// Prefixes that are not installed because their next hop is unresolved.
     pub unresolved_prefixes: u64,
     /// Prefixes that discard.
@@ -358,7 +363,7 @@ pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> Forwardi
     let unresolved = outlet.unresolved().take(UNRESOLVED_SHOWN);
     ForwardingView {
         install: install.to_owned(),
-        prefixes: counters.prefixes,
+        prefixes: counters.prefixes.into(),
         unresolved_prefixes: counters.unresolved_prefixes,
         discarding_prefixes: counters.discarding_prefixes,
         hops: counters.hops,

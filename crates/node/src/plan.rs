@@ -28,13 +28,14 @@ mod successor;
 mod trace;
 
 use arc_swap::ArcSwap;
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thalweg_base::{Batch, Chunk, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
-use thalweg_dataplane::acl::{AclCounts, AclSet};
+use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
 use thalweg_dataplane::fragments::{FragmentCounts, FragmentTracker};
 use thalweg_dataplane::ingress::Ingress;
@@ -128,6 +129,15 @@ enum Stage {
     Work,
 }
 
+/// What met rules of access lists.
+#[derive(Debug, Default)]
+struct RuleCounts {
+    /// The counters of each worker there was.
+    workers: Vec<Arc<AclCells>>,
+    /// By list, what the plan before this one had counted, where the list is the same.
+    before: HashMap<usize, Vec<RuleCount>>,
+}
+
 /// State that must see packets in order of arrival.
 #[derive(Debug)]
 struct Arrival {
@@ -159,6 +169,7 @@ pub struct RouterPlan {
     stages: Vec<Stage>,
     ingress: Ingress,
     filters: ArcSwap<Filters>,
+    rule_counts: Mutex<RuleCounts>,
     classifier: Classifier,
     arrival: Mutex<Arrival>,
     scheduler: Scheduler,
@@ -212,6 +223,7 @@ impl RouterPlan {
             stages: rows.iter().map(|r| r.1).collect(),
             ingress: parts.ingress,
             filters: ArcSwap::from_pointee(parts.filters),
+            rule_counts: Mutex::default(),
             classifier: parts.classifier,
             arrival: Mutex::new(Arrival { police: parts.police, fragments: FragmentTracker::default() }),
             scheduler: parts.scheduler,
@@ -294,8 +306,22 @@ impl RouterPlan {
     /// What met which rule of the access lists in force, of all workers together.
     pub fn acl_counts<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> AclCounts {
         let mut all = AclCounts::new(&self.filters.load().acls);
-        scratches.for_each(|s| all.merge(&s.acl));
+        scratches.for_each(|s| all.merge(&s.acl.shared()));
         all
+    }
+
+    /// What met the rules of a list and, last, its default, since the list is what it is; while packets pass.
+    pub fn rule_counts(&self, list: usize) -> Vec<RuleCount> {
+        let filters = self.filters.load();
+        let mut all = AclCounts::new(&filters.acls);
+        let counts = lock(&self.rule_counts);
+        counts.workers.iter().for_each(|cells| all.merge(cells));
+        let mut rules = filters.acls.counts_of(list, &all);
+        for (rule, before) in rules.iter_mut().zip(counts.before.get(&list).into_iter().flatten()) {
+            rule.packets += before.packets;
+            rule.octets += before.octets;
+        }
+        rules
     }
 
     fn group_of(&self, shard: u16) -> u16 {
@@ -478,9 +504,11 @@ impl Plan for RouterPlan {
     }
 
     fn scratch(&self) -> Scratch {
+        let acl = AclCounts::new(&self.filters.load().acls);
+        lock(&self.rule_counts).workers.push(acl.shared());
         Scratch {
             account: Account::new(self.ports, self.classes),
-            acl: AclCounts::new(&self.filters.load().acls),
+            acl,
             queens_sum: 0,
             members: Vec::new(),
             records: Vec::new(),

@@ -14,11 +14,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thalweg_node::capture::PacketFilter;
 use thalweg_node::control::{CaptureBegun, CaptureRequest, CaptureSummary, Line, Request};
+use thalweg_text::units::count;
 use thalweg_wire::pcapng::BLOCK_BYTES_MAX;
 
 use crate::cli::{CaptureArgs, Format};
 use crate::show::{connect, lost, parse};
-use crate::tables::count;
 use crate::{Failure, print};
 
 const BUFFER_BYTES: usize = 64 << 10;

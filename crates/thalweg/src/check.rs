@@ -15,11 +15,12 @@ use thalweg_node::config::{
     NatConfig, NatRefusal, Policer, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
     SubscriberConfig,
 };
+use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 use thalweg_wire::application;
 
 use self::interfaces::Interfaces;
 use crate::cli::{CheckArgs, Format};
-use crate::tables::{bit_rate, byte_size, count, table};
+use crate::tables::table;
 use crate::{Failure, load_config, print};
 
 /// Routes listed one by one; a larger table is counted.
@@ -290,13 +291,13 @@ fn policer(policer: Option<Policer>, separator: &str) -> String {
     let meter = match p.meter {
         Meter::TwoRate { cir_bps, cbs_bytes, pir_bps, pbs_bytes } => format!(
             "{} / {}{separator}peak {} / {}",
-            bit_rate(cir_bps),
-            byte_size(cbs_bytes),
-            bit_rate(pir_bps),
-            byte_size(pbs_bytes)
+            exact_bit_rate(cir_bps),
+            exact_bytes(cbs_bytes),
+            exact_bit_rate(pir_bps),
+            exact_bytes(pbs_bytes)
         ),
         Meter::SingleRate { cir_bps, cbs_bytes, ebs_bytes } => {
-            format!("{} / {} + {}", bit_rate(cir_bps), byte_size(cbs_bytes), byte_size(ebs_bytes))
+            format!("{} / {} + {}", exact_bit_rate(cir_bps), exact_bytes(cbs_bytes), exact_bytes(ebs_bytes))
         }
     };
     let mut parts = vec![meter];

@@ -55,7 +55,10 @@ Examples:
   thalweg replay trace.txt -c router.toml --model tokens --tokens 24 --workers 2 --format json"
 )]
 pub(crate) struct Cli {
-    /// How results are printed: tables for people, or one JSON object for machines
+    /// How results are printed: tables for people, or JSON for machines
+    ///
+    /// In JSON an answer that is a list (of a running router: every answer) has one object a line, other results are one
+    /// object.
     #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
     pub(crate) format: Format,
     #[command(subcommand)]
@@ -233,14 +236,20 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShowThing {
-    /// All neighbours, a line for each
+    /// How the router is: what is wrong, what is up and down, NAT, memory
+    Status,
+    /// Versions of this program and of the router
+    Version,
+    /// The configuration in force, passwords masked
+    Config,
+    /// BGP neighbors, a line for each
     Neighbors,
-    /// One neighbour in full
+    /// One neighbor in full: state, timers, capabilities, counters, last error
     Neighbor {
         /// Name or address
         neighbor: String,
     },
-    /// Routes, a line for each
+    /// Routes, a line for each: those of BGP, or the forwarding table of a router without BGP
     Routes(RouteFilterArgs),
     /// Routes to one destination, in full
     Route {
@@ -261,18 +270,35 @@ pub(crate) enum ShowThing {
     Memory,
     /// Where best routes go (the forwarding table or the kernel), and how well that works
     Forwarding,
-    /// What would become of packets: a look-up in the forwarding table, and where it leads
+    /// The forwarding table: the route of one destination, or all routes, a line for each
     Fib {
-        /// A packet's destination, or a prefix
-        destination: String,
+        /// A packet's destination, or a prefix: its route and where that leads
+        #[arg(conflicts_with_all = ["inside", "family", "source", "limit"])]
+        destination: Option<String>,
+        /// Only prefixes inside this one
+        #[arg(long, value_name = "PREFIX")]
+        inside: Option<String>,
+        /// Only one family
+        #[arg(long, value_name = "FAMILY", value_parser = ["ipv4", "ipv6"])]
+        family: Option<String>,
+        /// Only routes from here
+        #[arg(long, value_name = "SOURCE", value_parser = ["connected", "configured", "kernel", "bgp"])]
+        source: Option<String>,
+        /// No more than this many
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
     },
     /// Time spent by function, of a router started with --profile-functions
     Functions,
-    /// Ports: interface, driver, what they received (by queue, where they have several) and sent
+    /// Ports: interface, link, driver, what they received and sent, and how fast
     Ports,
     /// Packets received, sent, for the router itself, and dropped by reason; what each worker did
     Counters,
-    /// Neighbours on the ports' links (ARP, ND)
+    /// Rules of access lists, and how many packets met each
+    Acl,
+    /// Policers of classes, and how many packets were green, yellow and red
+    Policers,
+    /// Neighbors on the ports' links (ARP, ND)
     Arp,
     /// Queues of ports by class: sent, dropped, marked, how long packets waited
     Queues,

@@ -8,7 +8,6 @@ use std::io::Write;
 
 use serde_json::{Map, Value, json};
 use thalweg_flow::FlowRecord;
-use thalweg_lab::units::Unit;
 use thalweg_ports::live::LiveClock;
 use thalweg_store::calendar::{SECOND_NS, format_time};
 use thalweg_store::fields::{Field, fields, names};
@@ -19,12 +18,14 @@ use thalweg_store::query::{
 use thalweg_store::{
     Dataset, Filter, Recovery, Retention, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
 };
+use thalweg_text::units::Unit;
+use thalweg_text::units::{count, share};
 
 use crate::cli::{
     FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
     Format,
 };
-use crate::tables::{count, share, table};
+use crate::tables::table;
 use crate::{Failure, flows_import, print};
 use live::{follow, live_json, tell_writing, view};
 

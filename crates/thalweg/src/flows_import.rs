@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thalweg_probe::{ExporterSummary, ImportSummary, ProbeError, ProbeProgress};
+use thalweg_text::units::{count, duration};
 
 use crate::cli::{FlowsArgs, FlowsImportArgs, Format};
-use crate::tables::{count, duration, table};
+use crate::tables::table;
 use crate::{Failure, print};
 
 /// Exporters that a table has rows for.

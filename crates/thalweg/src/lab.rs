@@ -20,11 +20,12 @@ use thalweg_lab::nat::NatError;
 use thalweg_lab::probe::ProbeLabError;
 use thalweg_lab::report::{Report, ReportError};
 use thalweg_lab::stages::StageError;
-use thalweg_lab::table::Table;
 use thalweg_lab::workload::generate::GenerateError;
 use thalweg_replay::ReplayError;
+use thalweg_text::{Table, wrap};
 
 use crate::cli::{Experiment, Format, LabArgs};
+use crate::tables::width;
 use crate::{Failure, print};
 
 /// Why an experiment came to nothing.
@@ -123,31 +124,13 @@ fn show_all(
     match format {
         Format::Human => print(&format!(
             "{}\n{}\n\nwrote {}\nwrote {}\n",
-            tables.iter().map(Table::to_string).collect::<Vec<_>>().join("\n"),
-            wrapped(report.lead(), 100),
+            tables.iter().map(|table| table.render(width())).collect::<Vec<_>>().join("\n"),
+            wrap(report.lead(), width().unwrap_or(usize::MAX)).join("\n"),
             page.display(),
             folder.join("results.json").display()
         )),
         Format::Json => print(&report.json(results).map_err(failed)?),
     }
-}
-
-/// Words in lines of at most `width` characters.
-fn wrapped(text: &str, width: usize) -> String {
-    let (mut lines, mut length) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let more = word.chars().count();
-        if length > 0 && length + 1 + more > width {
-            lines.push('\n');
-            length = 0;
-        } else if length > 0 {
-            lines.push(' ');
-            length += 1;
-        }
-        lines += word;
-        length += more;
-    }
-    lines
 }
 
 /// The command line as it was typed, for the report; the program by its name.

@@ -10,10 +10,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use thalweg_base::DropReason;
 use thalweg_probe::summary::{EXPORT_QUEUE, UNSAMPLED};
 use thalweg_probe::{ProbeError, ProbeSummary};
+use thalweg_text::units::{bytes, count, duration, packet_rate, share};
 
 use crate::cli::{Format, ProbeArgs};
 use crate::progress::Bar;
-use crate::tables::{byte_size, count, duration, packet_rate, share, table};
+use crate::tables::table;
 use crate::{Failure, print};
 
 pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
@@ -126,7 +127,7 @@ fn records(text: &mut String, s: &ProbeSummary) {
             text,
             "{} flows were reported early because the cache ({}) was full: --flows-max makes it larger",
             count(s.flows_evicted),
-            byte_size(s.cache_bytes)
+            bytes(s.cache_bytes)
         );
     }
     text.push('\n');

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use thalweg_probe::ProbeProgress;
 use thalweg_replay::ReplayProgress;
-
-use crate::tables::count;
+use thalweg_text::units::count;
 
 /// Work that ends sooner needs no bar.
 const QUIET_TIME: Duration = Duration::from_millis(500);

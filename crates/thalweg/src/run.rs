@@ -33,7 +33,7 @@ use signal_hook::iterator::Signals;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
 use thalweg_node::config::{BgpConfig, Install, NextHopCheck, RouterConfig};
-use thalweg_node::control::{LiveControl, Reload, Server, serve};
+use thalweg_node::control::{Identity, LiveControl, Reload, Server, serve};
 use thalweg_node::forwarding::{FibForwarding, Forwarding, Inbox};
 use thalweg_node::speaker::{RouteReader, SessionTap, Speaker, SpeakerOptions};
 use thalweg_ports::kernel::PROTOCOL;
@@ -71,9 +71,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         _ => None,
     };
     helpers.keep_in_step(&config, live.clone()).map_err(|error| Failure::Run(error.to_string()))?;
+    if let Some(live) = live.clone() {
+        let stop = helpers.stop.clone();
+        helpers
+            .spawn("rates", move || live.sample(&stop))
+            .map_err(|error| failed("cannot start a thread", error))?;
+    }
+    let identity = Identity::new(env!("CARGO_PKG_VERSION"), args.config.clone(), &config);
+    let process = Process { socket, identity: Arc::new(identity), stop };
     let result = match bgp {
-        Some(bgp) => route(args, &bgp, &mut helpers, &live, &socket, &stop),
-        None => forward(args, &helpers, &live, &socket, &stop),
+        Some(bgp) => route(args, &bgp, &mut helpers, &live, &process),
+        None => forward(args, &helpers, &live, &process),
     };
     if let Some(live) = &live {
         live.stop();
@@ -87,15 +95,22 @@ fn failed(what: &str, error: io::Error) -> Failure {
     Failure::Run(format!("{what}: {error}"))
 }
 
+/// What a router has as a process.
+struct Process {
+    socket: ControlSocket,
+    identity: Arc<Identity>,
+    stop: Arc<AtomicBool>,
+}
+
 /// Speaks BGP until the end.
 fn route(
     args: &RunArgs,
     bgp: &Arc<BgpConfig>,
     helpers: &mut Helpers,
     live: &Option<Arc<LiveSide>>,
-    socket: &ControlSocket,
-    stop: &Arc<AtomicBool>,
+    process: &Process,
 ) -> Result<(), Failure> {
+    let Process { socket, identity, stop } = process;
     let options = SchedulingOptions {
         kind: args.scheduling.map_or(bgp.scheduling, Into::into),
         threads: args.threads.map(usize::from).or(bgp.threads).unwrap_or_else(cores),
@@ -118,14 +133,19 @@ fn route(
     if let Some(live) = live {
         live.connect_flows(Some(&speaker));
     }
-    let reload = reloader(args, &socket.configured, Some(speaker.clone()), live.clone());
+    let reload = reloader(args, process, Some(speaker.clone()), live.clone());
     let woken = speaker.clone();
     handle_signals(stop, &reload, move || woken.wake())
         .map_err(|error| failed("cannot handle signals", error))?;
     helpers.start(bgp, &speaker).map_err(|error| failed("cannot start a thread", error))?;
     let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
-    let server =
-        Server { speaker: Some(speaker.clone()), reload, forwarding: helpers.forwarding(), live: control };
+    let server = Server {
+        identity: identity.clone(),
+        speaker: Some(speaker.clone()),
+        reload,
+        forwarding: helpers.forwarding(),
+        live: control,
+    };
     socket.serve(server)?;
     tracing::info!(
         r#as = bgp.local_as,
@@ -152,10 +172,10 @@ fn forward(
     args: &RunArgs,
     helpers: &Helpers,
     live: &Option<Arc<LiveSide>>,
-    socket: &ControlSocket,
-    stop: &Arc<AtomicBool>,
+    process: &Process,
 ) -> Result<(), Failure> {
-    let reload = reloader(args, &socket.configured, None, live.clone());
+    let Process { socket, identity, stop } = process;
+    let reload = reloader(args, process, None, live.clone());
     let main = thread::current();
     handle_signals(stop, &reload, move || main.unpark())
         .map_err(|error| failed("cannot handle signals", error))?;
@@ -164,7 +184,8 @@ fn forward(
         live.connect_flows(None);
     }
     let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
-    socket.serve(Server { speaker: None, reload, forwarding: helpers.forwarding(), live: control })?;
+    let (identity, forwarding) = (identity.clone(), helpers.forwarding());
+    socket.serve(Server { identity, speaker: None, reload, forwarding, live: control })?;
     tracing::info!(socket = %socket.path.display(), "running");
     while !stop.load(Ordering::Acquire) {
         if live.as_ref().is_some_and(|live| live.has_ended()) {
@@ -296,6 +317,7 @@ impl Helpers {
             inbox.close();
         }
         self.stop.store(true, Ordering::Release);
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of this program panicked; please report it");

@@ -1,23 +1,24 @@
 //! `thalweg show`, `reload`, `neighbor`: questions and commands to a router that runs, over its control socket.
 
+mod bgp;
 mod flows;
+mod forwarding;
 mod nat;
 mod packets;
+mod status;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use serde_json::Value;
-use thalweg_node::control::{
-    FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, NeighboursInStepView,
-    Request, RibView, RouteFilter, RouteView, UpdateGroupView,
-};
+use serde_json::{Value, json};
+use thalweg_node::control::{FibFilter, Line, Request, RouteFilter, StatusView};
+use thalweg_text::{Table, TableStream};
 
 use crate::cli::{
     ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing,
 };
-use crate::tables::{byte_size, count, table};
+use crate::tables::stream;
 use crate::{Failure, print};
 
 pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
@@ -41,7 +42,22 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
         ShowThing::UpdateGroups => Request::UpdateGroups,
         ShowThing::Memory => Request::Memory,
         ShowThing::Forwarding => Request::Forwarding,
-        ShowThing::Fib { destination } => Request::Fib { destination: destination.clone() },
+        ShowThing::Fib { destination: Some(destination), .. } => {
+            Request::Fib { destination: destination.clone() }
+        }
+        ShowThing::Fib { destination: None, inside, family, source, limit } => {
+            Request::FibRoutes(FibFilter {
+                inside: inside.clone(),
+                family: family.clone(),
+                source: source.clone(),
+                limit: *limit,
+            })
+        }
+        ShowThing::Version => return version(&args.socket, format),
+        ShowThing::Status => Request::Status,
+        ShowThing::Config => Request::Config,
+        ShowThing::Acl => Request::AccessLists,
+        ShowThing::Policers => Request::Policers,
         ShowThing::Functions => Request::Functions,
         ShowThing::Ports => Request::Ports,
         ShowThing::Counters => Request::Counters,
@@ -53,26 +69,35 @@ pub(crate) fn run(args: &ShowArgs, format: Format) -> Result<(), Failure> {
     match format {
         Format::Json => ask(&args.socket, &request, |item| print(&format!("{item}\n"))),
         Format::Human => {
-            let mut items = Vec::new();
-            // Tables need all rows; routes and sessions come in thousands and are printed as they come.
-            let header = match &request {
-                Request::Routes(_) => Some(ROUTE_COLUMNS),
-                Request::NatSessions(_) => Some(nat::SESSION_COLUMNS),
-                _ => None,
-            };
-            if let Some(header) = header {
-                print(&format!("{header}\n"))?;
+            if let Some(mut rows) = Rows::of(&request) {
+                ask(&args.socket, &request, |item| rows.push(item))?;
+                return rows.finish();
             }
+            // Tables need all their rows.
+            let mut items = Vec::new();
             ask(&args.socket, &request, |item| {
-                match request {
-                    Request::Routes(_) => return print(&route_line(parse(item)?)),
-                    Request::NatSessions(_) => return print(&nat::session_line(&parse(item)?)),
-                    _ => {}
-                }
                 items.push(item);
                 Ok(())
             })?;
             print(&render(&request, items)?)
+        }
+    }
+}
+
+/// This program's version, and that of the router: they may be different after an update.
+fn version(socket: &Path, format: Format) -> Result<(), Failure> {
+    let program = env!("CARGO_PKG_VERSION");
+    let mut router = None;
+    ask(socket, &Request::Status, |item| {
+        router = Some(parse::<StatusView>(item)?.version);
+        Ok(())
+    })?;
+    match format {
+        Format::Json => print(&format!("{}\n", json!({ "program": program, "router": router }))),
+        Format::Human => {
+            let router = router.unwrap_or_default();
+            let hint = if router == program { "" } else { "  (restart it to run this program's)" };
+            print(&format!("program  thalweg {program}\nrouter   thalweg {router}{hint}\n"))
         }
     }
 }
@@ -83,7 +108,7 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
         changes += 1;
         match (format, item) {
             (Format::Human, Value::String(text)) => print(&format!("{text}\n")),
-            (_, item) => print(&format!("{item}\n")),
+            (_, item) => print(&format!("{}\n", json!({ "change": item }))),
         }
     })?;
     match (format, changes) {
@@ -163,244 +188,67 @@ fn parse_all<T: serde::de::DeserializeOwned>(items: Vec<Value>) -> Result<Vec<T>
     items.into_iter().map(parse).collect()
 }
 
+/// Rows that are printed as they come: there may be millions.
+struct Rows {
+    stream: Option<TableStream>,
+    request: Request,
+}
+
+impl Rows {
+    /// For requests whose answers are long; nothing for the others.
+    fn of(request: &Request) -> Option<Self> {
+        let columns = match request {
+            // Without BGP the router answers with its forwarding table: the first row says so.
+            Request::Routes(_) => None,
+            Request::FibRoutes(_) => Some(forwarding::fib_columns()),
+            Request::NatSessions(_) => Some(nat::session_columns()),
+            _ => return None,
+        };
+        Some(Self { stream: columns.map(stream), request: request.clone() })
+    }
+
+    fn push(&mut self, item: Value) -> Result<(), Failure> {
+        let is_fib = matches!(self.request, Request::FibRoutes(_)) || item.get("as_path").is_none();
+        let (columns, row): (fn() -> Table, _) = match &self.request {
+            Request::NatSessions(_) => (nat::session_columns, nat::session_row(&parse(item)?)),
+            _ if is_fib => (forwarding::fib_columns, forwarding::fib_row(parse(item)?)),
+            _ => (bgp::route_columns, bgp::route_row(parse(item)?)),
+        };
+        print(&self.stream.get_or_insert_with(|| stream(columns())).push(row))
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        match self.stream {
+            Some(stream) => print(&stream.finish()),
+            None => print("no routes\n"),
+        }
+    }
+}
+
 fn render(request: &Request, items: Vec<Value>) -> Result<String, Failure> {
     Ok(match request {
-        Request::Neighbors => neighbors(&parse_all(items)?),
-        Request::Neighbor { .. } => items.iter().map(|item| format!("{item:#}\n")).collect(),
-        Request::Route { .. } => route(&parse_all(items)?),
-        Request::Rib => parse_all::<RibView>(items)?.iter().map(rib).collect(),
-        Request::UpdateGroups => groups(&parse_all(items)?),
-        Request::Forwarding => parse_all::<ForwardingView>(items)?.iter().map(forwarding).collect(),
-        Request::Fib { .. } => parse_all::<FibView>(items)?.iter().map(fib).collect(),
-        Request::Memory => parse_all::<MemoryView>(items)?.iter().map(memory).collect(),
+        Request::Neighbors => bgp::neighbors(&parse_all(items)?),
+        Request::Neighbor { .. } => parse_all(items)?.iter().map(bgp::neighbor).collect(),
+        Request::Route { .. } if items.first().is_some_and(|item| item.get("as_path").is_none()) => {
+            parse_all(items)?.iter().map(forwarding::fib).collect()
+        }
+        Request::Route { .. } => bgp::route(&parse_all(items)?),
+        Request::Rib => parse_all(items)?.iter().map(bgp::rib).collect(),
+        Request::UpdateGroups => bgp::groups(&parse_all(items)?),
+        Request::Forwarding => parse_all(items)?.iter().map(forwarding::forwarding).collect(),
+        Request::Fib { .. } => parse_all(items)?.iter().map(forwarding::fib).collect(),
+        Request::Memory => parse_all(items)?.iter().map(bgp::memory).collect(),
+        Request::Status => parse_all(items)?.iter().map(status::status).collect(),
+        Request::Config => parse_all(items)?.iter().map(status::config).collect(),
         Request::Ports => packets::ports(&parse_all(items)?),
         Request::Counters => parse_all(items)?.iter().map(packets::counters).collect(),
         Request::FlowCache => parse_all(items)?.iter().map(flows::cache).collect(),
         Request::Arp => packets::arp(&parse_all(items)?),
         Request::Queues => packets::queues(&parse_all(items)?),
+        Request::AccessLists => packets::access_lists(&parse_all(items)?),
+        Request::Policers => packets::policers(&parse_all(items)?),
         Request::NatBlocks(_) => nat::blocks(&parse_all(items)?),
         Request::NatCounters => parse_all(items)?.iter().map(nat::counters).collect(),
-        Request::Routes(_) | Request::NatSessions(_) => String::new(),
         _ => items.iter().map(|item| format!("{item:#}\n")).collect(),
     })
-}
-
-fn neighbors(neighbors: &[NeighborView]) -> String {
-    let rows = neighbors.iter().map(|each| {
-        vec![
-            each.name.clone(),
-            each.address.to_string(),
-            each.remote_as.clone(),
-            each.state.clone(),
-            each.uptime_s.map_or_else(String::new, uptime),
-            count(each.accepted),
-            count(each.updates_received),
-            each.last_error.clone().unwrap_or_default(),
-        ]
-    });
-    let header = ["Neighbour", "Address", "AS", "State", "Up", "Routes", "UPDATEs in", "Last error"];
-    table(&header, &[5, 6], rows)
-}
-
-fn uptime(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours) {
-        (0, 0) => format!("{minutes}:{:02}", seconds % 60),
-        (0, _) => format!("{hours}:{minutes:02}:{:02}", seconds % 60),
-        _ => format!("{days}d {hours:02}h{minutes:02}"),
-    }
-}
-
-const ROUTE_COLUMNS: &str = "   prefix             next hop         neighbour        pref  med   AS path";
-
-fn route_line(route: RouteView) -> String {
-    let mark = match (route.best, route.stale) {
-        (true, false) => "* ",
-        (true, true) => "*S",
-        (false, true) => " S",
-        (false, false) => "  ",
-    };
-    let origin = route
-        .origin
-        .chars()
-        .next()
-        .map_or('?', |c| if c == 'i' && route.origin == "incomplete" { '?' } else { c });
-    format!(
-        "{mark} {:<18} {:<16} {:<16} {:<5} {:<5} {} {origin}\n",
-        route.prefix,
-        route.next_hop,
-        route.neighbor,
-        route.local_pref,
-        route.med.map_or_else(String::new, |med| med.to_string()),
-        route.as_path,
-    )
-}
-
-/// A route in full.
-fn route(routes: &[RouteView]) -> String {
-    if routes.is_empty() {
-        return "no route\n".to_owned();
-    }
-    let mut text = String::new();
-    for route in routes {
-        let best = if route.best { ", best" } else { "" };
-        let stale = if route.stale { ", stale" } else { "" };
-        text += &format!("{} from {}{best}{stale}\n", route.prefix, route.neighbor);
-        text +=
-            &format!("    next hop {}, AS path {}, origin {}\n", route.next_hop, route.as_path, route.origin);
-        let med = route.med.map_or_else(String::new, |med| format!(", MED {med}"));
-        text += &format!("    local preference {}{med}, {} s old\n", route.local_pref, route.age_s);
-        if !route.communities.is_empty() {
-            text += &format!("    communities {}\n", route.communities.join(" "));
-        }
-        if let Some(why) = &route.why {
-            text += &format!("    {why}\n");
-        }
-    }
-    text
-}
-
-fn rib(view: &RibView) -> String {
-    let rows = ["IPv4", "IPv6"].iter().enumerate().map(|(family, name)| {
-        vec![(*name).to_owned(), count(view.prefixes[family]), count(view.paths[family])]
-    });
-    let attributes = count(view.attribute_sets);
-    format!(
-        "{}{attributes} attribute sets in {} shards, scheduling {}\n",
-        table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
-        view.shards,
-        view.scheduling
-    )
-}
-
-fn groups(groups: &[UpdateGroupView]) -> String {
-    let rows = groups.iter().map(|group| {
-        vec![
-            group.group.to_string(),
-            group.members.to_string(),
-            byte_size(group.log_bytes),
-            count(group.messages),
-            count(group.lagging),
-            group.view.clone(),
-        ]
-    });
-    table(
-        &["Group", "Members", "Waiting", "UPDATEs", "Fell behind", "What its members share"],
-        &[0, 1, 2, 3, 4],
-        rows,
-    )
-}
-
-fn memory(view: &MemoryView) -> String {
-    let rows = [
-        ("Prefixes and routes", view.rib),
-        ("Attribute sets", view.attributes),
-        ("Encoded, not yet taken", view.update_groups),
-        ("Resident in all", view.resident),
-        ("Resident at most", view.resident_peak),
-    ];
-    table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), byte_size(octets)]))
-}
-
-fn forwarding(view: &ForwardingView) -> String {
-    let mut rows = vec![
-        ("IPv4 prefixes", count(view.prefixes[0])),
-        ("IPv6 prefixes", count(view.prefixes[1])),
-        ("Not installed: next hop unresolved", count(view.unresolved_prefixes)),
-        ("Not installed: no hop number left", count(view.without_number)),
-        ("Discarding", count(view.discarding_prefixes)),
-        ("Next hops", count(view.hops)),
-        ("Changes of best routes", count(view.changes)),
-        ("Installations and removals", count(view.installs)),
-        ("Changes waiting", count(view.waiting)),
-        ("Changes dropped, shards looked at again", format!("{}, {}", count(view.dropped), view.rescans)),
-    ];
-    rows.extend(view.table_bytes.map(|octets| ("Memory of the tables", byte_size(octets))));
-    let mut text = format!(
-        "Best routes go into the {}\n",
-        match view.install.as_str() {
-            "fib" => "forwarding table",
-            other => other,
-        }
-    );
-    let mut failures = &Vec::new();
-    if let Some(kernel) = &view.kernel {
-        rows.extend(kernel_rows(kernel));
-        failures = &kernel.failures;
-    }
-    if let Some(in_step) = &view.in_step {
-        rows.extend(in_step_rows(in_step));
-        rows.extend(in_step.neighbours.iter().flat_map(neighbour_rows));
-        failures = &in_step.failures;
-    }
-    text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
-    let unresolved = view.unresolved.iter().map(|each| format!("unresolved: {each}\n"));
-    text.extend(unresolved.chain(failures.iter().map(|each| format!("failed: {each}\n"))));
-    text
-}
-
-fn kernel_rows(view: &KernelView) -> Vec<(&'static str, String)> {
-    vec![
-        ("Kernel's table, protocol", format!("{}, {}", view.table, view.protocol)),
-        ("Installed or replaced", count(view.replaced)),
-        ("Removed", count(view.deleted)),
-        ("Refused by the kernel", count(view.failed)),
-        ("Scans for drift, routes mended", format!("{}, {}", count(view.repairs), count(view.repaired))),
-        ("Last scan", view.last_repair.clone().unwrap_or_default()),
-    ]
-}
-
-fn fib(view: &FibView) -> String {
-    let to = view.neighbor.map_or_else(String::new, |neighbor| format!(" to {neighbor}"));
-    let port = view.port.as_ref().map_or_else(String::new, |port| format!(" on {port}"));
-    let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}"));
-    let source = view.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
-    let mut text = format!("{}: {}{to}{port}{by}{source}\n", view.destination, view.action);
-    for way in view.ways.iter().filter(|way| !way.port.is_empty()) {
-        let neighbor =
-            way.neighbor.map_or_else(|| "whoever has the address".to_owned(), |each| each.to_string());
-        let mac = way.mac.as_deref().unwrap_or("not resolved");
-        let state = way.state.as_ref().map_or_else(String::new, |state| format!(", {state}"));
-        text += &match view.action.as_str() {
-            "local" => format!("  on port {}\n", way.port),
-            _ => format!("  by port {} to {neighbor}, {mac}{state}\n", way.port),
-        };
-    }
-    text
-}
-
-/// How the forwarding table and the kernel's are kept in step.
-fn in_step_rows(view: &InStepView) -> Vec<(&'static str, String)> {
-    vec![
-        ("Others' routes in the kernel", count(view.kernel_routes)),
-        ("Imported, behind our own", format!("{}, {}", count(view.imported), count(view.imported_behind))),
-        ("Changes without room", count(view.without_room)),
-        ("News of routes, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
-        (
-            "Routes in the kernel, not for want of a mirror",
-            format!("{}, {}", count(view.exported), count(view.without_mirror)),
-        ),
-        ("Looks for drift", count(view.scans)),
-        ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
-        ("Last look", view.last_scan.clone().unwrap_or_default()),
-    ]
-}
-
-/// The same of neighbours.
-fn neighbour_rows(view: &NeighboursInStepView) -> Vec<(&'static str, String)> {
-    let behind = [view.imported_behind, view.not_on_link, view.without_room].map(count).join(", ");
-    vec![
-        ("Neighbours imported", count(view.imported)),
-        ("Not: configured, not on link, no room", behind),
-        ("Neighbours in the kernel", count(view.exported)),
-        (
-            "Not: beyond the limit, set by others",
-            format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
-        ),
-        ("News of neighbours, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
-        (
-            "Drift of neighbours imported, exported",
-            format!("{}, {}", count(view.import_drift), count(view.export_drift)),
-        ),
-    ]
 }

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use thalweg_base::DropReason;
 use thalweg_replay::summary::{INPUT_ISSUES_SHOWN_MAX, ReplaySummary};
+use thalweg_text::units::{count, duration, packet_rate, share};
 
-use crate::tables::{count, duration, packet_rate, share, table};
+use crate::tables::table;
 
 /// The summary as one JSON object, in the order of its fields.
 pub(crate) fn to_json(summary: &ReplaySummary) -> String {

@@ -3,18 +3,35 @@
 
 mod support;
 
-use std::path::Path;
-use std::process::Output;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
-/// Runs an experiment whose report goes to `output`.
-fn experiment(arguments: &[&str], output: &Path) -> Output {
-    let output = output.to_str().expect("a path that is text");
-    support::thalweg(&[arguments, &["--output", output]].concat())
+/// Runs an experiment in an empty folder, as the documents print it: its report goes to a folder named like the command.
+fn experiment(arguments: &[&str], folder: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+    command.args(arguments).current_dir(folder).output().expect("the binary runs")
+}
+
+/// A file of the repository, by its whole path.
+fn of_repository(path: &str) -> String {
+    std::fs::canonicalize(support::root().join(path)).expect("it is there").display().to_string()
+}
+
+/// Where the report of the experiment that ran in this folder is.
+fn report(folder: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
+    let is_report = |path: &PathBuf| path.join("report.html").is_file();
+    let mut reports = entries.filter(is_report);
+    let report = reports.next().expect("a report");
+    assert!(report.file_name().is_some_and(|name| name.to_string_lossy().starts_with("lab-")), "{report:?}");
+    assert_eq!(reports.next(), None, "one report");
+    report
 }
 
 /// The numbers, after looking at the page.
 fn results(output: &Output, folder: &Path) -> serde_json::Value {
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let folder = report(folder);
     let html = std::fs::read_to_string(folder.join("report.html")).expect("a page");
     for outside in ["http:", "https:", "src=", "href=", "url(", "@import", "<link", "<script"] {
         assert!(!html.contains(outside), "{outside} in the report");
@@ -57,7 +74,7 @@ fn models_on_what_is_made() {
             assert!(cell["speed_up"].as_f64().is_some_and(|s| s > 0.0), "{cell}");
         }
         // What was made can be replayed by hand.
-        let made = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
+        let made = |name: &str| report(folder.path()).join(name).to_str().expect("a path").to_owned();
         let input = if workload == "trace" { made("input.txt") } else { made("input.pcap") };
         let config = made("router.toml");
         let replay = support::thalweg(&["replay", &input, "-c", &config, "--format", "json"]);
@@ -72,7 +89,7 @@ fn models_on_what_is_made() {
 #[test]
 fn models_on_files_of_ones_own() {
     let folder = tempfile::tempdir().expect("a folder");
-    let small = "examples/small-office";
+    let small = of_repository("examples/small-office");
     let (capture, trace) = (format!("{small}/office.pcapng"), format!("{small}/trace.txt"));
     let config = format!("{small}/router.toml");
     let arguments = ["lab", "models", &capture, &trace, "-c", &config, "--quick", "--packets", "2000"];
@@ -94,12 +111,12 @@ fn models_on_files_of_ones_own() {
 #[test]
 fn a_flood_goes_over_the_routes_of_a_configuration() {
     let folder = tempfile::tempdir().expect("a folder");
-    let config = "examples/full-table/router.toml";
+    let config = of_repository("examples/full-table/router.toml");
     let few = ["--packets", "500", "--runs", "1", "--work", "none", "--models", "serial", "--chunks", "64"];
-    let arguments = [&["lab", "models", "--generate", "flood", "-c", config][..], &few].concat();
+    let arguments = [&["lab", "models", "--generate", "flood", "-c", &config][..], &few].concat();
     let json = results(&experiment(&arguments, folder.path()), folder.path());
     assert_eq!(json["results"]["cells"][0]["packets"], 512 - 12, "{json}");
-    assert!(!folder.path().join("router.toml").exists(), "the configuration is the caller's");
+    assert!(!report(folder.path()).join("router.toml").exists(), "the configuration is the caller's");
 }
 
 #[test]
@@ -128,7 +145,7 @@ fn what_cannot_be_measured_is_said() {
     let empty = folder.path().join("empty.txt");
     std::fs::write(&empty, "# nothing\n").expect("writing");
     let empty = empty.to_str().expect("a path");
-    let config = "examples/article/router.toml";
+    let config = &of_repository("examples/article/router.toml");
     let cases: [(&[&str], i32, &str); 11] = [
         (&["lab", "probe", "--configurations", "3R"], 2, "expected a shape such as serial"),
         (&["lab", "probe", "--traffic", "zipf"], 2, "expected zipf:FLOWS"),
@@ -340,6 +357,12 @@ fn live_experiments_with_the_kernel_and_ourselves() {
     }
     let held = live.iter().filter(|cell| cell["measure"] == "capacity");
     held.for_each(|cell| assert!(cell["sessions"].as_u64() <= Some(400), "{cell}"));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let small = ["--only", "throughput", "--frames", "64", "--subjects", "linux,thalweg"];
+    let output = experiment(&[&["lab", "forwarding"][..], &short, &small].concat(), folder.path());
+    let json = results(&output, folder.path());
+    assert!(json["results"].is_object(), "{json}");
 
     let folder = tempfile::tempdir().expect("a folder");
     let slow = ["--rate", "10", "--calls", "2"];

@@ -53,7 +53,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use stage::{AclBindings, AclCounts, AclError, AclSet, RuleCount};
+pub use stage::{AclBindings, AclCells, AclCounts, AclError, AclSet, RuleCount};
 
 use ipnet::IpNet;
 use std::net::IpAddr;

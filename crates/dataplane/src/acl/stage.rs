@@ -5,6 +5,8 @@ use super::{AccessList, Action};
 use crate::ingress::be128;
 use std::fmt;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet, PacketFlags};
 
 /// No list at this port.
@@ -131,9 +133,8 @@ impl List {
 
     /// Counts a packet that a rule decides about, and does with it what the rule says.
     #[inline(always)]
-    fn act(&self, rule: usize, packet: &mut Packet, counts: &mut [RuleCount]) {
-        counts[rule].packets += 1;
-        counts[rule].octets += u64::from(packet.ip_len);
+    fn act(&self, rule: usize, packet: &mut Packet, counts: &[Cell]) {
+        counts[rule].add(1, u64::from(packet.ip_len));
         match self.actions[rule] {
             Action::Permit => {}
             Action::Deny => packet.drop_for(DropReason::AclDenied),
@@ -313,7 +314,7 @@ impl AclSet {
     #[inline(always)]
     fn apply(&self, table: u16, batch: &mut Batch<'_>, members: &[u16], counts: &mut AclCounts) {
         let list = &self.lists[usize::from(table >> 1)];
-        let counts = &mut counts.counts[list.first_counter..][..list.actions.len()];
+        let counts = &counts.cells.counts[list.first_counter..][..list.actions.len()];
         list.first(table & 1 == 1, batch, members, |packet, rule| list.act(rule, packet, counts));
     }
 
@@ -335,7 +336,7 @@ impl AclSet {
             let Some(list) = self.lists.get(usize::from(list)) else { continue };
             let rule = list.first_as(packet, l3, destination);
             if list.actions[rule] != Action::Permit && packet.is_alive() {
-                list.act(rule, packet, &mut counts.counts[list.first_counter..][..list.actions.len()]);
+                list.act(rule, packet, &counts.cells.counts[list.first_counter..][..list.actions.len()]);
             }
         }
     }
@@ -350,9 +351,12 @@ impl AclSet {
 
     /// The counters of a list: those of its rules in order, then the default's. Empty if `counts` are of
     /// another version or there is no such list.
-    pub fn counts_of<'a>(&self, list: usize, counts: &'a AclCounts) -> &'a [RuleCount] {
-        let Some(found) = self.lists.get(list).filter(|_| counts.version == self.version) else { return &[] };
-        counts.counts.get(found.first_counter..found.first_counter + found.actions.len()).unwrap_or(&[])
+    pub fn counts_of(&self, list: usize, counts: &AclCounts) -> Vec<RuleCount> {
+        let list = self.lists.get(list).filter(|_| counts.cells.version == self.version);
+        let cells = list.and_then(|list| {
+            counts.cells.counts.get(list.first_counter..list.first_counter + list.actions.len())
+        });
+        cells.unwrap_or_default().iter().map(Cell::get).collect()
     }
 }
 
@@ -365,35 +369,68 @@ pub struct RuleCount {
     pub octets: u64,
 }
 
+/// The counters of one version of the lists. One worker alone writes them, so that counting takes no locked instruction;
+/// anybody may read them meanwhile.
+#[derive(Debug, Default)]
+pub struct AclCells {
+    version: u64,
+    counts: Box<[Cell]>,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    packets: AtomicU64,
+    octets: AtomicU64,
+}
+
+impl Cell {
+    #[inline(always)]
+    fn add(&self, packets: u64, octets: u64) {
+        // Not fetch_add: there is no other writer.
+        self.packets.store(self.packets.load(Ordering::Relaxed) + packets, Ordering::Relaxed);
+        self.octets.store(self.octets.load(Ordering::Relaxed) + octets, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> RuleCount {
+        let [packets, octets] = [&self.packets, &self.octets].map(|cell| cell.load(Ordering::Relaxed));
+        RuleCount { packets, octets }
+    }
+}
+
 /// One worker's counters, or those of several put together. They belong to one version of the lists and
 /// begin anew with the first batch that meets another one.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct AclCounts {
-    version: u64,
-    counts: Vec<RuleCount>,
+    cells: Arc<AclCells>,
 }
 
 impl AclCounts {
     /// Counters for this set, all zero.
     pub fn new(set: &AclSet) -> Self {
-        Self { version: set.version, counts: vec![RuleCount::default(); set.counters] }
+        let counts = (0..set.counters).map(|_| Cell::default()).collect();
+        Self { cells: Arc::new(AclCells { version: set.version, counts }) }
+    }
+
+    /// The same counters for whoever reads them while they are written.
+    pub fn shared(&self) -> Arc<AclCells> {
+        Arc::clone(&self.cells)
     }
 
     #[inline(always)]
     fn follow(&mut self, set: &AclSet) {
-        if self.version != set.version || self.counts.len() != set.counters {
+        if self.cells.version != set.version || self.cells.counts.len() != set.counters {
             *self = Self::new(set);
         }
     }
 
     /// Adds another worker's counters if they are of the same version.
-    pub fn merge(&mut self, other: &AclCounts) {
-        if self.version != other.version || self.counts.len() != other.counts.len() {
+    pub fn merge(&mut self, other: &AclCells) {
+        if self.cells.version != other.version || self.cells.counts.len() != other.counts.len() {
             return;
         }
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            mine.packets += theirs.packets;
-            mine.octets += theirs.octets;
+        for (mine, theirs) in self.cells.counts.iter().zip(&other.counts) {
+            let RuleCount { packets, octets } = theirs.get();
+            mine.add(packets, octets);
         }
     }
 }

@@ -272,7 +272,7 @@ fn ports_have_their_own_lists_each_way() {
     set.process_out(&mut chunk.batch(0), &mut counts[1]);
     assert_eq!(dead(&chunk), [0, 2, 4]);
     let [mut sum, other] = counts;
-    sum.merge(&other);
+    sum.merge(&other.shared());
     let packets = |list| set.counts_of(list, &sum).iter().map(|c| c.packets).collect::<Vec<_>>();
     assert_eq!((packets(0), packets(1)), (vec![2, 0], vec![3, 0]));
     assert!(set.counts_of(2, &sum).is_empty());
@@ -319,7 +319,7 @@ fn counters_of_another_version_begin_anew_and_do_not_mix() {
     old.process_in(&mut chunk.batch(0), &mut counts);
     assert_eq!(old.counts_of(0, &counts)[0].packets, 3);
     assert!(new.counts_of(0, &counts).is_empty());
-    let stale = counts.clone();
+    let stale = counts.shared();
     new.process_in(&mut chunk.batch(0), &mut counts);
     counts.merge(&stale);
     assert_eq!(new.counts_of(0, &counts)[0], RuleCount { packets: 3, octets: 3 * 29 });

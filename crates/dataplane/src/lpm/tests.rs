@@ -409,3 +409,30 @@ fn a_small_measurement_runs() {
     }
     assert_eq!(reports[0].updates.unwrap().count, 100);
 }
+
+/// Slices of any size, taken one after the other, are the routes in order.
+#[test]
+fn a_trie_is_listed_in_slices() {
+    let mut rng = XorShift64Star::new(7);
+    let mut routes = BTreeMap::from([((0u128, 0u8), 9)]);
+    for _ in 0..500 {
+        let length = (rng.below(33)) as u8;
+        let prefix = Prefix::new((rng.next_u64() as u32).truncate(length), length).expect("a prefix");
+        routes.insert((prefix.address().to_u128(), length), 1 + rng.below(100) as NextHopId);
+    }
+    let prefix =
+        |(address, length): (u128, u8)| Prefix::new(u32::from_u128(address), length).expect("it is one");
+    let all: Vec<_> = routes.iter().map(|(key, next_hop)| (prefix(*key), *next_hop)).collect();
+    let trie = BinaryTrie::from_routes(all.iter().copied()).expect("it fits");
+    for most in [1, 7, 100, 1000] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let slice = trie.after(after, most);
+            let Some((last, _)) = slice.last() else { break };
+            assert!(slice.len() <= most);
+            after = Some(*last);
+            found.extend(slice);
+        }
+        assert_eq!(found, all, "{most} at a time");
+    }
+}

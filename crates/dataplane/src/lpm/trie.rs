@@ -126,6 +126,36 @@ impl<A: Address> BinaryTrie<A> {
         (next_hop != NO_ROUTE).then_some(next_hop)
     }
 
+    /// The next routes behind `after`, in order of address and length, at most `most`: a table can be looked at in
+    /// slices while it changes.
+    pub fn after(&self, after: Option<Prefix<A>>, most: usize) -> Vec<(Prefix<A>, NextHopId)> {
+        let after = after.map(|prefix| (prefix.address().to_u128(), prefix.length()));
+        let mut found = Vec::new();
+        // Nodes that wait, with what leads to them; the next in order is the last.
+        let mut waiting = vec![(ROOT, 0u128, 0u8)];
+        while let Some((node, address, length)) = waiting.pop().filter(|_| found.len() < most) {
+            let next_hop = self.next_hops[node as usize];
+            let is_behind = after.is_none_or(|after| (address, length) > after);
+            if next_hop != NO_ROUTE && is_behind {
+                found
+                    .extend(Prefix::new(A::from_u128(address), length).ok().map(|prefix| (prefix, next_hop)));
+            }
+            if length == A::BITS {
+                continue;
+            }
+            let below = A::BITS - length - 1;
+            for bit in [1, 0] {
+                let child = self.children[node as usize][bit as usize];
+                let first = address | (bit as u128) << below;
+                let last = first | ((1u128 << below) - 1);
+                if child != NONE && after.is_none_or(|(after, _)| last >= after) {
+                    waiting.push((child, first, length + 1));
+                }
+            }
+        }
+        found
+    }
+
     /// Walks the first `length` bits of `address`. Gives the node there, or the empty
     /// node, and the next hop
     /// of the longest prefix that ends *before* that node: what an empty place there would answer.

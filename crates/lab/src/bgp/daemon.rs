@@ -122,13 +122,15 @@ impl Daemon {
         let (config, socket, log) = (path("daemon.toml"), path("daemon.sock"), path("daemon.log"));
         let free = TcpListener::bind((LISTEN, 0)).and_then(|listener| listener.local_addr());
         let address = free.map_err(system("no free port"))?;
-        let text = configuration(address, &socket, scenario);
+        let text = configuration(address, scenario);
         fs::write(&config, text).map_err(system("cannot write a configuration"))?;
         let out = File::create(&log).map_err(system("cannot make a log"))?;
         let err = out.try_clone().map_err(system("cannot make a log"))?;
         let mut command = Command::new(&spec.program);
         command.arg("run").arg(&config).arg("--scheduling").arg(&spec.scheduling);
         command.arg("--threads").arg(spec.threads.to_string());
+        // Not in the configuration: a relative path there begins at the configuration, and a whole one may be too long.
+        command.arg("--socket").arg(&socket);
         if spec.profile {
             command.arg("--profile-functions");
         }
@@ -219,18 +221,17 @@ impl Drop for Daemon {
 }
 
 /// The configuration of a daemon for the laboratory.
-pub fn configuration(listen: SocketAddr, socket: &Path, scenario: &Scenario) -> String {
+pub fn configuration(listen: SocketAddr, scenario: &Scenario) -> String {
     let router_id = match listen.ip() {
         IpAddr::V4(address) => address,
         IpAddr::V6(_) => LISTEN,
     };
     let mut text = format!(
-        "# Written by `thalweg lab bgp`.\n[control]\nsocket = {:?}\n\n[bgp]\nas = {DAEMON_AS}\n\
+        "# Written by `thalweg lab bgp`.\n[bgp]\nas = {DAEMON_AS}\n\
          router_id = \"{router_id}\"\nlisten = [\"{listen}\"]\ninstall = \"none\"\nhold_time_s = 240\n\n\
          [[bgp.group]]\nname = \"announcing\"\nfamilies = [\"ipv4\"]\nimport = \"accept\"\nexport = \"reject\"\n\
          passive = true\n\n[[bgp.group]]\nname = \"monitor\"\nfamilies = [\"ipv4\"]\nimport = \"accept\"\n\
-         export = \"accept\"\npassive = true\n",
-        socket.display().to_string()
+         export = \"accept\"\npassive = true\n"
     );
     let mut neighbour = |address: Ipv4Addr, number: u32, group: &str| {
         text += &format!("\n[[bgp.neighbor]]\naddress = \"{address}\"\nas = {number}\ngroup = \"{group}\"\n");

@@ -8,8 +8,8 @@ mod plots;
 use super::experiment::{CellResult, Outcome};
 use super::subject::Label;
 use crate::report::{Origin, Report};
-use crate::table::{Align, Table};
-use crate::units::{Unit, grouped};
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
 
 /// Who is measured when there is no router between.
 const DIRECT: &str = "direct link";
@@ -200,11 +200,11 @@ fn back_to_back(outcome: &Outcome) -> Table {
     );
     for cell in &outcome.cells {
         let Some(burst) = &cell.back_to_back else { continue };
-        let edge = |edge: Option<&u64>| grouped(edge.copied().unwrap_or(0));
+        let edge = |edge: Option<&u64>| count(edge.copied().unwrap_or(0));
         let rest = if burst.no_limit {
             let none = "–".to_owned();
             [
-                format!("no limit to {}", grouped(burst.longest_frames)),
+                format!("no limit to {}", count(burst.longest_frames)),
                 none.clone(),
                 none.clone(),
                 none.clone(),
@@ -212,7 +212,7 @@ fn back_to_back(outcome: &Outcome) -> Table {
             ]
         } else {
             [
-                grouped(burst.mean_frames as u64),
+                count(burst.mean_frames as u64),
                 edge(burst.bursts.iter().min()),
                 edge(burst.bursts.iter().max()),
                 ns(burst.implied_buffer_s * 1e9),
@@ -271,7 +271,7 @@ fn applications(outcome: &Outcome) -> Table {
         table.push([
             who(result.label.as_ref()),
             if result.nat { "yes" } else { "no" }.to_owned(),
-            grouped(result.message_bytes as u64),
+            count(result.message_bytes as u64),
             ns(result.half_round_trip_p50_ns.median),
             ns(result.half_round_trip_p99_ns.median),
             Unit::Bytes.format(result.bytes_per_second.median),

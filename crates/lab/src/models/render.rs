@@ -4,9 +4,9 @@ use super::{Cell, CellResult, Outcome, SERIAL, serial_of};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
 use crate::report::{Origin, Report};
 use crate::stats::Summary;
-use crate::table::{Align, Table};
-use crate::units::{Unit, grouped};
 use thalweg_base::CHUNK_PACKETS_DEFAULT;
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
 
 /// One row per cell.
 pub fn table(outcome: &Outcome) -> Table {
@@ -58,8 +58,7 @@ fn packets(cells: &[CellResult]) -> String {
     let of = |work: &String| {
         let all = || cells.iter().filter(|r| r.cell.work == *work).map(|r| r.packets);
         let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
-        let range =
-            if least == most { grouped(least) } else { format!("{} to {}", grouped(least), grouped(most)) };
+        let range = if least == most { count(least) } else { format!("{} to {}", count(least), count(most)) };
         if works.len() == 1 {
             range
         } else {

@@ -4,8 +4,8 @@ use super::{LiveResult, Outcome, Part};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
 use crate::report::{Origin, Report};
 use crate::stats::Summary;
-use crate::table::{Align, Table};
-use crate::units::{Unit, grouped};
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
 
 fn ns(value: f64) -> String {
     Unit::Nanoseconds.format(value)
@@ -41,7 +41,7 @@ fn memory(outcome: &Outcome) -> Table {
     );
     for result in &outcome.memory {
         table.push([
-            grouped(result.sessions.into()),
+            count(result.sessions.into()),
             Unit::Count.format(result.set_up_per_second.median),
             range(&result.set_up_per_second),
             ns(result.set_up_ns),
@@ -72,7 +72,7 @@ fn live(outcome: &Outcome) -> Table {
     let dash = || "–".to_owned();
     for part in Part::ALL {
         for result in outcome.live.iter().filter(|result| result.measure == part) {
-            let sessions = grouped(result.sessions.into());
+            let sessions = count(result.sessions.into());
             table.push([
                 part.name().to_owned(),
                 if result.at_least { format!("at least {sessions}") } else { sessions },
@@ -93,7 +93,7 @@ pub fn lead(outcome: &Outcome) -> String {
     if let Some(most) = outcome.memory.iter().max_by_key(|result| result.sessions) {
         text += &format!(
             "In memory, {} sessions were opened without loss at {} a second by the NAT stage",
-            grouped(most.sessions.into()),
+            count(most.sessions.into()),
             Unit::Count.format(most.set_up_per_second.median)
         );
         text += &most
@@ -103,16 +103,16 @@ pub fn lead(outcome: &Outcome) -> String {
     if let Some(fewest) = outcome.memory.iter().min_by_key(|result| result.sessions) {
         text += &format!(
             "A packet of {} established sessions takes it {:.0} cycles. ",
-            grouped(fewest.sessions.into()),
+            count(fewest.sessions.into()),
             fewest.established_tsc_cycles.median
         );
     }
     if let Some(fill) = outcome.fill {
         text += &format!(
             "A table with room for {} held {} when more came, and refused the first when it held {}. ",
-            grouped(fill.room.into()),
-            grouped(fill.held.into()),
-            grouped(fill.before_first_refusal.into())
+            count(fill.room.into()),
+            count(fill.held.into()),
+            count(fill.before_first_refusal.into())
         );
     }
     let set_ups = outcome.live.iter().filter(|result| result.measure == Part::SetUp);
@@ -179,7 +179,7 @@ fn live_chart(outcome: &Outcome, part: Part, title: &str) -> BarChart {
         Some(Bar { series, value: summary.median, range: Some((summary.min, summary.max)), mark: None })
     };
     let group = |sessions: u32| BarGroup {
-        label: format!("{} sessions", grouped(sessions.into())),
+        label: format!("{} sessions", count(sessions.into())),
         bars: here.iter().filter(|result| result.sessions == sessions).filter_map(bar).collect(),
     };
     BarChart {

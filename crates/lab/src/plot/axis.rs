@@ -1,7 +1,7 @@
 //! From values to places along an axis, and where the ticks go.
 
 use super::svg::text_width;
-use crate::units::Unit;
+use thalweg_text::units::Unit;
 
 /// How values become places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

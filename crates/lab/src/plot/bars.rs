@@ -150,7 +150,7 @@ impl BarChart {
 mod tests {
     use super::*;
     use crate::plot::Scale;
-    use crate::units::Unit;
+    use thalweg_text::units::Unit;
 
     fn chart(bars: Vec<Bar>) -> String {
         let chart = BarChart {

@@ -178,7 +178,7 @@ impl Frame {
 mod tests {
     use super::*;
     use crate::plot::Scale;
-    use crate::units::Unit;
+    use thalweg_text::units::Unit;
 
     fn chart(points: &[Point]) -> LineChart {
         LineChart {

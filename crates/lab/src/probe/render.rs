@@ -5,8 +5,8 @@ use super::{CellResult, Destination, Input, Outcome, Part, Subject};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
 use crate::report::{Origin, Report};
 use crate::stats::Summary;
-use crate::table::{Align, Table};
-use crate::units::{Unit, grouped};
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
 
 const DASH: &str = "–";
 
@@ -115,9 +115,9 @@ fn traffic(outcome: &Outcome) -> Table {
             mpps(cell.packets_per_second.median),
             range(&cell.packets_per_second),
             ratio(cell.normal_ratio),
-            grouped(cell.records),
-            grouped(cell.lost),
-            grouped(cell.evicted),
+            count(cell.records),
+            count(cell.lost),
+            count(cell.evicted),
             mb(cell.rss_peak_bytes),
         ]);
     }
@@ -137,7 +137,7 @@ fn flows(outcome: &Outcome) -> Table {
     );
     for cell in of(outcome, Part::Flows) {
         table.push([
-            grouped(cell.flows),
+            count(cell.flows),
             mpps(cell.packets_per_second.median),
             range(&cell.packets_per_second),
             format!("{:.1}", 1e9 / cell.packets_per_second.median),
@@ -149,7 +149,7 @@ fn flows(outcome: &Outcome) -> Table {
 fn rivals(outcome: &Outcome) -> Table {
     let file = of(outcome, Part::Rivals).next();
     let what = file.map_or_else(String::new, |cell| {
-        let [packets, octets, flows] = [cell.packets, cell.octets, cell.flows].map(grouped);
+        let [packets, octets, flows] = [cell.packets, cell.octets, cell.flows].map(count);
         format!("{packets} packets, {octets} octets, {flows} flows")
     });
     let mut table = Table::new(

@@ -3,8 +3,8 @@
 use super::{CLASSES, Outcome, QosResult};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
 use crate::report::{Origin, Report};
-use crate::table::{Align, Table};
-use crate::units::Unit;
+use thalweg_text::units::Unit;
+use thalweg_text::{Align, Table};
 
 fn mbit(bits: f64) -> String {
     format!("{:.1}", bits / 1e6)

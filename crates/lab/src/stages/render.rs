@@ -3,8 +3,8 @@
 use super::{ALL_STAGES, Outcome, StageResult};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, Scale};
 use crate::report::{Origin, Report};
-use crate::table::{Align, Table};
-use crate::units::{Unit, grouped};
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
 
 /// All stages of all workloads.
 pub fn table(outcome: &Outcome) -> Table {
@@ -28,8 +28,8 @@ pub fn table(outcome: &Outcome) -> Table {
         let ticks = &cell.tsc_cycles_per_packet;
         table.push([
             cell.workload.clone(),
-            grouped(cell.routes as u64),
-            if cell.sessions == 0 { "–".to_owned() } else { grouped(cell.sessions.into()) },
+            count(cell.routes as u64),
+            if cell.sessions == 0 { "–".to_owned() } else { count(cell.sessions.into()) },
             cell.stage.clone(),
             format!("{:.1}", ticks.median),
             format!("{:.1} to {:.1}", ticks.min, ticks.max),

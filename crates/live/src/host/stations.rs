@@ -104,6 +104,7 @@ impl Stations {
             known.is_some_and(|identity| identity.is_on_link(address))
         };
         let (wanted, mut counts) = self.wanted(is_on_link);
+        let mut refused = Vec::new();
         // Whoever goes makes room.
         for (port, address) in self.in_force.keys().filter(|key| !wanted.contains_key(key)) {
             neighbours.set_static(*port, *address, None, now_ns);
@@ -117,13 +118,14 @@ impl Stations {
             if is_so || neighbours.set_static(port, address, Some(mac), now_ns) {
                 in_force.insert(key, mac);
             } else if self.configured.contains_key(&key) {
-                tracing::error!(port, %address, "there are too many configured neighbours for this one");
+                refused.push(key);
             } else {
                 counts.in_force -= 1;
                 counts.without_room += 1;
             }
         }
         (self.in_force, self.counts) = (in_force, counts);
+        refused
     }
 }
 
@@ -148,7 +150,10 @@ impl Host {
     /// Ports or stations are others than before.
     pub(super) fn settle_stations(&mut self) {
         let now_ns = self.clock.now_ns();
-        self.stations.settle(&mut self.neighbours, &self.identities, now_ns);
+        for (port, address) in self.stations.settle(&mut self.neighbours, &self.identities, now_ns) {
+            let port = self.counters.name(port);
+            tracing::error!(port, %address, "the neighbor table is full: this configured neighbor has no place in it");
+        }
     }
 }
 

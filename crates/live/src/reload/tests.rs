@@ -60,20 +60,20 @@ fn what_is_different_is_said() {
     let plain = config(PORTS, "");
     let said = |before: &RouterConfig, ports: &str, rest: &str| differences(before, &config(ports, rest));
     assert_eq!(said(&plain, PORTS, ""), Vec::<String>::new());
-    assert_eq!(said(&plain, PORTS, nat), ["NAT begins"]);
+    assert_eq!(said(&plain, PORTS, nat), ["NAT starts"]);
     let translating = config(PORTS, nat);
     assert_eq!(said(&translating, PORTS, ""), ["NAT ends"]);
-    assert_eq!(said(&translating, PORTS, &format!("{nat}hairpin = false\n")), ["NAT has new settings"]);
+    assert_eq!(said(&translating, PORTS, &format!("{nat}hairpin = false\n")), ["NAT: settings changed"]);
     let everything = "[validate]\nmartians = false\n[[acl]]\nname = \"a\"\n[[qos.egress]]\nport = \"wan\"\nrate = \"1 Gbit/s\"\n\
                       [[neighbours]]\nport = \"lan\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:00:09\"\n";
     assert_eq!(
         said(&plain, &PORTS.replace("10.1.0.1/24", "10.1.0.1/16"), everything),
         [
-            "port lan has new settings",
-            "access lists are others",
-            "classes and queues have new settings",
-            "checks of packets are others",
-            "configured neighbours are others"
+            "port lan: settings changed",
+            "access lists changed",
+            "classes and queues changed",
+            "[validate] changed",
+            "[[neighbours]] changed"
         ]
     );
 }
@@ -105,4 +105,22 @@ fn the_host_is_told_what_concerns_it() {
     let translated: Vec<_> =
         change.ports.into_iter().map(|change| (change.port, change.translated)).collect();
     assert_eq!(translated, [(1, vec!["198.51.100.77".parse().unwrap()])]);
+}
+
+#[test]
+fn a_reload_is_summed_up_in_one_line() {
+    use thalweg_dataplane::nat::Inherited;
+    let routes = RouteCounts { set: 1, removed: 1 };
+    let swapped = Swapped { pause: Duration::from_micros(3_900), ..Swapped::default() };
+    let none = TakenOver::default();
+    assert_eq!(
+        in_words(routes, Some(1826), &none, swapped),
+        "1 route added or changed, 1 removed; 1,826 NAT sessions kept; paused 3.90 ms"
+    );
+    assert_eq!(in_words(RouteCounts::default(), None, &none, swapped), "paused 3.90 ms");
+    let taken = TakenOver { sessions: Some(Inherited { kept: 5, displaced: 2 }) };
+    assert_eq!(
+        in_words(RouteCounts::default(), Some(5), &taken, swapped),
+        "5 NAT sessions kept, 2 ended; paused 3.90 ms"
+    );
 }

@@ -58,6 +58,8 @@ pub struct RouterConfig {
     pub control_socket: PathBuf,
     /// What is allowed but most likely not meant.
     pub warnings: Vec<Diagnostic>,
+    /// The text it was read from.
+    pub text: std::sync::Arc<str>,
 }
 
 /// Flow metering.

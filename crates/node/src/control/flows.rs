@@ -1,25 +1,27 @@
 //! What a router tells of its flow meter.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use thalweg_flow::{Amount, EndReason, MeterTotals};
 
-/// Packets and their octets.
+/// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AmountView {
     /// Packets.
     pub packets: u64,
-    /// Octets of IP packets; of what is not IP, of frames.
-    pub octets: u64,
+    /// Bytes of IP packets; of what is not IP, of frames.
+    pub bytes: u64,
 }
 
 impl From<Amount> for AmountView {
     fn from(amount: Amount) -> Self {
-        Self { packets: amount.packets, octets: amount.octets }
+        Self { packets: amount.packets, bytes: amount.octets }
     }
 }
 
 /// The books of the flow meter, as [`super::Request::FlowCache`] shows them: `seen = exported + cached + unsampled +
-/// not_metered`, of packets and of octets.
+/// not_metered`, of packets and of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowCacheView {
     /// Everything the meter was given.
@@ -31,7 +33,7 @@ pub struct FlowCacheView {
     /// What sampling passed over.
     pub unsampled: AmountView,
     /// What belongs to no flow, by reason.
-    pub not_metered: Vec<(String, AmountView)>,
+    pub not_metered: BTreeMap<String, AmountView>,
     /// Whether the books balance. They are read while packets pass, so they may be out by those that do.
     pub balances: bool,
     /// Flows in the cache.
@@ -40,10 +42,10 @@ pub struct FlowCacheView {
     pub flows_created: u64,
     /// Flows that had to go because the cache, or their place in it, was full.
     pub flows_evicted: u64,
-    /// Octets of memory in use.
-    pub memory_octets: u64,
+    /// Bytes of memory in use.
+    pub memory_bytes: u64,
     /// Records by the reason why they were made.
-    pub records: Vec<(String, u64)>,
+    pub records: BTreeMap<String, u64>,
     /// Records that found the queue to collectors and store full.
     pub records_lost: u64,
     /// Packets in those.
@@ -70,7 +72,7 @@ impl FlowCacheView {
             flows: totals.flows_cached,
             flows_created: totals.flows_created,
             flows_evicted: totals.evicted(),
-            memory_octets: totals.memory_octets,
+            memory_bytes: totals.memory_octets,
             records: EndReason::ALL
                 .iter()
                 .map(|reason| (reason.name().to_owned(), totals.records(*reason)))

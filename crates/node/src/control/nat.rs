@@ -1,5 +1,6 @@
 //! What a router on live interfaces shows of its address translation.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,6 @@ pub struct NatBlockView {
 pub struct NatCountersView {
     /// Sessions that there may be.
     pub sessions_max: u64,
-    /// Name and value, in order.
-    pub counters: Vec<(String, u64)>,
+    /// By name.
+    pub counters: BTreeMap<String, u64>,
 }

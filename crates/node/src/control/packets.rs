@@ -1,5 +1,7 @@
 //! What a router on live interfaces shows of its packets.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A port, as [`super::Request::Ports`] shows it.
@@ -17,10 +19,13 @@ pub struct PortView {
     pub mac: String,
     /// Largest IP packet.
     pub mtu: u32,
+    /// Whether the link is up.
+    #[serde(default)]
+    pub up: bool,
     /// Frames received.
     pub received: u64,
-    /// Octets of them.
-    pub received_octets: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
     /// Frames that were there and could not be taken.
     pub missed: u64,
     /// Frames for other stations.
@@ -30,14 +35,77 @@ pub struct PortView {
     pub queues: Vec<ReceiveQueueView>,
     /// Frames sent.
     pub sent: u64,
-    /// Octets of them.
-    pub sent_octets: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
     /// Frames that the interface did not take.
     pub failed: u64,
     /// Frames that wait in its queues.
     pub queued: u64,
     /// Of the frames received, those that the kernel forwarded by itself.
     pub offloaded: u64,
+    /// Over the last seconds; none before there are two looks at the counters.
+    #[serde(default)]
+    pub rates: Option<PortRates>,
+}
+
+/// What a port does in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRates {
+    /// Frames received.
+    pub packets_received_per_s: u64,
+    /// Bits of them, from the Ethernet header on.
+    pub bits_received_per_s: u64,
+    /// Frames sent.
+    pub packets_sent_per_s: u64,
+    /// Bits of them.
+    pub bits_sent_per_s: u64,
+}
+
+/// What a class's queue lets out in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueRates {
+    /// Frames sent.
+    pub packets_per_s: u64,
+    /// Bits of them, from the Ethernet header on.
+    pub bits_per_s: u64,
+}
+
+/// A rule of an access list, as [`super::Request::AccessLists`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AclRuleView {
+    /// The list.
+    pub list: String,
+    /// The rule's name or number; `default` where no rule is met.
+    pub rule: String,
+    /// What it says: `permit`, `deny` or `reject`.
+    pub action: String,
+    /// Packets that met it.
+    pub packets: u64,
+    /// Bytes of them, from the IP header on.
+    pub bytes: u64,
+    /// Ports whose incoming packets the list is asked about.
+    pub ports_in: Vec<String>,
+    /// Ports whose leaving packets the list is asked about.
+    pub ports_out: Vec<String>,
+}
+
+/// A class's policer, as [`super::Request::Policers`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicerView {
+    /// The class.
+    pub class: String,
+    /// The committed rate, bits per second.
+    pub committed_bps: u64,
+    /// The peak rate, where there is one.
+    pub peak_bps: Option<u64>,
+    /// Packets within the committed rate.
+    pub green: u64,
+    /// Packets above it, within the peak rate or excess burst.
+    pub yellow: u64,
+    /// Packets above both.
+    pub red: u64,
+    /// What becomes of red packets: `drop`, or `remark`.
+    pub red_action: String,
 }
 
 /// A receive queue of a port.
@@ -45,8 +113,8 @@ pub struct PortView {
 pub struct ReceiveQueueView {
     /// Frames received.
     pub received: u64,
-    /// Octets of them.
-    pub received_octets: u64,
+    /// Bytes of them.
+    pub received_bytes: u64,
     /// Frames that were there and could not be taken.
     pub missed: u64,
 }
@@ -77,9 +145,9 @@ pub struct CountersView {
     /// Wait in queues.
     pub queued: u64,
     /// Were handed to the router itself, by reason.
-    pub to_host: Vec<(String, u64)>,
+    pub to_host: BTreeMap<String, u64>,
     /// Were dropped, by reason.
-    pub dropped: Vec<(String, u64)>,
+    pub dropped: BTreeMap<String, u64>,
     /// Packets that wait for their neighbour.
     pub waiting_for_neighbour: u64,
     /// ICMP errors written.
@@ -120,8 +188,8 @@ pub struct QueueView {
     pub enqueued: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Octets of them.
-    pub sent_octets: u64,
+    /// Bytes of them.
+    pub sent_bytes: u64,
     /// Dropped because the queue was full.
     pub dropped_full: u64,
     /// Dropped by active queue management.
@@ -137,4 +205,7 @@ pub struct QueueView {
     /// How long 999 of 1000 waited at most, microseconds.
     #[serde(default)]
     pub sojourn_p999_us: f64,
+    /// Over the last seconds; none before there are two looks at the counters.
+    #[serde(default)]
+    pub rates: Option<QueueRates>,
 }

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use thalweg_base::IpPrefix;
 
-use super::{ArpView, CaptureClient, CaptureRequest, CaptureSummary, Line, Request, capture};
+use super::{
+    ArpView, CaptureClient, CaptureRequest, CaptureSummary, FibFilter, Identity, Line, PacketStatus, Request,
+    RouteFilter, StatusView, capture,
+};
 use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
 
@@ -29,6 +32,8 @@ pub type Reload = dyn Fn() -> Result<Vec<String>, String> + Send + Sync;
 /// Who answers.
 #[derive(Clone)]
 pub struct Server {
+    /// The process and its configuration.
+    pub identity: Arc<Identity>,
     /// What concerns BGP, where the router speaks it.
     pub speaker: Option<Arc<Speaker>>,
     /// `Reload`.
@@ -41,9 +46,11 @@ pub struct Server {
 
 /// What a router on live interfaces tells of itself.
 pub trait LiveControl: Send + Sync {
-    /// The items of the answer to [`Request::Ports`], [`Request::Counters`], [`Request::Arp`], [`Request::Queues`] or
-    /// [`Request::NatCounters`], [`Request::NatClear`], or [`Request::TracePacket`].
+    /// The items of the answer to a request about packets whose answer is short.
     fn answer(&self, request: &Request) -> Result<Vec<serde_json::Value>, String>;
+
+    /// What ports, NAT and the like add to [`Request::Status`].
+    fn status(&self) -> PacketStatus;
 
     /// Hands the items of the answer to [`Request::NatSessions`] or [`Request::NatBlocks`] out one by one: there may
     /// be millions. The outer error is that of `item`.
@@ -119,6 +126,36 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 items = 1;
                 vec![to_json(&forwarding.status())]
             }),
+            Ok(Request::Status) => {
+                items = 1;
+                Ok(vec![to_json(&server.status())])
+            }
+            Ok(Request::Config) => {
+                items = 1;
+                Ok(vec![to_json(&server.identity.config())])
+            }
+            Ok(Request::FibRoutes(filter)) => server
+                .fib_routes(&filter, &mut |item| {
+                    items += 1;
+                    write_line(&mut writer, &Line::Item(item))
+                })?
+                .map(|()| Vec::new()),
+            // Without BGP the forwarding table is all the routes there are.
+            Ok(Request::Routes(filter)) if server.speaker.is_none() => match without_bgp(filter) {
+                Ok(filter) => server
+                    .fib_routes(&filter, &mut |item| {
+                        items += 1;
+                        write_line(&mut writer, &Line::Item(item))
+                    })?
+                    .map(|()| Vec::new()),
+                Err(why) => Err(why),
+            },
+            Ok(Request::Route { destination, .. }) if server.speaker.is_none() => {
+                server.look_up(&destination).map(|view| {
+                    items = 1;
+                    vec![to_json(&view)]
+                })
+            }
             Ok(Request::Fib { destination }) => server.look_up(&destination).map(|view| {
                 items = 1;
                 vec![to_json(&view)]
@@ -128,6 +165,8 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 | Request::Counters
                 | Request::Arp
                 | Request::Queues
+                | Request::AccessLists
+                | Request::Policers
                 | Request::TracePacket { .. }
                 | Request::NatCounters
                 | Request::NatClear(_)
@@ -183,6 +222,71 @@ impl Server {
             .ok_or_else(|| "this router forwards no packets: no port has an interface".to_owned())
     }
 
+    fn status(&self) -> StatusView {
+        let mut status = self.identity.status();
+        if let Some(speaker) = &self.speaker {
+            let (neighbors, problems) = speaker.neighbor_status();
+            status.neighbors = Some(neighbors);
+            status.problems.extend(problems);
+        }
+        if let Some(live) = &self.live {
+            let PacketStatus { ports, nat, problems } = live.status();
+            (status.ports, status.nat) = (Some(ports), nat);
+            status.problems.extend(problems);
+        }
+        if let (Some(forwarding), Some(_)) = (&self.forwarding, &self.speaker) {
+            let view = forwarding.status();
+            status.installed = Some(view.prefixes);
+            status.problems.extend(view.unresolved.iter().map(|each| format!("next hop unresolved: {each}")));
+            let kernel = view.kernel.iter().flat_map(|kernel| &kernel.failures).last();
+            status.problems.extend(kernel.map(|failure| format!("the kernel refused a route: {failure}")));
+        }
+        status
+    }
+
+    /// Hands out the routes of the forwarding table slice by slice. The outer error is that of `item`.
+    fn fib_routes(
+        &self,
+        filter: &FibFilter,
+        item: &mut dyn FnMut(serde_json::Value) -> io::Result<()>,
+    ) -> io::Result<Result<(), String>> {
+        let inside = match filter.inside.as_deref().map(str::parse::<IpPrefix>).transpose() {
+            Ok(inside) => inside,
+            Err(error) => {
+                return Ok(Err(format!("{}: {error}", filter.inside.as_deref().unwrap_or_default())));
+            }
+        };
+        let family = match filter.family.as_deref() {
+            None => None,
+            Some("ipv4") => Some(true),
+            Some("ipv6") => Some(false),
+            Some(other) => return Ok(Err(format!("no family is called {other}; expected ipv4 or ipv6"))),
+        };
+        let mut left = filter.limit.unwrap_or(usize::MAX);
+        let mut after = None;
+        while left > 0 {
+            let routes = match self.forwarding().and_then(|forwarding| forwarding.routes(after, FIB_SLICE)) {
+                Ok(routes) => routes,
+                Err(why) => return Ok(Err(why)),
+            };
+            let Some(last) = routes.last().and_then(|route| route.prefix.parse::<IpPrefix>().ok()) else {
+                break;
+            };
+            after = Some(last);
+            for route in &routes {
+                let Ok(prefix) = route.prefix.parse::<IpPrefix>() else { continue };
+                let is_wanted = filter.source.as_ref().is_none_or(|source| *source == route.source)
+                    && family.is_none_or(|is_v4| is_v4 == prefix.address().is_ipv4())
+                    && inside.is_none_or(|outer| covers(outer, prefix));
+                if is_wanted && left > 0 {
+                    left -= 1;
+                    item(to_json(route))?;
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
     fn look_up(&self, destination: &str) -> Result<FibView, String> {
         let host =
             destination.parse::<IpAddr>().ok().map(|address| format!("{address}/{}", bits_of(address)));
@@ -199,6 +303,32 @@ impl Server {
             }
         }
         Ok(view)
+    }
+}
+
+/// Routes of the forwarding table looked at under one hold of its lock.
+const FIB_SLICE: usize = 512;
+
+fn covers(outer: IpPrefix, prefix: IpPrefix) -> bool {
+    match (outer, prefix) {
+        (IpPrefix::V4(outer), IpPrefix::V4(prefix)) => outer.covers(prefix),
+        (IpPrefix::V6(outer), IpPrefix::V6(prefix)) => outer.covers(prefix),
+        _ => false,
+    }
+}
+
+/// What a question about BGP's routes comes to where there is no BGP.
+fn without_bgp(filter: RouteFilter) -> Result<FibFilter, String> {
+    let RouteFilter { inside, family, limit, .. } = &filter;
+    let kept = FibFilter { inside: inside.clone(), family: family.clone(), source: None, limit: *limit };
+    let of_bgp = RouteFilter { inside: None, family: None, limit: None, best: false, ..filter };
+    match of_bgp == RouteFilter::default() {
+        true => Ok(kept),
+        false => {
+            Err("this router does not speak BGP: its routes can be chosen by --inside, --family and --limit \
+                      alone"
+                .to_owned())
+        }
     }
 }
 

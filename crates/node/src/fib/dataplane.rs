@@ -255,6 +255,31 @@ impl FibTables {
         [self.v4.writer.routes().len(), self.v6.writer.routes().len()]
     }
 
+    /// The next routes behind `after`, at most `most`, each with its number: IPv4 first, by address and length.
+    pub fn routes_after(&self, after: Option<IpPrefix>, most: usize) -> Vec<(IpPrefix, HopNumber)> {
+        fn of<A: Address>(
+            routes: &BinaryTrie<A>,
+            after: Option<Prefix<A>>,
+            most: usize,
+        ) -> impl Iterator<Item = (IpPrefix, NextHopId)>
+        where
+            IpPrefix: From<Prefix<A>>,
+        {
+            routes.after(after, most).into_iter().map(|(prefix, number)| (IpPrefix::from(prefix), number))
+        }
+        let mut found: Vec<_> = match after {
+            None => of(self.v4.writer.routes(), None, most).collect(),
+            Some(IpPrefix::V4(prefix)) => of(self.v4.writer.routes(), Some(prefix), most).collect(),
+            Some(IpPrefix::V6(_)) => Vec::new(),
+        };
+        let after = match after {
+            Some(IpPrefix::V6(prefix)) => Some(prefix),
+            _ => None,
+        };
+        found.extend(of(self.v6.writer.routes(), after, most - found.len()));
+        found.into_iter().map(|(prefix, number)| (prefix, self.plain(number))).collect()
+    }
+
     /// What a packet to the address would meet: the number the table gives, and the prefix it stands for.
     pub fn lookup(&self, address: IpAddr) -> (HopNumber, Option<IpPrefix>) {
         fn longest<A: Address>(routes: &BinaryTrie<A>, address: A) -> Option<Prefix<A>> {

@@ -57,6 +57,19 @@ pub struct FibWay {
     pub state: Option<String>,
 }
 
+/// A route of the forwarding table, as [`crate::control::Request::FibRoutes`] shows it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FibRouteView {
+    /// Where to.
+    pub prefix: String,
+    /// `forward`, `local`, `blackhole`, ...
+    pub action: String,
+    /// Where the route comes from: `connected`, `configured`, `kernel` or `bgp`.
+    pub source: String,
+    /// All ways that the route has: a flow takes one of them.
+    pub ways: Vec<FibWay>,
+}
+
 /// The data plane's tables and the outlet that keeps them.
 pub struct FibForwarding {
     inbox: Arc<Inbox>,
@@ -186,6 +199,17 @@ impl FibForwarding {
         self.reloads.load(Ordering::Acquire)
     }
 
+    /// Where packets may go that meet a number.
+    fn ways(&self, tables: &LiveTables, hop: u16, host: Option<IpAddr>) -> Vec<FibWay> {
+        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<[u8; 6]>)| FibWay {
+            port: self.ports.get(usize::from(port)).cloned().unwrap_or_default(),
+            neighbor,
+            mac: mac.map(|mac| mac.map(|octet| format!("{octet:02x}")).join(":")),
+            state: None,
+        };
+        tables.ways_of(hop, host).into_iter().map(way).collect()
+    }
+
     fn configured(&self) -> MutexGuard<'_, Vec<(IpPrefix, UnderlayTarget)>> {
         self.configured.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -213,31 +237,40 @@ impl Forwarding for FibForwarding {
             Some(address) => tables.fib().lookup(address),
             None => tables.fib().covering(destination).map_or((0, None), |(hop, prefix)| (hop, Some(prefix))),
         };
-        let ways: Vec<_> = tables.ways_of(hop, host);
-        let action = match (tables.fib().way(hop), &prefix) {
-            (Some(Way::Neighbor { .. }), _) => "forward",
-            (Some(Way::Discard), _) => "discard",
-            (None, Some(_)) => tables.ending_of(hop),
-            (None, None) => "no route",
-        };
-        let first = ways.first().filter(|_| action == "forward").copied();
-        let name = |port: u16| self.ports.get(usize::from(port)).cloned();
-        let way = |(port, neighbor, mac): (u16, Option<IpAddr>, Option<[u8; 6]>)| FibWay {
-            port: name(port).unwrap_or_default(),
-            neighbor,
-            mac: mac.map(|mac| mac.map(|octet| format!("{octet:02x}")).join(":")),
-            state: None,
-        };
+        let action = if prefix.is_some() { action_of(tables, hop) } else { "no route" };
+        let ways = self.ways(tables, hop, host);
+        let first = ways.first().filter(|_| action == "forward");
         Ok(FibView {
             destination: host.map_or(destination.to_string(), |address| address.to_string()),
             prefix: prefix.map(|prefix| prefix.to_string()),
             action: action.to_owned(),
             hop,
-            neighbor: first.and_then(|(_, neighbor, _)| neighbor),
-            port: first.and_then(|(port, ..)| name(port)),
+            neighbor: first.and_then(|way| way.neighbor),
+            port: first.map(|way| way.port.clone()).filter(|port| !port.is_empty()),
             source: prefix.map(|_| tables.source_of(hop).to_owned()),
-            ways: ways.into_iter().map(way).collect(),
+            ways,
         })
+    }
+
+    fn routes(&self, after: Option<IpPrefix>, most: usize) -> Result<Vec<FibRouteView>, String> {
+        let state = self.lock();
+        let tables = &state.tables;
+        let view = |(prefix, hop): (IpPrefix, u16)| FibRouteView {
+            prefix: prefix.to_string(),
+            action: action_of(tables, hop).to_owned(),
+            source: tables.source_of(hop).to_owned(),
+            ways: self.ways(tables, hop, None),
+        };
+        Ok(tables.fib().routes_after(after, most).into_iter().map(view).collect())
+    }
+}
+
+/// What becomes of packets that meet a number.
+fn action_of(tables: &LiveTables, hop: u16) -> &'static str {
+    match tables.fib().way(hop) {
+        Some(Way::Neighbor { .. }) => "forward",
+        Some(Way::Discard) => "discard",
+        None => tables.ending_of(hop),
     }
 }
 

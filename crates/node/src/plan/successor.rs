@@ -25,6 +25,8 @@ pub struct Successor {
     behaviour: Option<NatSettings>,
     /// By class, the place it had before.
     places: Vec<Option<usize>>,
+    /// Access lists that stay as they are: their place, and the place they had.
+    lists: Vec<(usize, usize)>,
 }
 
 /// What became of what the plan before it remembered.
@@ -67,20 +69,26 @@ impl RouterPlan {
         }
         let place = |name: &str| before.qos.classes.iter().position(|class| class.name == name);
         let places = config.qos.classes.iter().map(|class| place(&class.name)).collect();
-        Ok(Successor { plan, behaviour, places })
+        let same = |acl| before.acls.iter().position(|old| old == acl);
+        let lists =
+            config.acls.iter().enumerate().filter_map(|(place, acl)| Some((place, same(acl)?))).collect();
+        Ok(Successor { plan, behaviour, places, lists })
     }
 }
 
 impl Successor {
     /// Takes over from the plan before it, which no packet is with any more and none will be.
     pub fn take_over(self, before: &RouterPlan) -> (RouterPlan, TakenOver) {
-        let Self { mut plan, behaviour, places } = self;
+        let Self { mut plan, behaviour, places, lists } = self;
         let mut taken = TakenOver::default();
         plan.clock_ns.fetch_max(before.clock_ns.load(Ordering::Relaxed), Ordering::Relaxed);
         {
             let (mut mine, mut theirs) = (lock(&plan.arrival), lock(&before.arrival));
             mine.police.inherit(&theirs.police, &places);
             mine.fragments = std::mem::take(&mut theirs.fragments);
+        }
+        for (place, old) in lists {
+            lock(&plan.rule_counts).before.insert(place, before.rule_counts(old));
         }
         match (&plan.nat, &before.nat, behaviour) {
             (Some(nat), _, Some(settings)) => nat.stage.set_behaviour(&settings),

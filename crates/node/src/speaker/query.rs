@@ -11,12 +11,14 @@ use thalweg_bgp::attrs::Attrs;
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibShard, ScanCursor, Step, Verdict};
 use thalweg_bgp::route::{RouteAddress, shard_of};
-use thalweg_bgp::session::{Negotiated, StopReason};
+use thalweg_bgp::session::{Negotiated, State, StopReason};
 use thalweg_wire::bgp::{Family, Origin};
 
 use super::Speaker;
 use super::slot::{PeerSlot, PeerState};
-use crate::control::{MemoryView, NegotiatedView, NeighborView, Request, RibView, RouteFilter, RouteView};
+use crate::control::{
+    MemoryView, NegotiatedView, NeighborView, ProcessFacts, Request, RibView, RouteFilter, RouteView, UpDown,
+};
 
 /// Prefixes looked at under one hold of a shard's lock.
 const SLICE_PREFIXES: usize = 1024;
@@ -80,6 +82,11 @@ impl Speaker {
             Request::Reload
             | Request::Forwarding
             | Request::Fib { .. }
+            | Request::FibRoutes(_)
+            | Request::Status
+            | Request::Config
+            | Request::AccessLists
+            | Request::Policers
             | Request::Ports
             | Request::Counters
             | Request::Arp
@@ -95,6 +102,22 @@ impl Speaker {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// How many neighbors are up, and a sentence for each that is not.
+    pub fn neighbor_status(&self) -> (UpDown, Vec<String>) {
+        let (mut count, mut problems) = (UpDown::default(), Vec::new());
+        for slot in self.slots_in_use() {
+            let state = slot.lock();
+            if state.session.state() == State::Established {
+                count.up += 1;
+                continue;
+            }
+            count.down += 1;
+            let why = state.session.counters().last_error.as_deref().unwrap_or("it was never up");
+            problems.push(format!("neighbor {} is {}: {why}", state.config.name, state.session.state()));
+        }
+        (count, problems)
     }
 
     fn find(&self, neighbor: &str) -> Option<Arc<PeerSlot>> {
@@ -203,28 +226,32 @@ impl Speaker {
     }
 
     fn rib_view(&self) -> RibView {
-        let mut view =
-            RibView { shards: self.shards.len(), scheduling: self.scheduling.clone(), ..RibView::default() };
+        let (mut prefixes, mut paths) = ([0; 2], [0; 2]);
         for shard in &self.shards {
             let counters = shard.rib().counters();
             for family in Family::ALL {
-                view.prefixes[family.index()] += counters.prefixes[family.index()] as u64;
-                view.paths[family.index()] += counters.paths[family.index()] as u64;
+                prefixes[family.index()] += counters.prefixes[family.index()] as u64;
+                paths[family.index()] += counters.paths[family.index()] as u64;
             }
         }
-        view.attribute_sets = self.interner.counters().sets as u64;
-        view
+        RibView {
+            prefixes: prefixes.into(),
+            paths: paths.into(),
+            attribute_sets: self.interner.counters().sets as u64,
+            shards: self.shards.len(),
+            scheduling: self.scheduling.clone(),
+        }
     }
 
     fn memory_view(&self) -> MemoryView {
         let rib: usize = self.shards.iter().map(|shard| shard.rib().counters().bytes).sum();
-        let (resident, resident_peak) = resident_bytes();
+        let process = ProcessFacts::read();
         MemoryView {
             rib: rib as u64,
             attributes: self.interner.counters().bytes as u64,
             update_groups: self.group_views().iter().map(|view| view.log_bytes).sum(),
-            resident,
-            resident_peak,
+            resident: process.resident,
+            resident_peak: process.resident_peak,
         }
     }
 }
@@ -401,11 +428,11 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborVie
         state: state.session.state().to_string(),
         uptime_s: state.session.up_ms(now).map(|ms| ms / 1000),
         accepted: accepted.iter().sum(),
-        accepted_by_family: accepted,
+        accepted_by_family: accepted.into(),
         updates_received: counters.received.update,
         messages_received: counters.received.total(),
         messages_sent: counters.sent.total(),
-        octets_sent: state.written_octets,
+        bytes_sent: state.written_octets,
         flaps: counters.flaps,
         last_error: counters.last_error.clone(),
         negotiated: state.negotiated.as_deref().map(negotiated_view),
@@ -436,8 +463,8 @@ fn negotiated_view(negotiated: &Negotiated) -> NegotiatedView {
         extended_messages: negotiated.codec.extended_messages,
         route_refresh: negotiated.route_refresh,
         enhanced_refresh: negotiated.enhanced_refresh,
-        add_path_receive: negotiated.codec.add_path_receive,
-        add_path_send: negotiated.codec.add_path_send,
+        add_path_receive: negotiated.codec.add_path_receive.into(),
+        add_path_send: negotiated.codec.add_path_send.into(),
         graceful_restart: negotiated.graceful_restart.is_some(),
     }
 }
@@ -449,14 +476,4 @@ fn unknown(neighbor: &str) -> String {
 /// Views are plain data: they always have a JSON form.
 fn to_json(view: &impl serde::Serialize) -> Value {
     serde_json::to_value(view).unwrap_or(Value::Null)
-}
-
-/// Resident set of the process now and at most, from the kernel's account; zeros where there is none.
-fn resident_bytes() -> (u64, u64) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
-    };
-    (field("VmRSS:"), field("VmHWM:"))
 }

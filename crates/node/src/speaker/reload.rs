@@ -10,6 +10,7 @@ use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::route::{RouteBatchBuilder, WITHDRAWN};
 use thalweg_bgp::session::config::ConfigDifference;
 use thalweg_bgp::session::{Connection, Importer, NeighborConfig, Session, StopReason};
+use thalweg_text::units::{count, counted};
 use thalweg_wire::bgp::{Family, Origin, attribute};
 
 use super::places::Expecting;
@@ -101,7 +102,11 @@ impl Speaker {
         if !(diff.networks_added.is_empty() && diff.networks_removed.is_empty()) {
             self.change_networks(&diff.networks_added, &diff.networks_removed);
             let (added, removed) = (diff.networks_added.len(), diff.networks_removed.len());
-            done.push(format!("{added} networks announced, {removed} withdrawn"));
+            done.push(format!(
+                "{} announced, {} withdrawn",
+                counted(added as u64, "network"),
+                count(removed as u64)
+            ));
         }
         self.wake();
         Ok(done)

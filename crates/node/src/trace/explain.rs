@@ -6,13 +6,19 @@ use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType};
 use thalweg_dataplane::ip_packet::IpPacket;
 use thalweg_dataplane::police::Colour;
 use thalweg_dataplane::reverse_path::ReversePathMode;
+use thalweg_text::units::{counted, exact_bit_rate};
 
 use super::{PacketSpec, SpecError, Surroundings, TraceStep, TraceView};
-use crate::config::{PortIndex, RedAction, RouterConfig, Service};
+use crate::config::{PortConfig, PortIndex, RedAction, RouterConfig, Service};
 use crate::egress::{egress_config, has_queues};
 use crate::plan::{RouterPlan, Traced, TracedStage};
 
 const ETHERNET: usize = 14;
+
+/// IP protocol numbers.
+const ICMP: u8 = 1;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
 
 /// Takes a described packet through a plan and says what each stage does and why. `config` is what the plan was made from.
 /// Errors if the packet's port is none.
@@ -131,24 +137,29 @@ impl Explanation<'_> {
         let name = self.port_name(port);
         self.pass_or_drop("ingress", TracedStage::Ingress, |dropped| match dropped {
             Some(reason) => reason.meaning().to_owned(),
-            None => format!("comes in by {name}; its headers and addresses are such as can be forwarded"),
+            None => format!("arrives on {name}; its headers and addresses are valid"),
         });
     }
 
     fn filters_in(&mut self, port: PortIndex) {
         if let Some(mode) = self.traced.reverse_path {
             let (name, source) = (self.port_name(port), self.spec.source);
-            let prefix = self.around.prefix(source).unwrap_or_else(|| "no prefix".to_owned());
+            let prefix = self.around.prefix(source);
             self.pass_or_drop("source", TracedStage::ReversePath, |dropped| {
-                let way = match mode {
-                    ReversePathMode::Strict => format!("leads out of {name}"),
-                    ReversePathMode::Loose => "leads somewhere, and is not a default route".to_owned(),
-                    ReversePathMode::LooseAllowDefault
-                    | ReversePathMode::NewSessions
-                    | ReversePathMode::Off => "leads somewhere".to_owned(),
+                let found = match (&prefix, mode, dropped) {
+                    (None, _, _) => format!("there is no route to {source}"),
+                    (Some(prefix), ReversePathMode::Strict, None) => {
+                        format!("the route to {source} ({prefix}) leaves by {name}")
+                    }
+                    (Some(prefix), ReversePathMode::Strict, Some(_)) => {
+                        format!("the route to {source} ({prefix}) does not leave by {name}")
+                    }
+                    (Some(prefix), _, None) => format!("there is a route to {source} ({prefix})"),
+                    (Some(prefix), _, Some(_)) => {
+                        format!("the route to {source} ({prefix}) is a default route or leads nowhere")
+                    }
                 };
-                let not = if dropped.is_some() { "not so" } else { "it does" };
-                format!("urpf {mode}: the way to {source} ({prefix}) {way}: {not}")
+                format!("urpf {mode}: {found}")
             });
         }
         if let Some((list, rule)) = self.traced.acl_in {
@@ -168,7 +179,7 @@ impl Explanation<'_> {
         let Some(acl) = self.config.acls.get(list) else { return String::new() };
         match (acl.list.rules.get(rule), acl.rule_names.get(rule)) {
             (Some(rule), Some(name)) => format!("list {}, rule {name}: {}", acl.name, rule.action.name()),
-            _ => format!("list {}, no rule is met, default: {}", acl.name, acl.list.default.name()),
+            _ => format!("list {}, no rule matches, default: {}", acl.name, acl.list.default.name()),
         }
     }
 
@@ -193,7 +204,7 @@ impl Explanation<'_> {
                 _ => ("red", "above both rates".to_owned()),
             },
         };
-        self.pass_or_drop("policer", TracedStage::Policer, |_| format!("{name}: {what}, at this moment"));
+        self.pass_or_drop("policer", TracedStage::Policer, |_| format!("{name}: {what}"));
     }
 
     fn nat(&mut self, source: SocketAddr, destination: SocketAddr) {
@@ -210,29 +221,27 @@ impl Explanation<'_> {
             return self.step(
                 "nat",
                 "pass",
-                "not for NAT: it goes from no inside port to outside, and to no public address",
+                "not translated: it neither goes from an inside port to the outside nor to a public address",
             );
         };
         if let Some(reason) = self.drops(TracedStage::Nat) {
             return self.step("nat", &format!("drop: {}", reason.name()), reason.meaning());
         }
-        let session = if nat.trial.makes_session { "a session would be made" } else { "by its session" };
+        let session = if nat.trial.makes_session { "new session" } else { "existing session" };
         let (from, to) = (self.spec.source, self.spec.destination);
         match (nat.outbound, nat.trial.is_hairpin) {
             (true, true) => {
                 self.step(
                     "nat",
                     "translate",
-                    format!("{session}, hairpin: {from} leaves as {source}, {to} is {destination}"),
+                    format!("{session}, hairpin: source {from} becomes {source}, destination {to} becomes {destination}"),
                 );
             }
-            (true, false) => self.step("nat", "translate", format!("{session}: {from} leaves as {source}")),
+            (true, false) => {
+                self.step("nat", "translate", format!("{session}: source {from} becomes {source}"))
+            }
             (false, _) => {
-                self.step(
-                    "nat",
-                    "translate",
-                    format!("{session}: {to} is the public endpoint of {destination}"),
-                );
+                self.step("nat", "translate", format!("{session}: destination {to} becomes {destination}"));
             }
         }
     }
@@ -244,12 +253,12 @@ impl Explanation<'_> {
         let next = self.around.next_of(number, self.traced.flow_hash, destination);
         let way = match next {
             Some((port, address)) if address == destination => {
-                format!("{destination} is in {prefix}, on the link of {}", self.port_name(port))
+                format!("{prefix}: {destination} is on the link of {}", self.port_name(port))
             }
             Some((port, address)) => {
-                format!("{destination} is in {prefix}, via {address} on {}", self.port_name(port))
+                format!("{prefix}, via {address} on {}", self.port_name(port))
             }
-            None => format!("{destination} is in {prefix}"),
+            None => prefix.clone(),
         };
         self.pass_or_drop("route", TracedStage::Route, |dropped| match dropped {
             Some(DropReason::NeighbourUnresolved) => way,
@@ -265,12 +274,18 @@ impl Explanation<'_> {
         let mac = mac.map(|mac| mac.map(|octet| format!("{octet:02x}")).join(":"));
         let why = match &mac {
             Some(mac) => format!("{address} on {} has {mac}", self.port_name(port)),
-            None => format!("{address} on {} would be asked for", self.port_name(port)),
+            None => {
+                let by = if address.is_ipv4() { "ARP" } else { "Neighbor Discovery" };
+                format!(
+                    "{address} on {} is not resolved: the router asks for it by {by}",
+                    self.port_name(port)
+                )
+            }
         };
         self.step("neighbour", &state, why);
         if let Some(link) = link {
             let verdict = if self.spec.length > link.mtu as usize { "too large" } else { "fits" };
-            self.step("mtu", verdict, format!("{} octets, the port takes {}", self.spec.length, link.mtu));
+            self.step("mtu", verdict, format!("{} bytes, the port's MTU is {}", self.spec.length, link.mtu));
         }
         mac
     }
@@ -282,20 +297,25 @@ impl Explanation<'_> {
         let port = parent.map_or(port, |sub| sub.parent);
         let name = self.port_name(port);
         if !has_queues(self.config, port) {
-            return self.step("queue", "none", format!("{name} hands every frame to its driver as it comes"));
+            return self.step(
+                "queue",
+                "none",
+                format!("{name} has no queues: frames go to its driver at once"),
+            );
         }
         let queues = egress_config(self.config, port);
         let Some(queue) = queues.classes.get(usize::from(class)) else { return };
-        let rate = |bps: Option<u64>| bps.map_or("no rate".to_owned(), |bps| format!("{bps} bit/s"));
+        let rate = |bps: Option<u64>| bps.map_or("no rate limit".to_owned(), exact_bit_rate);
         let waiting = self
             .around
             .waiting(port, class)
-            .map_or(String::new(), |waiting| format!("; {waiting} packets wait"));
+            .map_or(String::new(), |waiting| format!("; {} waiting", counted(waiting, "packet")));
         let why = format!(
-            "{name}: {}; the class: {}, at most {} packets{waiting}",
+            "{name}: {}; class {}: {}, at most {}{waiting}",
             rate(queues.rate_bps),
+            queue.name,
             rate(queue.rate_bps),
-            queue.limit_packets
+            counted(queue.limit_packets as u64, "packet")
         );
         self.step("queue", &queue.name, why);
     }
@@ -305,31 +325,73 @@ impl Explanation<'_> {
             let port = self.traced.port_out.map_or(String::new(), |port| self.port_name(port));
             let to = station.map_or(String::new(), |mac| format!(" to {mac}"));
             let ttl = self.spec.ttl.saturating_sub(1);
-            return ("sent".to_owned(), format!("sent by {port}{to}, {octets} octets, TTL {ttl}"));
+            return ("sent".to_owned(), format!("sent by {port}{to}, {octets} bytes, TTL {ttl}"));
         };
-        let (outcome, what) = afterwards(reason, self.traced.is_rejected, self.spec.source.is_ipv4());
+        let (outcome, what) = self.afterwards(reason);
         (outcome.to_owned(), format!("{}: {what}", reason.name()))
     }
-}
 
-/// What the router as a host does about a packet that the stages do not forward.
-fn afterwards(reason: DropReason, is_rejected: bool, v4: bool) -> (&'static str, &'static str) {
-    use DropReason as R;
-    match reason {
-        R::Local => {
-            ("host", "for the router itself: the port's mirror has it, or echo is answered and UDP refused")
+    /// What the router as a host does about a packet that the stages do not forward.
+    fn afterwards(&self, reason: DropReason) -> (&'static str, String) {
+        use DropReason as R;
+        let is_v4 = self.spec.source.is_ipv4();
+        let (outcome, what) = match reason {
+            R::Local => return self.to_router(),
+            R::NatNoMapping if self.is_own(self.spec.destination) => return self.to_router(),
+            R::NotUnicast | R::LinkLocal if self.is_neighbor_discovery() => {
+                ("host", "taken by the router's Neighbor Discovery")
+            }
+            R::NotUnicast | R::LinkLocal => match self.mirror() {
+                Some(mirror) => return ("host", format!("handed to the mirror {mirror}")),
+                None => ("dropped", "the port has no mirror that could take it"),
+            },
+            R::NeighbourUnresolved => (
+                "waits",
+                "held until the neighbor answers; if it does not, the sender is told: host unreachable",
+            ),
+            R::TtlExpired => ("dropped", "the sender is told: time exceeded"),
+            R::NoRoute | R::Unreachable => ("dropped", "the sender is told: unreachable"),
+            R::MtuExceeded if is_v4 && !self.spec.dont_fragment => {
+                ("sent", "cut into fragments, which are sent")
+            }
+            R::MtuExceeded if is_v4 => ("dropped", "the sender is told the MTU: fragmentation needed"),
+            R::MtuExceeded => ("dropped", "the sender is told the MTU: packet too big"),
+            R::AclDenied if self.traced.is_rejected => {
+                ("dropped", "the sender is told: administratively prohibited")
+            }
+            _ => ("dropped", "the sender is told nothing"),
+        };
+        (outcome, what.to_owned())
+    }
+
+    /// What becomes of a packet for the router itself.
+    fn to_router(&self) -> (&'static str, String) {
+        if let Some(mirror) = self.mirror() {
+            return ("host", format!("for the router itself: handed to the mirror {mirror}"));
         }
-        R::NotUnicast | R::LinkLocal => {
-            ("host", "looked at by the router itself: Neighbour Discovery, or the port's mirror")
-        }
-        R::NatNoMapping => ("host", "for the router itself, if the address is its own; else dropped"),
-        R::NeighbourUnresolved => ("waits", "waits while the neighbour is asked for, then goes on"),
-        R::TtlExpired => ("dropped", "its sender is told: time exceeded"),
-        R::NoRoute | R::Unreachable => ("dropped", "its sender is told: unreachable"),
-        R::MtuExceeded if v4 => ("host", "cut if it may be; else its sender is told the MTU"),
-        R::MtuExceeded => ("dropped", "its sender is told the MTU: packet too big"),
-        R::AclDenied if is_rejected => ("dropped", "its sender is told: administratively prohibited"),
-        _ => ("dropped", "without a word"),
+        let what = match (self.spec.protocol, self.spec.icmp) {
+            (ICMP, Some((8, _))) | (ICMPV6, Some((128, _))) => "answered with an echo reply",
+            (UDP, _) => "the port has no mirror, so the sender is told: port unreachable",
+            _ => "the port has no mirror, so nothing takes it and the sender is told nothing",
+        };
+        ("host", format!("for the router itself: {what}"))
+    }
+
+    /// The mirror of the port that the packet arrives on.
+    fn mirror(&self) -> Option<&str> {
+        let is_it = |port: &&PortConfig| {
+            port.name == self.spec.port
+                || port.interface.as_ref().is_some_and(|interface| interface.name == self.spec.port)
+        };
+        self.config.ports.iter().find(is_it)?.interface.as_ref()?.mirror.as_deref()
+    }
+
+    fn is_own(&self, address: IpAddr) -> bool {
+        self.config.ports.iter().flat_map(|port| &port.addresses).any(|net| net.addr() == address)
+    }
+
+    fn is_neighbor_discovery(&self) -> bool {
+        self.spec.protocol == ICMPV6 && self.spec.icmp.is_some_and(|(kind, _)| (133..=137).contains(&kind))
     }
 }
 

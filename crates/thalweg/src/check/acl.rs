@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use thalweg_dataplane::acl::{Fragment, Rule, TcpFlags};
 use thalweg_node::config::{ReversePathMode, RouterConfig};
+use thalweg_text::units::count;
 
 use super::{dscp, ip_protocol, join, port_name};
-use crate::tables::{count, table};
+use crate::tables::table;
 
 /// Rules of a list shown one by one; a longer list is cut.
 const RULES_SHOWN_MAX: usize = 100;

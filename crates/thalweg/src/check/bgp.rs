@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::session::config::{NeighborConfig, RemoteAs};
 use thalweg_node::config::BgpConfig;
+use thalweg_text::units::count;
 
 use super::join;
-use crate::tables::{count, table};
+use crate::tables::table;
 
 /// Neighbours listed one by one; more are counted.
 const NEIGHBORS_SHOWN_MAX: usize = 60;

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use thalweg_dataplane::egress::{EgressClass, EgressConfig, EgressService};
 use thalweg_node::config::{PortIndex, RouterConfig};
 use thalweg_node::egress::{egress_config, has_queues};
+use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 
 use super::{join, port_name};
-use crate::tables::{bit_rate, byte_size, count, table};
+use crate::tables::table;
 
 /// Ports with equal queues, and the queues. Ports without are left out.
 fn plans(config: &RouterConfig) -> Vec<(Vec<PortIndex>, EgressConfig)> {
@@ -38,7 +39,7 @@ pub(super) fn render(text: &mut String, config: &RouterConfig) {
                 format!(
                     "{} packets, {}",
                     count(class.limit_packets.into()),
-                    byte_size(class.limit_bytes.into())
+                    exact_bytes(class.limit_bytes.into())
                 ),
                 managed(class),
             ]
@@ -62,7 +63,7 @@ fn service(class: &EgressClass) -> String {
 }
 
 fn shaper(bps: u64, burst_bytes: u32) -> String {
-    format!("{} / {}", bit_rate(bps), byte_size(burst_bytes.into()))
+    format!("{} / {}", exact_bit_rate(bps), exact_bytes(burst_bytes.into()))
 }
 
 fn managed(class: &EgressClass) -> String {

@@ -23,7 +23,7 @@ use thalweg_lab::bgp::scenario::{Scenario, with_marks};
 use thalweg_lab::bgp::table::{Neighbours, Packing, PathKind, Table};
 use thalweg_lab::report::Origin;
 use thalweg_lab::stats::shuffle;
-use thalweg_lab::units::grouped;
+use thalweg_text::units::count;
 
 use super::{LabError, command_line, show_all};
 use crate::Failure;
@@ -335,17 +335,17 @@ fn receive(setting: &Setting, quick: bool, outcome: &mut Outcome) -> Result<(), 
 }
 
 fn describe(setting: &Setting) -> String {
-    let count = setting.neighbours.count;
+    let neighbours = setting.neighbours.count;
     let mut text = match &setting.replay {
-        Some((name, _)) => format!("the {count} largest peers of {name}"),
+        Some((name, _)) => format!("the {neighbours} largest peers of {name}"),
         None => format!(
-            "{count} neighbours announce the same {} made-up prefixes each, one of them the best path",
-            grouped(setting.prefixes as u64)
+            "{neighbours} neighbors announce the same {} made-up prefixes each, one of them the best path",
+            count(setting.prefixes as u64)
         ),
     };
     text += &format!("; seed {}", setting.runs.seed);
     if setting.parts.contains(&Part::Wu) {
-        text += &format!("; {} prefixes in Wu's loads", grouped(setting.wu_prefixes as u64));
+        text += &format!("; {} prefixes in Wu's loads", count(setting.wu_prefixes as u64));
     }
     text
 }

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 
 use thalweg_lab::models::{self, Cell, CellRun, Grid, Outcome, Progress, RunOptions, SERIAL};
 use thalweg_lab::report::Origin;
-use thalweg_lab::units::grouped;
 use thalweg_lab::workload::generate::{self, Generated};
 use thalweg_node::config::RouterConfig;
 use thalweg_replay::summary::{ClassSummary, NatSummary, PortSummary};
 use thalweg_replay::{ModelKind, Prepared, ReplayError, ReplayOptions, ReplaySummary, Work};
+use thalweg_text::units::count;
 
 use super::{LabError, command_line, show};
 use crate::cli::{Format, LabModelsArgs, ModelArg};
@@ -293,7 +293,7 @@ fn describe(input: &Input, once: u64, setting: &Setting) -> String {
     let mut text = input.description.clone();
     let longest = setting.packets.max(setting.work_packets);
     if once < longest {
-        text += &format!("; {} packets, over and over", grouped(once));
+        text += &format!("; {} packets, over and over", count(once));
         if setting.grid.chunk_packets.iter().any(|chunk| *chunk as u64 > once) {
             text += " (no chunk is larger than the input)";
         }

@@ -16,7 +16,7 @@ use thalweg_base::IpPrefix;
 use thalweg_node::config::{BgpConfig, NextHopCheck};
 use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{
-    FibView, Forwarding, ForwardingView, Inbox, KernelView, Task, rescan, view_of,
+    FibRouteView, FibView, Forwarding, ForwardingView, Inbox, KernelView, Task, rescan, view_of,
 };
 use thalweg_node::speaker::Speaker;
 use thalweg_ports::kernel::{KernelError, KernelOptions, KernelRoutes};
@@ -49,6 +49,11 @@ impl Forwarding for KernelForwarding {
     fn lookup(&self, destination: IpPrefix) -> Result<FibView, String> {
         let address = destination.address();
         Err(format!("best routes are in the kernel: ask it, with `ip route get {address}`"))
+    }
+
+    fn routes(&self, _after: Option<IpPrefix>, _most: usize) -> Result<Vec<FibRouteView>, String> {
+        let table = self.lock().kernel.as_ref().map_or(254, |kernel| kernel.table);
+        Err(format!("best routes are in the kernel: ask it, with `ip route show table {table}`"))
     }
 }
 

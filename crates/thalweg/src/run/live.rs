@@ -1,21 +1,26 @@
 //! Packets: the router on the interfaces of its ports, and what it tells of itself.
 
 mod nat;
+mod rates;
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
 use thalweg_dataplane::neighbour::NeighbourView;
+use thalweg_dataplane::police::ColourCounts;
 use thalweg_exec::ModelOptions;
 use thalweg_flow::MeterTotals;
 use thalweg_live::{KernelStationCounts, LiveOptions, LiveRouter, StationSource, Tables, WorkerStatus};
-use thalweg_node::config::RouterConfig;
+use thalweg_node::config::{Class, Meter, PortConfig, RedAction, RouterConfig};
 use thalweg_node::control::{
-    ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView, LiveControl,
-    PortView, QueueView, ReceiveQueueView, Request, WorkerView,
+    AclRuleView, ArpView, CaptureClient, CaptureRequest, CaptureSummary, CountersView, FlowCacheView,
+    LiveControl, NatUse, PacketStatus, PolicerView, PortView, QueueView, ReceiveQueueView, Request, UpDown,
+    WorkerView,
 };
 use thalweg_node::forwarding::{FibForwarding, routes_of};
 use thalweg_node::live::{LiveTables, PortLink};
@@ -23,6 +28,7 @@ use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{PacketSpec, Station, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
 
+use self::rates::Rates;
 use super::flows::FlowSide;
 use super::seed_number;
 use crate::Failure;
@@ -37,6 +43,7 @@ pub(super) struct LiveSide {
     tables: Arc<FibForwarding>,
     names: Vec<String>,
     flows: Option<FlowSide>,
+    rates: Rates,
 }
 
 /// The tables, by way of who also writes BGP's routes into them.
@@ -71,6 +78,7 @@ impl LiveSide {
             tables: tables.clone(),
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
             flows,
+            rates: Rates::default(),
         })
     }
 
@@ -163,25 +171,124 @@ impl LiveSide {
 
     fn ports(&self) -> Vec<PortView> {
         let ports = self.lock().ports();
-        let view = |port: thalweg_live::PortStatus| PortView {
+        let up = |port| self.tables.with_tables(|tables| tables.port(port)).is_some_and(|link| link.is_up);
+        let view = |(index, port): (u16, thalweg_live::PortStatus)| PortView {
             name: port.name,
             interface: port.facts.interface,
             mode: port.facts.mode,
             why_not_better: port.facts.why_not_better,
             mac: mac_text(port.facts.mac),
             mtu: port.facts.mtu,
+            up: up(index),
             received: port.received.frames + port.offloaded.received.0,
-            received_octets: port.received.octets + port.offloaded.received.1,
+            received_bytes: port.received.octets + port.offloaded.received.1,
             missed: port.received.missed + port.received.refused,
             foreign: port.received.foreign,
             queues: port.queues.iter().map(receive_queue_view).collect(),
             sent: port.sent.frames + port.offloaded.sent.0,
-            sent_octets: port.sent.octets + port.offloaded.sent.1,
+            sent_bytes: port.sent.octets + port.offloaded.sent.1,
             failed: port.sent.failed,
             queued: port.queued,
             offloaded: port.offloaded.received.0,
+            rates: None,
         };
-        ports.into_iter().map(view).collect()
+        (0..).zip(ports).map(view).collect()
+    }
+
+    /// Looks at counters once a second until `stop` is set, for rates: the body of a thread.
+    pub(super) fn sample(&self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            self.rates.look(Instant::now(), &self.ports(), &self.queues());
+            std::thread::park_timeout(rates::EVERY);
+        }
+    }
+
+    fn rated_ports(&self) -> Vec<PortView> {
+        let mut ports = self.ports();
+        self.rates.rate_ports(Instant::now(), &mut ports);
+        ports
+    }
+
+    fn rated_queues(&self) -> Vec<QueueView> {
+        let mut queues = self.queues();
+        self.rates.rate_queues(Instant::now(), &mut queues);
+        queues
+    }
+
+    /// The rules of access lists, and what met them.
+    fn access_lists(&self) -> Vec<AclRuleView> {
+        let router = self.lock();
+        let (config, plan) = (router.config(), router.plan());
+        let ports = |is_bound: &dyn Fn(&PortConfig) -> bool| {
+            let bound = config.ports.iter().filter(|port| is_bound(port));
+            bound.map(|port| port.name.clone()).collect::<Vec<_>>()
+        };
+        let mut views = Vec::new();
+        for (place, acl) in (0u16..).zip(&config.acls) {
+            let ports_in = ports(&|port| port.acl_in == Some(place));
+            let ports_out = ports(&|port| port.acl_out == Some(place));
+            let names = acl.rule_names.iter().map(String::as_str).chain(["default"]);
+            let actions = acl.list.rules.iter().map(|rule| rule.action).chain([acl.list.default]);
+            let counts = plan.rule_counts(place.into());
+            views.extend(names.zip(actions).zip(counts).map(|((name, action), count)| AclRuleView {
+                list: acl.name.clone(),
+                rule: name.to_owned(),
+                action: action.name().to_owned(),
+                packets: count.packets,
+                bytes: count.octets,
+                ports_in: ports_in.clone(),
+                ports_out: ports_out.clone(),
+            }));
+        }
+        views
+    }
+
+    /// Classes with a policer, and what it called packets.
+    fn policers(&self) -> Vec<PolicerView> {
+        let router = self.lock();
+        let (config, counts) = (router.config(), router.plan().colour_counts());
+        let classes = config.qos.classes.iter().zip(counts);
+        let view = |(class, counts): (&Class, Option<ColourCounts>)| {
+            let (policer, counts) = (class.policer?, counts?);
+            let (committed_bps, peak_bps) = match policer.meter {
+                Meter::TwoRate { cir_bps, pir_bps, .. } => (cir_bps, Some(pir_bps)),
+                Meter::SingleRate { cir_bps, .. } => (cir_bps, None),
+            };
+            let red_action = if policer.red == RedAction::Drop { "drop" } else { "remark" };
+            Some(PolicerView {
+                class: class.name.clone(),
+                committed_bps,
+                peak_bps,
+                green: counts.green,
+                yellow: counts.yellow,
+                red: counts.red,
+                red_action: red_action.to_owned(),
+            })
+        };
+        classes.filter_map(view).collect()
+    }
+
+    fn packet_status(&self) -> PacketStatus {
+        let ports = self.ports();
+        let up = ports.iter().filter(|port| port.up).count() as u64;
+        let mut problems: Vec<String> = ports
+            .iter()
+            .filter(|port| !port.up)
+            .map(|port| format!("port {} is down: interface {} has no link", port.name, port.interface))
+            .collect();
+        if self.has_ended() {
+            problems.push("packets are not forwarded any more: see the log".to_owned());
+        }
+        let sessions_max = self.nat_sessions_max();
+        let nat =
+            self.lock().nat().map(|nat| NatUse { sessions: nat.counters().sessions_active, sessions_max });
+        if let Some(nat) = nat.filter(|nat| nat.sessions * 10 >= nat.sessions_max * 9) {
+            problems.push(format!(
+                "NAT's table is nearly full: {} of {} sessions ([nat] sessions_max)",
+                nat.sessions, nat.sessions_max
+            ));
+        }
+        PacketStatus { ports: UpDown { up, down: ports.len() as u64 - up }, nat, problems }
     }
 
     fn counters(&self) -> Result<CountersView, String> {
@@ -278,10 +385,12 @@ impl Surroundings for Around<'_> {
 impl LiveControl for LiveSide {
     fn answer(&self, request: &Request) -> Result<Vec<Value>, String> {
         match request {
-            Request::Ports => rows(self.ports()),
+            Request::Ports => rows(self.rated_ports()),
             Request::Counters => rows([self.counters()?]),
             Request::Arp => rows(self.neighbours()?),
-            Request::Queues => rows(self.queues()),
+            Request::Queues => rows(self.rated_queues()),
+            Request::AccessLists => rows(self.access_lists()),
+            Request::Policers => rows(self.policers()),
             Request::FlowCache => rows([self.flow_cache()?]),
             Request::NatCounters => {
                 let nat = self.lock().nat().ok_or(nat::NO_NAT)?;
@@ -299,6 +408,10 @@ impl LiveControl for LiveSide {
             Request::TracePacket { packet } => rows([self.trace(packet)?]),
             other => Err(format!("{other:?} is no question about packets")),
         }
+    }
+
+    fn status(&self) -> PacketStatus {
+        self.packet_status()
     }
 
     fn stream(
@@ -336,7 +449,7 @@ impl LiveControl for LiveSide {
 fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {
     ReceiveQueueView {
         received: queue.frames,
-        received_octets: queue.octets,
+        received_bytes: queue.octets,
         missed: queue.missed + queue.refused,
     }
 }
@@ -353,7 +466,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         class: class.to_owned(),
         enqueued: counters.enqueued,
         sent: counters.sent,
-        sent_octets: counters.octets,
+        sent_bytes: counters.octets,
         dropped_full: counters.dropped_full,
         dropped_managed: counters.dropped_managed,
         marked: counters.marked,
@@ -361,6 +474,7 @@ fn queue_view(port: &str, class: &str, counters: &thalweg_dataplane::egress::Cla
         sojourn_p50_us: micros(0.5),
         sojourn_p99_us: micros(0.99),
         sojourn_p999_us: micros(0.999),
+        rates: None,
     }
 }
 

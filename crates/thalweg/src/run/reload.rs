@@ -3,35 +3,41 @@
 //! The file is read and checked as at the start. Then packets' half prepares all it needs and changes its routes, which
 //! can be put back; BGP's half takes its part over or refuses it; and only then the rest follows, which cannot fail.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_node::config::RouterConfig;
 use thalweg_node::control::Reload;
 use thalweg_node::speaker::Speaker;
 
+use super::Process;
 use super::live::LiveSide;
 use crate::cli::RunArgs;
 
-/// Reads the file again; whatever is wrong with it, nothing changes. `socket` is the control socket that the file named
-/// at the start.
+/// Reads the file again; whatever is wrong with it, nothing changes.
 pub(super) fn reloader(
     args: &RunArgs,
-    socket: &Path,
+    process: &Process,
     speaker: Option<Arc<Speaker>>,
     live: Option<Arc<LiveSide>>,
 ) -> Arc<Reload> {
-    let (path, socket) = (args.config.clone(), socket.to_owned());
+    let (path, socket, identity) =
+        (args.config.clone(), process.socket.configured.clone(), process.identity.clone());
+    let refused = {
+        let (path, identity) = (path.clone(), identity.clone());
+        move |what: &str, why: String| {
+            tracing::error!("{} {what} and was not taken over: {why}", path.display());
+            identity.reloaded(Err(&why));
+            why
+        }
+    };
     Arc::new(move || {
-        let config = RouterConfig::load(&path).map_err(|errors| {
-            tracing::error!("the configuration is not valid and was not taken over:\n{errors}");
-            errors.to_string()
-        })?;
+        let config =
+            RouterConfig::load(&path).map_err(|errors| refused("is not valid", errors.without_severity()))?;
+        let config = Arc::new(config);
         let has_other_socket = config.control_socket != socket;
-        let taken = take_over(&Arc::new(config), speaker.as_deref(), live.as_deref());
-        let mut changes = taken.inspect_err(|error| {
-            tracing::error!("the configuration was not taken over: {error}");
-        })?;
+        let taken = take_over(&config, speaker.as_deref(), live.as_deref());
+        let mut changes = taken.map_err(|why| refused("cannot be applied", why))?;
+        identity.reloaded(Ok(&config));
         if has_other_socket {
             changes.push("[control] socket changed: it takes effect with a restart".to_owned());
         }

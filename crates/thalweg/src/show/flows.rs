@@ -1,13 +1,13 @@
 //! What a router's flow meter tells of itself, as tables.
 
 use thalweg_node::control::{AmountView, FlowCacheView};
+use thalweg_text::units::{bytes, count};
 
-use crate::tables::{byte_size, count, table};
+use crate::tables::table;
 
 pub(super) fn cache(view: &FlowCacheView) -> String {
-    let row = |name: &str, amount: AmountView| {
-        vec![name.to_owned(), count(amount.packets), byte_size(amount.octets)]
-    };
+    let row =
+        |name: &str, amount: AmountView| vec![name.to_owned(), count(amount.packets), bytes(amount.bytes)];
     let mut rows = vec![
         row("seen", view.seen),
         row("exported", view.exported),
@@ -17,7 +17,7 @@ pub(super) fn cache(view: &FlowCacheView) -> String {
     rows.extend(
         view.not_metered.iter().map(|(reason, amount)| row(&format!("not metered: {reason}"), *amount)),
     );
-    let mut text = table(&["Packets that were", "Packets", "Octets"], &[1, 2], rows);
+    let mut text = table(&["Packets that were", "Packets", "Bytes"], &[1, 2], rows);
     let mut rows = vec![
         vec!["flows in the cache".to_owned(), count(view.flows)],
         vec!["flows that began".to_owned(), count(view.flows_created)],
@@ -30,7 +30,7 @@ pub(super) fn cache(view: &FlowCacheView) -> String {
         rows.push(vec!["events of NAT lost before export".to_owned(), count(view.nat_events_lost)]);
     }
     text += &table(&["Flow cache", ""], &[1], rows);
-    text += &format!("memory: {}\n", byte_size(view.memory_octets));
+    text += &format!("memory: {}\n", bytes(view.memory_bytes));
     if !view.balances {
         text += "packets were passing while this was counted: the sums are out by those\n";
     }

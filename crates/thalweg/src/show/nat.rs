@@ -5,9 +5,11 @@ use std::net::Ipv4Addr;
 use thalweg_node::control::{
     NatBlockView, NatClear, NatCleared, NatCountersView, NatSessionFilter, NatSessionView, Request,
 };
+use thalweg_text::units::{age, count};
+use thalweg_text::{Align, Table};
 
 use crate::cli::{ClearNatArgs, NatArgs};
-use crate::tables::{count, table};
+use crate::tables::table;
 
 pub(super) fn request(args: &NatArgs) -> Request {
     let filter = NatSessionFilter {
@@ -42,23 +44,35 @@ pub(super) fn cleared(cleared: NatCleared) -> String {
     }
 }
 
-pub(super) const SESSION_COLUMNS: &str = "prot inside                public                first remote          state         idle   left        out         in";
+/// Columns of sessions, a line for each.
+pub(super) fn session_columns() -> Table {
+    let columns = [
+        ("Protocol", Align::Left),
+        ("Inside", Align::Left),
+        ("Public", Align::Left),
+        ("First remote", Align::Left),
+        ("State", Align::Left),
+        ("Idle", Align::Right),
+        ("Left", Align::Right),
+        ("Packets out", Align::Right),
+        ("Packets in", Align::Right),
+    ];
+    Table::new("", columns).optional(&["Packets in", "Packets out", "Idle", "Left", "First remote"])
+}
 
-pub(super) fn session_line(session: &NatSessionView) -> String {
-    let left = session.remaining_s.map_or_else(|| "-".to_owned(), |left_s| format!("{left_s} s"));
-    let remote = session.remote.map_or_else(|| "-".to_owned(), |remote| remote.to_string());
-    format!(
-        "{:<4} {:<21} {:<21} {:<21} {:<12} {:>5} {:>6} {:>10} {:>10}\n",
-        session.protocol,
+pub(super) fn session_row(session: &NatSessionView) -> Vec<String> {
+    let none = || "-".to_owned();
+    vec![
+        session.protocol.clone(),
         session.inside.to_string(),
         session.public.to_string(),
-        remote,
-        session.state,
-        format!("{} s", session.idle_s),
-        left,
-        session.packets_out,
-        session.packets_in,
-    )
+        session.remote.map_or_else(none, |remote| remote.to_string()),
+        session.state.clone(),
+        age(session.idle_s.into()),
+        session.remaining_s.map_or_else(none, |left_s| age(left_s.into())),
+        count(session.packets_out.into()),
+        count(session.packets_in.into()),
+    ]
 }
 
 pub(super) fn blocks(blocks: &[NatBlockView]) -> String {

@@ -1,22 +1,35 @@
 //! What a router on live interfaces tells of itself, as tables.
 
-use thalweg_node::control::{ArpView, CountersView, PortView, QueueView, WorkerView};
+use std::collections::BTreeMap;
 
-use crate::tables::{byte_size, count, table};
+use thalweg_node::control::{
+    AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView, WorkerView,
+};
+use thalweg_text::units::{bit_rate, bytes, count, duration, exact_bit_rate, packet_rate};
+
+use crate::tables::{columns, table, table_of};
 
 pub(super) fn ports(ports: &[PortView]) -> String {
+    let rate = |of: fn(&PortRates) -> u64, form: fn(f64) -> String, port: &PortView| {
+        port.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| form(of(rates) as f64))
+    };
     let rows = ports.iter().map(|port| {
         vec![
             port.name.clone(),
             port.interface.clone(),
+            if port.up { "up" } else { "down" }.to_owned(),
             port.mode.clone(),
             port.mac.clone(),
-            port.mtu.to_string(),
+            count(port.mtu.into()),
             count(port.received),
-            byte_size(port.received_octets),
-            count(port.missed),
+            bytes(port.received_bytes),
+            rate(|rates| rates.packets_received_per_s, packet_rate, port),
+            rate(|rates| rates.bits_received_per_s, bit_rate, port),
             count(port.sent),
-            byte_size(port.sent_octets),
+            bytes(port.sent_bytes),
+            rate(|rates| rates.packets_sent_per_s, packet_rate, port),
+            rate(|rates| rates.bits_sent_per_s, bit_rate, port),
+            count(port.missed),
             count(port.failed),
             count(port.queued),
             count(port.offloaded),
@@ -25,19 +38,39 @@ pub(super) fn ports(ports: &[PortView]) -> String {
     let header = [
         "Port",
         "Interface",
+        "Link",
         "Driver",
         "MAC",
         "MTU",
-        "In",
-        "Octets",
+        "Packets in",
+        "Bytes in",
+        "In, now",
+        "In, bit/s",
+        "Packets out",
+        "Bytes out",
+        "Out, now",
+        "Out, bit/s",
         "Missed",
-        "Out",
-        "Octets",
         "Failed",
         "Queued",
         "Offloaded",
     ];
-    let mut text = table(&header, &[4, 5, 6, 7, 8, 9, 10, 11, 12], rows);
+    let numbers: Vec<usize> = (5..header.len()).collect();
+    let least_first = [
+        "MAC",
+        "MTU",
+        "Offloaded",
+        "Queued",
+        "Interface",
+        "Driver",
+        "Bytes in",
+        "Bytes out",
+        "In, now",
+        "Out, now",
+        "Failed",
+        "Missed",
+    ];
+    let mut text = table_of(columns(&header, &numbers).optional(&least_first), rows);
     for port in ports {
         if port.queues.len() > 1 {
             let queues: Vec<String> = port.queues.iter().map(|queue| count(queue.received)).collect();
@@ -51,7 +84,7 @@ pub(super) fn ports(ports: &[PortView]) -> String {
 }
 
 pub(super) fn counters(view: &CountersView) -> String {
-    let sum = |counts: &[(String, u64)]| counts.iter().map(|(_, n)| n).sum::<u64>();
+    let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
     let mut rows = vec![
         vec!["received".to_owned(), count(view.received)],
         vec!["  of these the router's own".to_owned(), count(view.own)],
@@ -60,13 +93,16 @@ pub(super) fn counters(view: &CountersView) -> String {
         vec!["wait in queues".to_owned(), count(view.queued)],
         vec!["to the router itself".to_owned(), count(sum(&view.to_host))],
     ];
-    let by_reason = |counts: &[(String, u64)]| {
-        counts.iter().map(|(name, n)| vec![format!("  {name}"), count(*n)]).collect::<Vec<_>>()
+    let by_reason = |counts: &BTreeMap<String, u64>| {
+        // The most frequent first.
+        let mut counts: Vec<_> = counts.iter().collect();
+        counts.sort_by_key(|(_, n)| std::cmp::Reverse(**n));
+        counts.into_iter().map(|(name, n)| vec![format!("  {name}"), count(*n)]).collect::<Vec<_>>()
     };
     rows.extend(by_reason(&view.to_host));
     rows.push(vec!["dropped".to_owned(), count(sum(&view.dropped))]);
     rows.extend(by_reason(&view.dropped));
-    rows.push(vec!["wait for a neighbour".to_owned(), count(view.waiting_for_neighbour)]);
+    rows.push(vec!["wait for a neighbor".to_owned(), count(view.waiting_for_neighbour)]);
     rows.push(vec!["ICMP errors written".to_owned(), count(view.icmp_errors)]);
     rows.push(vec!["ICMP errors withheld".to_owned(), count(view.icmp_errors_withheld)]);
     let mut text = table(&["", "Packets"], &[1], rows);
@@ -98,21 +134,84 @@ pub(super) fn queues(queues: &[QueueView]) -> String {
     if queues.is_empty() {
         return "no port has a queue: [[qos.egress]] gives it one\n".to_owned();
     }
+    let rate = |of: fn(&QueueRates) -> u64, form: fn(f64) -> String, queue: &QueueView| {
+        queue.rates.as_ref().map_or_else(|| "-".to_owned(), |rates| form(of(rates) as f64))
+    };
+    let micros = |us: f64| duration((us * 1000.0) as u64);
     let rows = queues.iter().map(|each| {
         vec![
             each.port.clone(),
             each.class.clone(),
             count(each.sent),
-            byte_size(each.sent_octets),
+            bytes(each.sent_bytes),
+            rate(|rates| rates.packets_per_s, packet_rate, each),
+            rate(|rates| rates.bits_per_s, bit_rate, each),
             count(each.dropped_full),
             count(each.dropped_managed),
             count(each.marked),
             count(each.waiting),
-            format!("{:.0} µs", each.sojourn_p50_us),
-            format!("{:.0} µs", each.sojourn_p99_us),
+            micros(each.sojourn_p50_us),
+            micros(each.sojourn_p99_us),
         ]
     });
-    let header =
-        ["Port", "Class", "Sent", "Octets", "Full", "Managed", "Marked", "Waiting", "Wait p50", "p99"];
-    table(&header, &[2, 3, 4, 5, 6, 7, 8, 9], rows)
+    let header = [
+        "Port",
+        "Class",
+        "Packets sent",
+        "Bytes sent",
+        "Now",
+        "Now, bit/s",
+        "Dropped, full",
+        "Dropped, CoDel",
+        "ECN marks",
+        "Waiting",
+        "Wait p50",
+        "Wait p99",
+    ];
+    let least_first = ["ECN marks", "Wait p50", "Bytes sent", "Waiting", "Dropped, CoDel", "Now"];
+    let numbers: Vec<usize> = (2..header.len()).collect();
+    table_of(columns(&header, &numbers).optional(&least_first), rows)
+}
+
+/// The rules of access lists, each with what met it.
+pub(super) fn access_lists(rules: &[AclRuleView]) -> String {
+    if rules.is_empty() {
+        return "no access list: [[acl]] makes one\n".to_owned();
+    }
+    let bound = |rule: &AclRuleView| {
+        let ports = |ports: &[String], way: &str| {
+            ports.iter().map(|port| format!("{way} {port}")).collect::<Vec<_>>()
+        };
+        [ports(&rule.ports_in, "into"), ports(&rule.ports_out, "out of")].concat().join(", ")
+    };
+    let rows = rules.iter().map(|rule| {
+        let bound = match bound(rule) {
+            bound if bound.is_empty() => "no port".to_owned(),
+            bound => bound,
+        };
+        let (packets, size) = (count(rule.packets), bytes(rule.bytes));
+        vec![rule.list.clone(), rule.rule.clone(), rule.action.clone(), packets, size, bound]
+    });
+    let header = ["List", "Rule", "Action", "Packets", "Bytes", "Asked about what goes"];
+    table_of(columns(&header, &[3, 4]).optional(&["Asked about what goes", "Bytes"]), rows)
+}
+
+/// Policers, each with what it called packets.
+pub(super) fn policers(policers: &[PolicerView]) -> String {
+    if policers.is_empty() {
+        return "no class has a policer: `policer` of [[qos.class]] makes one\n".to_owned();
+    }
+    let rows = policers.iter().map(|each| {
+        vec![
+            each.class.clone(),
+            exact_bit_rate(each.committed_bps),
+            each.peak_bps.map_or_else(|| "-".to_owned(), exact_bit_rate),
+            count(each.green),
+            count(each.yellow),
+            count(each.red),
+            each.red_action.clone(),
+        ]
+    });
+    let header = ["Class", "Committed", "Peak", "Green", "Yellow", "Red", "Red packets"];
+    table_of(columns(&header, &[1, 2, 3, 4, 5]).optional(&["Peak", "Committed"]), rows)
 }

@@ -64,7 +64,7 @@ fn every_question_is_answered_in_both_formats() {
     assert!(one.text("show", &["neighbor", "127.0.0.2"]).contains("\"hold_time_s\": 90"));
 
     let rib = one.one(&["rib"]);
-    assert_eq!(rib["prefixes"][0], 2);
+    assert_eq!(rib["prefixes"]["ipv4"], 2);
     assert!(one.text("show", &["rib"]).contains("attribute sets"));
     assert_eq!(one.one(&["update-groups"])["members"], 1);
     assert!(one.text("show", &["update-groups"]).contains("Members"));
@@ -137,7 +137,7 @@ fn a_reload_changes_what_differs_and_nothing_if_the_file_is_wrong() {
     assert_eq!(one.text("reload", &[]), "nothing changed\n");
 
     fs::write(&one.config, config(1, 2, port, &["192.0.2.0/24"])).unwrap();
-    assert!(one.text("reload", &[]).contains("1 networks announced, 1 withdrawn"));
+    assert!(one.text("reload", &[]).contains("1 network announced, 1 withdrawn"));
     two.await_route("192.0.2.0/24");
     two.await_no_route(NETWORK_1);
 

@@ -1,4 +1,7 @@
 //! ExaBGP. It has no table: what it has learned is put together from the UPDATEs it reports.
+//!
+//! It writes reports with calls that wait. The program that gives it commands reads nothing, so it gets no reports: ExaBGP
+//! would stop as soon as that pipe was full, and with it everything it is told.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -50,8 +53,9 @@ impl ExaBgp<'_> {
                 text,
                 "neighbor {} {{\n  router-id {};\n  local-address {};\n  local-as {};\n  peer-as {};\n  \
                  hold-time {};\n{password}{passive}  capability {{\n    route-refresh enable;\n{restart}{add_path}  }}\n  \
-                 family {{\n    {name} unicast;\n  }}\n  api {{\n    processes [ commands, events ];\n    \
-                 neighbor-changes;\n    receive {{\n      parsed;\n      update;\n    }}\n  }}\n",
+                 family {{\n    {name} unicast;\n  }}\n  api commands-{name} {{\n    processes [ commands ];\n  }}\n  \
+                 api events-{name} {{\n    processes [ events ];\n    neighbor-changes;\n    receive {{\n      parsed;\n      \
+                 update;\n    }}\n  }}\n",
                 spec.neighbor(*family),
                 spec.router_id(),
                 spec.local(*family),
@@ -74,8 +78,6 @@ impl ExaBgp<'_> {
     }
 
     fn change(&mut self, networks: &[String], word: &str) {
-        // 4.2.21 was seen to drop, on a busy machine, what is told right after the neighbour has got a former change of it.
-        std::thread::sleep(std::time::Duration::from_secs(1));
         let mut lines = String::new();
         for network in networks {
             let family = if Family::V4.has(network) { Family::V4 } else { Family::V6 };

@@ -188,6 +188,8 @@ fn several_paths_to_gobgp() {
 /// The same through daemons that are known to work: that the questions are understood.
 #[test]
 fn several_paths_and_a_full_table_between_rivals() {
-    add_path(bird::make, frr::make);
-    full_table(bird::make, frr::make, 30);
+    crate::control(|| {
+        add_path(bird::make, frr::make);
+        full_table(bird::make, frr::make, 30);
+    });
 }

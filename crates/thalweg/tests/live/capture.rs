@@ -97,10 +97,7 @@ fn captures_under(arguments: &[&str]) {
     assert!(routed.iter().step_by(2).all(|(_, frame)| frame[..6] == to_outside));
 
     // What is dropped is in the file as often as in the books.
-    let dropped = |counters: &Value| {
-        let all = counters["dropped"].as_array().expect("reasons");
-        all.iter().find(|each| each[0] == "no-route").and_then(|each| each[1].as_u64()).unwrap_or(0)
-    };
+    let dropped = |counters: &Value| counters["dropped"]["no-route"].as_u64().unwrap_or(0);
     let counted = dropped(&router.counters_add_up());
     let mut lost = start(&site, "dropped", &["--reason", "no-route"]);
     let pinged =

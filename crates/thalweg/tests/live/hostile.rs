@@ -142,7 +142,7 @@ fn hostile(driver: &str, arguments: &[&str]) {
     assert!(came + 400 >= sent, "of {sent} frames the port saw {came}");
     assert!(rounds > 20, "{rounds}");
     let counters = router.counters_add_up();
-    let dropped = counters["dropped"].as_array().expect("reasons").len();
+    let dropped = counters["dropped"].as_object().expect("reasons").len();
     // Reasons of every stage: what was sent was bad in many ways.
     assert!(dropped >= 15, "{counters}");
     drop(wire);

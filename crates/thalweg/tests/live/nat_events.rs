@@ -82,9 +82,7 @@ fn events(socket: &UdpSocket) -> Vec<Event> {
 /// What NAT counts.
 fn counter(router: &Router<'_>, name: &str) -> u64 {
     let view = router.show(&["nat", "--counters"]).expect("it answers").pop().expect("one");
-    let rows = view["counters"].as_array().expect("rows").clone();
-    let row = rows.into_iter().find(|row| row[0] == name);
-    row.and_then(|row| row[1].as_u64()).unwrap_or_else(|| panic!("{name} in {view}"))
+    view["counters"][name].as_u64().unwrap_or_else(|| panic!("{name} in {view}"))
 }
 
 /// nfcapd in the router's namespace, and what nfdump says of what it got.

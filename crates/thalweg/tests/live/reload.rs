@@ -264,12 +264,9 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
     let step =
         |stage: &str| view["steps"].as_array().and_then(|steps| steps.iter().find(|s| s["stage"] == stage));
     let why = |stage: &str| step(stage).and_then(|step| step["why"].as_str()).unwrap_or_default().to_owned();
-    assert!(
-        why("nat").contains("a session would be made") && why("nat").contains("198.51.100.1:7777"),
-        "{view}"
-    );
+    assert!(why("nat").contains("new session") && why("nat").contains("198.51.100.1:7777"), "{view}");
     assert!(why("route").contains(&format!("203.0.113.0/24, via {} on wan", GATEWAYS[0])), "{view}");
-    assert!(why("queue").contains("200000000 bit/s"), "{view}");
+    assert!(why("queue").contains("200 Mbit/s"), "{view}");
     assert_eq!(router.one("counters")["dropped"], before["dropped"]);
 
     let (sent, seen) = traffic.end();
@@ -284,7 +281,7 @@ fn nothing_is_lost(driver: &str, arguments: &[&str]) {
 }
 
 /// What was dropped for reasons that a reload could bring about.
-fn lost(counters: &Value) -> Vec<Value> {
+fn lost(counters: &Value) -> Vec<(String, Value)> {
     let reasons = [
         "transmit-failed",
         "queue-full",
@@ -293,8 +290,8 @@ fn lost(counters: &Value) -> Vec<Value> {
         "policed",
         "neighbour-unresolved",
     ];
-    let dropped = counters["dropped"].as_array().expect("a list").iter();
-    dropped.filter(|entry| reasons.iter().any(|name| entry[0] == *name)).cloned().collect()
+    let dropped = counters["dropped"].as_object().expect("reasons").clone().into_iter();
+    dropped.filter(|(reason, _)| reasons.contains(&reason.as_str())).collect()
 }
 
 #[test]

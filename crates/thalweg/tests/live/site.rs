@@ -383,9 +383,8 @@ impl Router<'_> {
             still.then_some(now)
         });
         let number = |value: &Value| value.as_u64().expect("a number");
-        let sum = |reasons: &Value| -> u64 {
-            reasons.as_array().expect("reasons").iter().map(|reason| number(&reason[1])).sum()
-        };
+        let sum =
+            |reasons: &Value| -> u64 { reasons.as_object().expect("reasons").values().map(number).sum() };
         let places = number(&counters["sent"])
             + number(&counters["queued"])
             + number(&counters["waiting_for_neighbour"])

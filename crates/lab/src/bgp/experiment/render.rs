@@ -5,8 +5,8 @@ use super::{CellResult, Outcome, Part, SERIAL};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
 use crate::report::{Origin, Report};
 use crate::stats::Summary;
-use crate::table::{Align, Table};
-use crate::units::{Unit, grouped};
+use thalweg_text::units::{Unit, count};
+use thalweg_text::{Align, Table};
 
 /// A function of the thesis's table 4.2.
 struct Function {
@@ -219,7 +219,7 @@ fn receive(outcome: &Outcome) -> Table {
         table.push([
             row.load.clone(),
             row.strategy.to_string(),
-            grouped(row.messages),
+            count(row.messages),
             Unit::Plain.format(row.calls_per_message),
             Unit::Nanoseconds.format(row.cpu_ns.median),
             percent(row.cpu_ns.spread()),

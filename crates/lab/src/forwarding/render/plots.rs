@@ -4,7 +4,7 @@ use super::{scenarios, who};
 use crate::forwarding::experiment::{ApplicationResult, CellResult, Outcome};
 use crate::plot::{Axis, Bar, BarChart, BarGroup, LineChart, Point, Scale, Series, SeriesKind};
 use crate::stats::Summary;
-use crate::units::Unit;
+use thalweg_text::units::Unit;
 
 /// Plots with a caption each; those without data are not there.
 pub(super) fn plots(outcome: &Outcome) -> Vec<(String, String)> {
@@ -97,7 +97,7 @@ fn range(summary: &Summary, value: f64) -> Option<(f64, f64)> {
 
 type Value = Option<(f64, Option<(f64, f64)>)>;
 
-/// Bars by router, grouped by frame size.
+/// Bars by router, count by frame size.
 fn by_frame(
     title: String,
     axis: &str,
@@ -129,7 +129,7 @@ fn by_frame(
     }
 }
 
-/// Bars by router with the smallest frame, grouped by scenario.
+/// Bars by router with the smallest frame, count by scenario.
 fn smallest(
     outcome: &Outcome,
     routers: &[String],

@@ -58,7 +58,7 @@ pub(super) struct Spec {
 /// Runs all phases of a scenario; what the last one came to.
 pub(super) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
     let world = Arc::new(World::new(scenario).map_err(|error| format!("socket pairs: {error}"))?);
-    let text = configuration(LOCAL, Path::new("unused"), scenario);
+    let text = configuration(LOCAL, scenario);
     let config =
         RouterConfig::from_text("in-memory.toml", &text, Path::new("")).map_err(|e| e.to_string())?;
     let bgp = config.bgp.map(Arc::new).ok_or("the configuration has no [bgp]")?;

@@ -127,8 +127,8 @@ fn send(socket: &UdpSocket, rate: u64, ends: &AtomicBool) -> u64 {
 fn losses(router: &Router<'_>) -> (u64, u64) {
     let ports = router.show(&["ports"]).expect("the router answers");
     let count = |port: &Value| port["missed"].as_u64().unwrap_or_default();
-    let dropped = router.one("counters")["dropped"].as_array().cloned().unwrap_or_default();
-    (ports.iter().map(count).sum(), dropped.iter().filter_map(|entry| entry[1].as_u64()).sum())
+    let dropped = router.one("counters")["dropped"].as_object().cloned().unwrap_or_default();
+    (ports.iter().map(count).sum(), dropped.values().filter_map(Value::as_u64).sum())
 }
 
 /// A table: the Internet's where it is to be measured and here, else a made-up one. How many prefixes it has.

@@ -1,0 +1,129 @@
+//! How fast packets pass: counters of ports and queues, looked at once a second, and what they grew by over the last few.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use thalweg_node::control::{PortRates, PortView, QueueRates, QueueView};
+
+/// Time between two looks.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
+
+/// Looks that are kept: a rate is that of the last five seconds.
+const KEPT: usize = 5;
+
+/// A rate over less time than this would be mostly chance.
+const SPAN_MIN: Duration = Duration::from_millis(500);
+
+/// What counters were a few times before.
+#[derive(Debug, Default)]
+pub(super) struct Rates(Mutex<VecDeque<Sample>>);
+
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    /// By port: packets and bytes received, packets and bytes sent.
+    ports: HashMap<String, [u64; 4]>,
+    /// By port and class: packets and bytes sent.
+    queues: HashMap<(String, String), [u64; 2]>,
+}
+
+impl Rates {
+    /// Keeps what counters are now.
+    pub(super) fn look(&self, at: Instant, ports: &[PortView], queues: &[QueueView]) {
+        let ports = ports.iter().map(|port| (port.name.clone(), of_port(port))).collect();
+        let queues = queues.iter().map(|queue| (name_of(queue), [queue.sent, queue.sent_bytes])).collect();
+        let mut samples = self.lock();
+        samples.push_back(Sample { at, ports, queues });
+        while samples.len() > KEPT {
+            samples.pop_front();
+        }
+    }
+
+    /// Says of each port how fast packets pass.
+    pub(super) fn rate_ports(&self, now: Instant, ports: &mut [PortView]) {
+        let samples = self.lock();
+        let Some((first, seconds)) = span(&samples, now) else { return };
+        for port in ports {
+            let Some(before) = first.ports.get(&port.name) else { continue };
+            let [packets_in, bytes_in, packets_out, bytes_out] = rates(of_port(port), *before, seconds);
+            port.rates = Some(PortRates {
+                packets_received_per_s: packets_in,
+                bits_received_per_s: 8 * bytes_in,
+                packets_sent_per_s: packets_out,
+                bits_sent_per_s: 8 * bytes_out,
+            });
+        }
+    }
+
+    /// Says of each queue how fast packets leave it.
+    pub(super) fn rate_queues(&self, now: Instant, queues: &mut [QueueView]) {
+        let samples = self.lock();
+        let Some((first, seconds)) = span(&samples, now) else { return };
+        for queue in queues {
+            let Some(before) = first.queues.get(&name_of(queue)) else { continue };
+            let [packets, bytes] = rates([queue.sent, queue.sent_bytes], *before, seconds);
+            queue.rates = Some(QueueRates { packets_per_s: packets, bits_per_s: 8 * bytes });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn of_port(port: &PortView) -> [u64; 4] {
+    [port.received, port.received_bytes, port.sent, port.sent_bytes]
+}
+
+fn name_of(queue: &QueueView) -> (String, String) {
+    (queue.port.clone(), queue.class.clone())
+}
+
+/// The oldest look, and how many seconds ago it was.
+fn span(samples: &VecDeque<Sample>, now: Instant) -> Option<(&Sample, f64)> {
+    let first = samples.front()?;
+    let span = now.saturating_duration_since(first.at);
+    (span >= SPAN_MIN).then_some((first, span.as_secs_f64()))
+}
+
+/// Counters may have begun anew.
+fn rates<const N: usize>(now: [u64; N], before: [u64; N], seconds: f64) -> [u64; N] {
+    std::array::from_fn(|i| (now[i].saturating_sub(before[i]) as f64 / seconds).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(received: u64, sent: u64) -> PortView {
+        let (received_bytes, sent_bytes) = (100 * received, 100 * sent);
+        PortView { name: "lan".to_owned(), received, received_bytes, sent, sent_bytes, ..PortView::default() }
+    }
+
+    #[test]
+    fn a_rate_is_what_counters_grew_by_since_the_oldest_look() {
+        let (rates, begun) = (Rates::default(), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let rate = |now, received, sent| {
+            let mut ports = [port(received, sent)];
+            rates.rate_ports(at(now), &mut ports);
+            ports[0].rates
+        };
+        assert_eq!(rate(0, 0, 0), None);
+        rates.look(at(0), &[port(1000, 0)], &[]);
+        assert_eq!(rate(0, 1000, 0), None, "no time has passed");
+        let expected = PortRates {
+            packets_received_per_s: 500,
+            bits_received_per_s: 400_000,
+            packets_sent_per_s: 10,
+            bits_sent_per_s: 8_000,
+        };
+        assert_eq!(rate(2, 2000, 20), Some(expected));
+        // What was longer ago than the looks that are kept does not count.
+        (1..=KEPT as u64).for_each(|second| rates.look(at(second), &[port(2000, 20)], &[]));
+        assert_eq!(rate(6, 2000, 20), Some(PortRates::default()));
+        // Counters that begin anew are no rate.
+        assert_eq!(rate(6, 0, 0), Some(PortRates::default()));
+    }
+}

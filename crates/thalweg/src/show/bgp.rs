@@ -1,0 +1,211 @@
+//! What a router tells of BGP.
+
+use serde_json::Value;
+use thalweg_node::control::{
+    ByFamily, MemoryView, NegotiatedView, NeighborView, RibView, RouteView, UpdateGroupView,
+};
+use thalweg_text::units::{age, bytes, count, counted};
+use thalweg_text::{Align, Table};
+
+use super::status::facts;
+use crate::tables::{columns, table, table_of};
+
+pub(super) fn neighbors(neighbors: &[NeighborView]) -> String {
+    let rows = neighbors.iter().map(|each| {
+        vec![
+            each.name.clone(),
+            each.address.to_string(),
+            each.remote_as.clone(),
+            each.state.clone(),
+            each.uptime_s.map_or_else(String::new, age),
+            count(each.accepted),
+            count(each.updates_received),
+            each.last_error.clone().unwrap_or_default(),
+        ]
+    });
+    let header = ["Neighbor", "Address", "AS", "State", "Up", "Routes", "UPDATEs in", "Last error"];
+    let columns = columns(&header, &[2, 5, 6]).optional(&["Last error", "UPDATEs in", "Address"]);
+    table_of(columns, rows)
+}
+
+/// A neighbor in full.
+pub(super) fn neighbor(view: &NeighborView) -> String {
+    let mut text = format!("{}, {}, AS {}\n", view.name, view.address, view.remote_as);
+    let since = view.uptime_s.map_or_else(String::new, |seconds| format!(", up for {}", age(seconds)));
+    let mut rows = vec![("state", format!("{}{since}", view.state))];
+    rows.extend(view.description.clone().map(|description| ("description", description)));
+    rows.push(("went down", counted(view.flaps, "time")));
+    rows.push(("last error", view.last_error.clone().unwrap_or_else(|| "none".to_owned())));
+    let ByFamily { ipv4, ipv6 } = view.accepted_by_family;
+    rows.push(("routes accepted", format!("{} IPv4, {} IPv6", count(ipv4), count(ipv6))));
+    let (updates, messages) = (count(view.updates_received), count(view.messages_received));
+    rows.push(("received", format!("{messages} messages, {updates} of them UPDATEs")));
+    rows.push(("sent", format!("{} messages, {}", count(view.messages_sent), bytes(view.bytes_sent))));
+    if let Some(negotiated) = &view.negotiated {
+        rows.extend(agreed(negotiated));
+    }
+    text += &facts(&rows);
+    text.push('\n');
+    text += &table(&["Counter", "Value"], &[1], counters(&view.counters));
+    text
+}
+
+/// What both ends agreed on.
+fn agreed(view: &NegotiatedView) -> Vec<(&'static str, String)> {
+    let timers = match view.hold_time_s {
+        0 => "none (hold time 0)".to_owned(),
+        hold_time_s => format!("hold {hold_time_s} s, keepalive {} s", hold_time_s / 3),
+    };
+    let families = |of: ByFamily<bool>| match (of.ipv4, of.ipv6) {
+        (true, true) => Some("IPv4 and IPv6"),
+        (true, false) => Some("IPv4"),
+        (false, true) => Some("IPv6"),
+        (false, false) => None,
+    };
+    let named = [
+        (view.four_octet_as, "four-byte AS numbers"),
+        (view.extended_messages, "extended messages"),
+        (view.route_refresh, "route refresh"),
+        (view.enhanced_refresh, "enhanced route refresh"),
+        (view.graceful_restart, "graceful restart"),
+    ];
+    let mut capabilities: Vec<String> =
+        named.into_iter().filter(|(has, _)| *has).map(|(_, name)| name.to_owned()).collect();
+    capabilities.extend(families(view.add_path_receive).map(|of| format!("add-path from it ({of})")));
+    capabilities.extend(families(view.add_path_send).map(|of| format!("add-path to it ({of})")));
+    let none = || "none".to_owned();
+    vec![
+        ("its router ID", view.router_id.clone()),
+        ("timers", timers),
+        ("families", if view.families.is_empty() { none() } else { view.families.join(", ") }),
+        ("capabilities", if capabilities.is_empty() { none() } else { capabilities.join(", ") }),
+    ]
+}
+
+/// Counters by name; those that consist of several have a row for each.
+fn counters(value: &Value) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let name = name.replace('_', " ");
+        match value {
+            Value::Object(parts) => rows.extend(
+                parts
+                    .iter()
+                    .map(|(part, value)| vec![format!("{name}: {}", part.replace('_', " ")), number(value)]),
+            ),
+            value => rows.push(vec![name, number(value)]),
+        }
+    }
+    rows
+}
+
+fn number(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        value => value.as_u64().map_or_else(|| value.to_string(), count),
+    }
+}
+
+/// Columns of routes, a line for each: `*` is the best, `S` is stale.
+pub(super) fn route_columns() -> Table {
+    let columns = [
+        ("", Align::Left),
+        ("Prefix", Align::Left),
+        ("Next hop", Align::Left),
+        ("Neighbor", Align::Left),
+        ("Pref", Align::Right),
+        ("MED", Align::Right),
+        ("AS path", Align::Left),
+    ];
+    Table::new("", columns).optional(&["MED", "Neighbor", "Pref"])
+}
+
+pub(super) fn route_row(route: RouteView) -> Vec<String> {
+    let mark = match (route.best, route.stale) {
+        (true, false) => "*",
+        (true, true) => "*S",
+        (false, true) => " S",
+        (false, false) => "",
+    };
+    let origin = match route.origin.as_str() {
+        "igp" => 'i',
+        "egp" => 'e',
+        _ => '?',
+    };
+    vec![
+        mark.to_owned(),
+        route.prefix,
+        route.next_hop,
+        route.neighbor,
+        count(route.local_pref.into()),
+        route.med.map_or_else(String::new, |med| count(med.into())),
+        format!("{} {origin}", route.as_path).trim_start().to_owned(),
+    ]
+}
+
+/// A route in full.
+pub(super) fn route(routes: &[RouteView]) -> String {
+    if routes.is_empty() {
+        return "no route\n".to_owned();
+    }
+    let mut text = String::new();
+    for route in routes {
+        let best = if route.best { ", best" } else { "" };
+        let stale = if route.stale { ", stale" } else { "" };
+        text += &format!("{} from {}{best}{stale}\n", route.prefix, route.neighbor);
+        text +=
+            &format!("    next hop {}, AS path {}, origin {}\n", route.next_hop, route.as_path, route.origin);
+        let med = route.med.map_or_else(String::new, |med| format!(", MED {med}"));
+        text += &format!("    local preference {}{med}, {} old\n", route.local_pref, age(route.age_s));
+        if !route.communities.is_empty() {
+            text += &format!("    communities {}\n", route.communities.join(" "));
+        }
+        if let Some(why) = &route.why {
+            text += &format!("    {why}\n");
+        }
+    }
+    text
+}
+
+pub(super) fn rib(view: &RibView) -> String {
+    let (prefixes, paths) = (view.prefixes, view.paths);
+    let families = [("IPv4", prefixes.ipv4, paths.ipv4), ("IPv6", prefixes.ipv6, paths.ipv6)];
+    let rows = families.map(|(name, prefixes, paths)| vec![name.to_owned(), count(prefixes), count(paths)]);
+    let attributes = count(view.attribute_sets);
+    format!(
+        "{}{attributes} attribute sets in {} shards, scheduling {}\n",
+        table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
+        view.shards,
+        view.scheduling
+    )
+}
+
+pub(super) fn groups(groups: &[UpdateGroupView]) -> String {
+    let rows = groups.iter().map(|group| {
+        vec![
+            group.group.to_string(),
+            group.members.to_string(),
+            bytes(group.log_bytes),
+            count(group.messages),
+            count(group.lagging),
+            group.view.clone(),
+        ]
+    });
+    table(
+        &["Group", "Members", "Waiting", "UPDATEs", "Fell behind", "What its members share"],
+        &[0, 1, 2, 3, 4],
+        rows,
+    )
+}
+
+pub(super) fn memory(view: &MemoryView) -> String {
+    let rows = [
+        ("Prefixes and routes", view.rib),
+        ("Attribute sets", view.attributes),
+        ("Encoded, not yet taken", view.update_groups),
+        ("Resident in all", view.resident),
+        ("Resident at most", view.resident_peak),
+    ];
+    table(&["What", "Memory"], &[1], rows.map(|(what, octets)| vec![what.to_owned(), bytes(octets)]))
+}

@@ -1,0 +1,127 @@
+//! What a router tells of its forwarding table, and of how it is kept in step with the kernel's.
+
+use thalweg_node::control::{
+    FibRouteView, FibView, FibWay, ForwardingView, InStepView, KernelView, NeighboursInStepView,
+};
+use thalweg_text::units::{bytes, count};
+use thalweg_text::{Align, Table};
+
+use crate::tables::table;
+
+pub(super) fn forwarding(view: &ForwardingView) -> String {
+    let mut rows = vec![
+        ("IPv4 prefixes", count(view.prefixes.ipv4)),
+        ("IPv6 prefixes", count(view.prefixes.ipv6)),
+        ("Not installed: next hop unresolved", count(view.unresolved_prefixes)),
+        ("Not installed: no hop number left", count(view.without_number)),
+        ("Discarding", count(view.discarding_prefixes)),
+        ("Next hops", count(view.hops)),
+        ("Changes of best routes", count(view.changes)),
+        ("Installations and removals", count(view.installs)),
+        ("Changes waiting", count(view.waiting)),
+        ("Changes dropped, shards looked at again", format!("{}, {}", count(view.dropped), view.rescans)),
+    ];
+    rows.extend(view.table_bytes.map(|octets| ("Memory of the tables", bytes(octets))));
+    let mut text = format!(
+        "Best routes go into the {}\n",
+        match view.install.as_str() {
+            "fib" => "forwarding table",
+            other => other,
+        }
+    );
+    let mut failures = &Vec::new();
+    if let Some(kernel) = &view.kernel {
+        rows.extend(kernel_rows(kernel));
+        failures = &kernel.failures;
+    }
+    if let Some(in_step) = &view.in_step {
+        rows.extend(in_step_rows(in_step));
+        rows.extend(in_step.neighbours.iter().flat_map(neighbour_rows));
+        failures = &in_step.failures;
+    }
+    text += &table(&["What", "Now"], &[1], rows.into_iter().map(|(what, now)| vec![what.to_owned(), now]));
+    let unresolved = view.unresolved.iter().map(|each| format!("unresolved: {each}\n"));
+    text.extend(unresolved.chain(failures.iter().map(|each| format!("failed: {each}\n"))));
+    text
+}
+
+fn kernel_rows(view: &KernelView) -> Vec<(&'static str, String)> {
+    vec![
+        ("Kernel's table, protocol", format!("{}, {}", view.table, view.protocol)),
+        ("Installed or replaced", count(view.replaced)),
+        ("Removed", count(view.deleted)),
+        ("Refused by the kernel", count(view.failed)),
+        ("Scans for drift, routes mended", format!("{}, {}", count(view.repairs), count(view.repaired))),
+        ("Last scan", view.last_repair.clone().unwrap_or_default()),
+    ]
+}
+
+pub(super) fn fib(view: &FibView) -> String {
+    let to = view.neighbor.map_or_else(String::new, |neighbor| format!(" to {neighbor}"));
+    let port = view.port.as_ref().map_or_else(String::new, |port| format!(" on {port}"));
+    let by = view.prefix.as_ref().map_or_else(String::new, |prefix| format!(", by {prefix}"));
+    let source = view.source.as_ref().map_or_else(String::new, |source| format!(" ({source})"));
+    let mut text = format!("{}: {}{to}{port}{by}{source}\n", view.destination, view.action);
+    for way in view.ways.iter().filter(|way| !way.port.is_empty()) {
+        let neighbor = way.neighbor.map_or_else(|| "the address itself".to_owned(), |each| each.to_string());
+        let mac = way.mac.as_deref().unwrap_or("not resolved");
+        let state = way.state.as_ref().map_or_else(String::new, |state| format!(", {state}"));
+        text += &match view.action.as_str() {
+            "local" => format!("  on port {}\n", way.port),
+            _ => format!("  by port {} to {neighbor}, {mac}{state}\n", way.port),
+        };
+    }
+    text
+}
+
+/// How the forwarding table and the kernel's are kept in step.
+fn in_step_rows(view: &InStepView) -> Vec<(&'static str, String)> {
+    vec![
+        ("Others' routes in the kernel", count(view.kernel_routes)),
+        ("Imported, behind our own", format!("{}, {}", count(view.imported), count(view.imported_behind))),
+        ("Changes without room", count(view.without_room)),
+        ("News of routes, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        (
+            "Routes in the kernel, not for want of a mirror",
+            format!("{}, {}", count(view.exported), count(view.without_mirror)),
+        ),
+        ("Looks for drift", count(view.scans)),
+        ("Found imported, exported", format!("{}, {}", count(view.import_drift), count(view.export_drift))),
+        ("Last look", view.last_scan.clone().unwrap_or_default()),
+    ]
+}
+
+/// The same of neighbours.
+fn neighbour_rows(view: &NeighboursInStepView) -> Vec<(&'static str, String)> {
+    let behind = [view.imported_behind, view.not_on_link, view.without_room].map(count).join(", ");
+    vec![
+        ("Neighbours imported", count(view.imported)),
+        ("Not: configured, not on link, no room", behind),
+        ("Neighbours in the kernel", count(view.exported)),
+        (
+            "Not: beyond the limit, set by others",
+            format!("{}, {}", count(view.beyond_limit), count(view.left_alone)),
+        ),
+        ("News of neighbours, times lost", format!("{}, {}", count(view.news), count(view.overruns))),
+        (
+            "Drift of neighbours imported, exported",
+            format!("{}, {}", count(view.import_drift), count(view.export_drift)),
+        ),
+    ]
+}
+
+/// Columns of the forwarding table's routes, a line for each.
+pub(super) fn fib_columns() -> Table {
+    let columns =
+        [("Prefix", Align::Left), ("Source", Align::Left), ("Action", Align::Left), ("By", Align::Left)];
+    Table::new("", columns)
+}
+
+pub(super) fn fib_row(route: FibRouteView) -> Vec<String> {
+    let way = |way: &FibWay| match way.neighbor {
+        Some(neighbor) => format!("{neighbor} on {}", way.port),
+        None => way.port.clone(),
+    };
+    let ways: Vec<String> = route.ways.iter().map(way).collect();
+    vec![route.prefix, route.source, route.action, ways.join(", ")]
+}
