@@ -97,7 +97,7 @@ impl Stations {
         neighbours: &mut NeighbourTable<P>,
         identities: &[PortIdentity],
         now_ns: u64,
-    ) {
+    ) -> Vec<Key> {
         let is_on_link = |(port, address): Key| {
             // Who the router is on a port that is down is what it was.
             let known = neighbours.port(port).or(identities.get(usize::from(port)));
