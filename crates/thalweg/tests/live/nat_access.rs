@@ -261,8 +261,6 @@ fn a_protocol_without_ports_passes() {
     eventually("the second host is refused", || (counter(&router, "peer_taken") > 0).then_some(()));
     let shown = router.show(&["nat", "--protocol", "gre"]).expect("the router answers");
     assert_eq!((shown.len(), &shown[0]["inside"]), (1, &Value::from("10.1.0.2:0")));
-    eventually("it is in the books", || {
-        router.one("counters")["dropped"].get("nat-peer-taken").map(|_| ())
-    });
+    eventually("it is in the books", || router.one("counters")["dropped"].get("nat-peer-taken").map(|_| ()));
     router.counters_add_up();
 }
