@@ -303,10 +303,13 @@ impl Control for Speaker {
         !work.after.is_empty() || work.routes.touches(shard)
     }
 
-    fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, _: u64) {
+    fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, now_ms: u64) {
         self.profile.time(Function::TableUpdate, || {
             self.shards[shard].apply(shard, work, || self.peers(), |changes| self.deliver(changes));
         });
+        if let Some(slot) = work.slot.as_ref().filter(|slot| slot.paths.take_reached()) {
+            self.look_at_limits(slot, self.at(now_ms));
+        }
     }
 
     fn export(&self, _: &mut SpeakerWorker, lane: usize, now: bool, now_ms: u64) -> Exported {
@@ -357,6 +360,17 @@ impl Speaker {
     fn at(&self, now_ms: u64) -> Millis {
         self.now_ms.fetch_max(now_ms, Ordering::Relaxed);
         Millis(now_ms)
+    }
+
+    /// A shard applied routes that bring a neighbor to a limit of its prefixes: its session is told at once. The
+    /// neighbor may have nothing more to say, so nobody may come to read it for a long time. No lock is held here.
+    fn look_at_limits(&self, slot: &Arc<PeerSlot>, now: Millis) {
+        {
+            let mut state = slot.lock();
+            state.note_prefix_counts(now);
+            self.drive_alone(slot, &mut state, now);
+        }
+        self.write_slot(slot, now);
     }
 
     /// Lets in all who wait.

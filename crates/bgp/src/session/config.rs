@@ -274,6 +274,14 @@ pub struct MaxPrefixes {
     pub action: MaxPrefixesAction,
 }
 
+impl MaxPrefixes {
+    /// The least number of prefixes at which to warn.
+    pub fn warns_at(self) -> u32 {
+        let share = u64::from(self.limit) * u64::from(self.warn_percent.min(100));
+        (share.div_ceil(100) as u32).max(1)
+    }
+}
+
 /// What happens above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxPrefixesAction {

@@ -118,16 +118,18 @@ impl Session {
         let limit = max.limit;
         if count > limit && max.action != MaxPrefixesAction::Warn {
             if self.established().is_some() {
+                self.counters.prefix_limit_exceeded += 1;
                 self.handle_stop(StopReason::MaxPrefixes { family, limit }, now);
             }
             return;
         }
-        let near = u64::from(count) * 100 >= u64::from(limit) * u64::from(max.warn_percent.min(100));
+        let near = count >= max.warns_at();
         let warned = std::mem::replace(&mut self.prefix_warned[family.index()], near);
         let above_told = std::mem::replace(&mut self.above_told[family.index()], count > limit);
         if count > limit && !above_told {
+            self.counters.prefix_limit_exceeded += 1;
             self.event(Event::PrefixesAboveLimit { family, count, limit });
-        } else if near && !warned && count > 0 {
+        } else if near && !warned {
             self.event(Event::PrefixesNearLimit { family, count, limit });
         }
     }

@@ -388,7 +388,7 @@ fn communities(attrs: &Attrs) -> Vec<String> {
 
 fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborView {
     let (counters, import) = (state.session.counters(), state.importer.counters());
-    let accepted = [0, 1].map(|family| slot.paths[family].load(Ordering::Relaxed).max(0) as u64);
+    let accepted = Family::ALL.map(|family| u64::from(slot.paths.get(family)));
     NeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,
@@ -416,6 +416,7 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborVie
             "refused": counters.refused,
             "established": counters.established,
             "collisions": counters.collisions,
+            "prefix_limit_exceeded": counters.prefix_limit_exceeded,
             "announced_accepted": import.accepted,
             "withdrawn": import.withdrawn,
             "announced_rejected": import.rejected_total(),

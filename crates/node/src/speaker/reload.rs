@@ -142,6 +142,8 @@ impl Speaker {
         {
             let mut state = slot.lock();
             act(self, &slot, &mut state);
+            // A limit may be lower than before.
+            state.note_prefix_counts(now);
             self.drive_alone(&slot, &mut state, now);
         }
         self.write_slot(&slot, now);
