@@ -172,7 +172,7 @@ pub struct NeighborView {
     pub updates_received: u64,
     /// Messages that came.
     pub messages_received: u64,
-    /// Messages of the session that went, without UPDATEs.
+    /// Messages that went.
     pub messages_sent: u64,
     /// Octets that went.
     pub octets_sent: u64,
@@ -234,6 +234,8 @@ pub struct RouteView {
     pub weight: u32,
     /// Communities, all kinds, as operators write them.
     pub communities: Vec<String>,
+    /// This router discards what the route attracts.
+    pub discard: bool,
     /// The neighbour's identifier of the path.
     pub path_id: u32,
     /// Seconds since it came.
@@ -253,6 +255,8 @@ pub struct RibView {
     pub paths: [u64; 2],
     /// Different attribute sets.
     pub attribute_sets: u64,
+    /// Connections of addresses where no neighbor is configured.
+    pub strangers_refused: u64,
     /// How many shards they are cut into.
     pub shards: usize,
     /// Scheduling and threads.

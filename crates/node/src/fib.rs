@@ -29,7 +29,8 @@
 //! Each change of a BGP route or of the underlay marks the next hops whose addresses it covers, and those that
 //! were resolved through them; only these are resolved again.
 //!
-//! Routes with the community BLACKHOLE (RFC 7999) lead to a discard, where the configuration honours it.
+//! Routes that import marked so ([`flag::DISCARD`]: the community BLACKHOLE where it is honored, or policy) lead to a
+//! discard.
 //!
 //! # Cost
 //!
@@ -63,8 +64,6 @@ use table::{PrefixTable, Tables};
 /// What an outlet is told once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutletConfig {
-    /// Routes with the community BLACKHOLE discard what they attract.
-    pub honour_blackhole: bool,
     /// The first hop number to give away; lower ones belong to others.
     pub first_hop: HopNumber,
     /// The last hop number there is. Routes with further next hops are not installed
@@ -75,7 +74,7 @@ pub struct OutletConfig {
 impl Default for OutletConfig {
     fn default() -> Self {
         let last_hop = thalweg_dataplane::lpm::NEXT_HOP_MAX;
-        Self { honour_blackhole: true, first_hop: 1, last_hop }
+        Self { first_hop: 1, last_hop }
     }
 }
 
@@ -117,7 +116,7 @@ pub struct OutletCounters {
     pub prefixes: [u64; 2],
     /// Prefixes that are not installed because their next hop is unresolved.
     pub unresolved_prefixes: u64,
-    /// Prefixes that discard (BLACKHOLE).
+    /// Prefixes that discard.
     pub discarding_prefixes: u64,
     /// Next hops in use.
     pub hops: u64,
@@ -144,7 +143,6 @@ struct Touched<A> {
 /// Keeps forwarding in line with the best routes. One owner; see the module's text.
 #[derive(Debug)]
 pub struct Outlet {
-    config: OutletConfig,
     underlay: Underlay,
     tables: Tables,
     hops: Hops,
@@ -155,7 +153,7 @@ impl Outlet {
     /// An outlet without routes.
     pub fn new(config: OutletConfig, underlay: Underlay) -> Self {
         let hops = Hops::new(config.first_hop, config.last_hop);
-        Self { config, underlay, tables: Tables::default(), hops, counters: OutletCounters::default() }
+        Self { underlay, tables: Tables::default(), hops, counters: OutletCounters::default() }
     }
 
     /// Takes in what a shard changed and installs what follows from it.
@@ -231,7 +229,7 @@ impl Outlet {
             let target = change.new.as_ref().and_then(|chosen| match recent {
                 Some((id, target)) if id == chosen.attrs.id() && chosen.peer != PeerId::LOCAL => target,
                 _ => {
-                    let target = target_of(chosen, self.config.honour_blackhole);
+                    let target = target_of(chosen);
                     if chosen.peer != PeerId::LOCAL {
                         recent = Some((chosen.attrs.id(), target));
                     }
@@ -310,11 +308,11 @@ impl Outlet {
 }
 
 /// What a route leads to; `None` for our own routes, which others installed.
-fn target_of(chosen: &Chosen, honour_blackhole: bool) -> Option<Target> {
+fn target_of(chosen: &Chosen) -> Option<Target> {
     if chosen.peer == PeerId::LOCAL {
         return None;
     }
-    if honour_blackhole && chosen.attrs.has(flag::BLACKHOLE) {
+    if chosen.attrs.has(flag::DISCARD) {
         return Some(Target::Discard);
     }
     Some(Target::Address(chosen.attrs.next_hop().address()))

@@ -240,6 +240,9 @@ fn route(routes: &[RouteView]) -> String {
             &format!("    next hop {}, AS path {}, origin {}\n", route.next_hop, route.as_path, route.origin);
         let med = route.med.map_or_else(String::new, |med| format!(", MED {med}"));
         text += &format!("    local preference {}{med}, {} s old\n", route.local_pref, route.age_s);
+        if route.discard {
+            text += "    packets to it are discarded\n";
+        }
         if !route.communities.is_empty() {
             text += &format!("    communities {}\n", route.communities.join(" "));
         }
@@ -255,8 +258,12 @@ fn rib(view: &RibView) -> String {
         vec![(*name).to_owned(), count(view.prefixes[family]), count(view.paths[family])]
     });
     let attributes = count(view.attribute_sets);
+    let strangers = match view.strangers_refused {
+        0 => String::new(),
+        refused => format!("{} connections from unknown addresses refused\n", count(refused)),
+    };
     format!(
-        "{}{attributes} attribute sets in {} shards, scheduling {}\n",
+        "{}{attributes} attribute sets in {} shards, scheduling {}\n{strangers}",
         table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
         view.shards,
         view.scheduling

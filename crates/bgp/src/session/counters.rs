@@ -74,4 +74,6 @@ pub struct SessionCounters {
     pub last_error: Option<String>,
     /// When it came.
     pub last_error_at: Option<Millis>,
+    /// Why the last attempt to connect failed.
+    pub last_connect_error: Option<String>,
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thalweg_base::Throttle;
 use thalweg_wire::bgp::{AfiSafi, Capabilities, Family, Notification, cease, error, open_error};
 
 use super::action::{Action, Cause, Connection, DownReason, Event, StaleEnd, State, StopReason};
@@ -152,7 +153,7 @@ impl Session {
         self.attempt_failed(conn, state, reason, now);
         match collision {
             true if self.any_open() || self.dialing => {}
-            true => self.connect_later(now, false),
+            true => drop(self.connect_later(now)),
             false => self.rest_unless_other(now, false),
         }
     }
@@ -181,7 +182,7 @@ impl Session {
             }
         } else if collision {
             if !self.any_open() && !self.dialing {
-                self.connect_later(now, false);
+                self.connect_later(now);
             }
         } else {
             self.rest_unless_other(now, false);
@@ -233,6 +234,7 @@ impl Session {
         }
         self.abandon_connect();
         self.connect_failures = 0;
+        self.failed_connects = Throttle::default();
         self.up_since = now;
         self.counters.established += 1;
         self.prefix_warned = [false; 2];

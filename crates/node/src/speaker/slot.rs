@@ -217,7 +217,8 @@ impl PathCounts {
     /// Watches for other limits.
     fn watch(&self, config: &NeighborConfig) {
         for (watched, limit) in self.watched.iter().zip(config.max_prefixes) {
-            let at = limit.map_or([i64::MAX; 2], |limit| [limit.warns_at().into(), i64::from(limit.limit) + 1]);
+            let at =
+                limit.map_or([i64::MAX; 2], |limit| [limit.warns_at().into(), i64::from(limit.limit) + 1]);
             watched.iter().zip(at).for_each(|(watched, at)| watched.store(at, Ordering::Release));
         }
     }
@@ -298,6 +299,10 @@ impl PeerState {
                         self.session.handle_written(connection, now);
                     }
                     self.session.note_pending_output(connection, link.full, now);
+                    if let Some(sending) = self.sending.as_mut().filter(|each| each.connection == connection)
+                    {
+                        self.session.note_updates_sent(sending.member.take_updates_written());
+                    }
                 }
                 // Reading will say the same, and with it the session learns of it.
                 Err(_) => link.full = true,
