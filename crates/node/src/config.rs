@@ -60,7 +60,8 @@ pub use types::{
     HostLimits, InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
     NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
     PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
+    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig,
+    XdpPlace,
 };
 pub use values::DSCP_NAMES;
 
