@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 /// Runs an experiment in an empty folder, as the documents print it: its report goes to a folder named like the command.
 fn experiment(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
-    command.args(arguments).current_dir(folder).output().expect("the binary runs")
+    command.args(arguments).current_dir(folder).env("COLUMNS", "100").output().expect("the binary runs")
 }
 
 /// A file of the repository, by its whole path.
@@ -97,7 +97,7 @@ fn models_on_files_of_ones_own() {
     let output = experiment(&arguments, folder.path());
     let json = results(&output, folder.path());
     let input = json["origin"]["input"].as_str().expect("an input");
-    assert!(input.contains("office.pcapng") && input.contains("941 packets, over and over"), "{input}");
+    assert!(input.contains("office.pcapng") && input.contains("942 packets, over and over"), "{input}");
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("run-to-completion") && table.contains("report.html"), "{table}");
     for line in table.lines().filter(|line| !line.starts_with("wrote")) {

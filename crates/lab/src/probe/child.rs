@@ -59,6 +59,9 @@ impl From<io::Error> for ChildError {
     }
 }
 
+/// No program is smaller: a look that found less came while the program was being loaded.
+const PROGRAM_MIN: u64 = 64 << 10;
+
 /// Where a child's words go.
 #[derive(Clone, Debug)]
 pub struct Said {
@@ -114,7 +117,7 @@ pub fn run(
                     let account = account?;
                     let wall_s = at.duration_since(began).as_secs_f64();
                     let seen: u64 = peaks.values().sum();
-                    let rss_peak_bytes = if seen == 0 { account.rss_peak_bytes } else { seen };
+                    let rss_peak_bytes = if seen < PROGRAM_MIN { account.rss_peak_bytes } else { seen };
                     let used = Used { wall_s, rss_peak_bytes, ..account };
                     return failed.map_or(Ok(used), Err);
                 }

@@ -52,6 +52,9 @@ pub(crate) struct Spec {
     pub(crate) hold_time_s: u16,
     /// More IPv4 neighbours at the other end: address and AS. Those wait, whoever they are.
     pub(crate) others: Vec<(Ipv4Addr, u32)>,
+    /// Sends next hops of the network they share as they are (RFC 4271 5.1.3). All others live on one machine here, where a
+    /// daemon takes another's address for its own and refuses the route; so it is off unless asked for.
+    pub(crate) third_party_next_hops: bool,
 }
 
 impl Spec {
@@ -70,6 +73,7 @@ impl Spec {
             passive: false,
             hold_time_s: 90,
             others: Vec::new(),
+            third_party_next_hops: false,
         }
     }
 

@@ -82,6 +82,9 @@ impl Thalweg<'_> {
             if let Some(password) = &spec.password {
                 let _ = writeln!(text, "password = \"{password}\"");
             }
+            if !spec.third_party_next_hops {
+                text.push_str("next_hop_self = true\n");
+            }
             if spec.add_path {
                 let _ = writeln!(text, "add_path = {{ {} = \"both\", paths = 8 }}", names(*family));
             }

@@ -237,7 +237,7 @@ impl Site {
     /// The same with variables, each `NAME=VALUE`, in the environment of the router alone.
     pub(crate) fn run_within(&self, config: &str, arguments: &[&str], environment: &[String]) -> Router<'_> {
         let (file, socket) = (self.file("router.toml"), self.file("router.sock"));
-        fs::write(&file, config).expect("the folder is writable");
+        fs::write(&file, beside_others(config)).expect("the folder is writable");
         let (file, socket) = (file.display().to_string(), socket.display().to_string());
         let mut all: Vec<&str> = environment.iter().map(String::as_str).collect();
         all.extend([env!("CARGO_BIN_EXE_thalweg"), "run", &file, "--socket", &socket]);
@@ -318,6 +318,13 @@ impl Drop for Process {
     }
 }
 
+/// The configuration for a router that runs beside others: workers at real-time priority would take the cores from the
+/// programs of other tests. What a configuration says itself stays.
+fn beside_others(config: &str) -> String {
+    let ordinary = if config.contains("[workers]") { "" } else { "\n[workers]\npriority = \"normal\"\n" };
+    format!("{config}{ordinary}")
+}
+
 /// A router that runs.
 pub(crate) struct Router<'s> {
     site: &'s Site,
@@ -355,7 +362,7 @@ impl Router<'_> {
 
     /// Gives it another configuration and has it read; what it says, or why it refuses.
     pub(crate) fn reload(&self, config: &str) -> Result<String, String> {
-        fs::write(self.site.file("router.toml"), config).expect("the folder is writable");
+        fs::write(self.site.file("router.toml"), beside_others(config)).expect("the folder is writable");
         let arguments = ["reload", "--socket", &self.socket];
         let output = self.site.output(&self.site.router(), env!("CARGO_BIN_EXE_thalweg"), &arguments);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
