@@ -107,7 +107,7 @@ impl Lone {
                     "OpenSent" => &[],
                     "OpenConfirm" => &[open_message()],
                     "Established" => &[open_message(), keepalive()],
-                    "Resting" => &[notification(error::CEASE, cease::CONNECTION_REJECTED)],
+                    "Resting" => &[notification(error::FSM, 0)],
                     _ => panic!("{state}?"),
                 };
                 steps.iter().for_each(|octets| lone.bytes(Connection::Outgoing, octets));
@@ -178,11 +178,11 @@ open         Stopped  Resting  Connect  Active   OpenConfirm Resting  Resting
 keepalive    Stopped  Resting  Connect  Active   Resting  Established Established
 update       Stopped  Resting  Connect  Active   Resting  Resting     Established
 refresh      Stopped  Resting  Connect  Active   Resting  Resting     Established
-cease        Stopped  Resting  Connect  Active   Resting  Resting     Resting
-collision    Stopped  Resting  Connect  Active   Active   Active      Resting
+cease        Stopped  Resting  Connect  Active   Active   Active      Connect
+collision    Stopped  Resting  Connect  Active   Active   Active      Connect
 parameter    Stopped  Resting  Connect  Active   Connect  Connect     Resting
 garbage      Stopped  Resting  Connect  Active   Resting  Resting     Resting
-silence      Stopped  Connect  Connect  Connect  Resting  Resting     Resting
+silence      Stopped  Connect  Connect  Connect  Active   Active      Connect
 ";
 
 #[test]
