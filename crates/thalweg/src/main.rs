@@ -135,6 +135,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args, format),
         Command::Capture(args) => capture::run(&args, format),
         Command::Reload(args) => show::reload(&args, format),
+        Command::Stop(args) => show::stop(&args),
         Command::Neighbor(args) => show::neighbor(&args),
         Command::Lab(args) => lab::run(&args, format),
         Command::Flows(args) => flows::run(&args, format),

@@ -1,4 +1,4 @@
-//! `thalweg show`, `reload`, `neighbor`: questions and commands to a router that runs, over its control socket.
+//! `thalweg show`, `reload`, `stop`, `neighbor`: questions and commands to a router that runs, over its control socket.
 
 mod flows;
 mod nat;
@@ -7,14 +7,16 @@ mod packets;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use thalweg_node::control::{
     FibView, ForwardingView, InStepView, KernelView, Line, MemoryView, NeighborView, NeighboursInStepView,
-    Request, RibView, RouteFilter, RouteView, UpdateGroupView,
+    Request, RestartView, RibView, RouteFilter, RouteView, UpdateGroupView,
 };
 
-use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing};
+use crate::cli::{Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing, StopArgs};
 use crate::tables::{byte_size, count, table};
 use crate::{Failure, print};
 
@@ -88,6 +90,26 @@ pub(crate) fn reload(args: &ReloadArgs, format: Format) -> Result<(), Failure> {
         (Format::Human, 0) => print("nothing changed\n"),
         _ => Ok(()),
     }
+}
+
+/// How long a router may take to end: sessions are told, routes removed, records and files finished.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
+    let keep_routes = (args.keep_routes || args.remove_routes).then_some(args.keep_routes);
+    ask(&args.socket, &Request::Stop { keep_routes }, |_| Ok(()))?;
+    let end = Instant::now() + STOP_MAX;
+    // The socket is the last that it takes away.
+    while UnixStream::connect(&args.socket).is_ok() {
+        if Instant::now() >= end {
+            return Err(Failure::Control(format!(
+                "the router has not ended within {} s; its log says what it waits for",
+                STOP_MAX.as_secs()
+            )));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {
@@ -255,12 +277,30 @@ fn rib(view: &RibView) -> String {
         vec![(*name).to_owned(), count(view.prefixes[family]), count(view.paths[family])]
     });
     let attributes = count(view.attribute_sets);
+    let restart = view.restart.as_ref().map(restart).unwrap_or_default();
     format!(
-        "{}{attributes} attribute sets in {} shards, scheduling {}\n",
+        "{}{attributes} attribute sets in {} shards, scheduling {}\n{restart}",
         table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
         view.shards,
         view.scheduling
     )
+}
+
+fn restart(view: &RestartView) -> String {
+    let RestartView { deferred, selecting, awaited, left_s } = view;
+    let mut text = String::new();
+    if !deferred.is_empty() {
+        let awaited: Vec<String> = awaited.iter().map(ToString::to_string).collect();
+        text = format!(
+            "restart: no {} routes are selected before End-of-RIB from {}, {left_s} s at most\n",
+            deferred.join(" and "),
+            awaited.join(", ")
+        );
+    }
+    if !selecting.is_empty() {
+        text += &format!("restart: {} routes are being selected\n", selecting.join(" and "));
+    }
+    text
 }
 
 fn groups(groups: &[UpdateGroupView]) -> String {

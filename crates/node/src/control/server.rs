@@ -11,6 +11,7 @@ use std::time::Duration;
 use thalweg_base::IpPrefix;
 
 use super::{ArpView, CaptureClient, CaptureRequest, CaptureSummary, Line, Request, capture};
+use crate::config::OnStop;
 use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
 
@@ -26,6 +27,9 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Reads the configuration again and applies it: what changed in words, or why it was refused.
 pub type Reload = dyn Fn() -> Result<Vec<String>, String> + Send + Sync;
 
+/// Stops the router: what becomes of routes, if not what the configuration says. Whether that was said before.
+pub type Stop = dyn Fn(Option<OnStop>) -> bool + Send + Sync;
+
 /// Who answers.
 #[derive(Clone)]
 pub struct Server {
@@ -33,6 +37,8 @@ pub struct Server {
     pub speaker: Option<Arc<Speaker>>,
     /// `Reload`.
     pub reload: Arc<Reload>,
+    /// `Stop`.
+    pub stop: Arc<Stop>,
     /// What concerns the place where best routes go, if they go anywhere.
     pub forwarding: Option<Arc<dyn Forwarding>>,
     /// What concerns packets, where the router forwards them.
@@ -115,6 +121,10 @@ fn talk(stream: &UnixStream, server: &Server) -> io::Result<()> {
                 items = changes.len();
                 changes.into_iter().map(serde_json::Value::from).collect::<Vec<_>>()
             }),
+            Ok(Request::Stop { keep_routes }) => {
+                (server.stop)(keep_routes.map(OnStop::of));
+                Ok(Vec::new())
+            }
             Ok(Request::Forwarding) => server.forwarding().map(|forwarding| {
                 items = 1;
                 vec![to_json(&forwarding.status())]

@@ -1,10 +1,12 @@
 //! What the log says. Each event once, with the neighbour and the reason in words.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use thalweg_bgp::session::Event;
 use thalweg_wire::bgp::Family;
+
+use super::restart::Released;
 
 pub(super) fn session(neighbor: &str, event: &Event) {
     match (event.is_problem(), event) {
@@ -36,6 +38,22 @@ pub(super) fn accept_failed(error: &io::Error) {
 
 pub(super) fn end_of_rib(neighbor: &str, family: Family) {
     tracing::info!(neighbor, %family, "has sent its whole table");
+}
+
+pub(super) fn selecting(family: Family, why: Released, missing: &[IpAddr]) {
+    match why {
+        Released::EndOfRib => {
+            tracing::info!(%family, "restart: neighbors have sent their tables; selecting routes")
+        }
+        Released::Timer => tracing::warn!(
+            %family,
+            "restart: selecting routes without those of neighbors that sent no End-of-RIB in time: {missing:?}"
+        ),
+    }
+}
+
+pub(super) fn restart_is_over() {
+    tracing::info!("restart: routes are selected and neighbors are sent them");
 }
 
 pub(super) fn lagging(neighbor: &str) {

@@ -78,6 +78,7 @@ impl Speaker {
                 }));
             }
             Request::Reload
+            | Request::Stop { .. }
             | Request::Forwarding
             | Request::Fib { .. }
             | Request::Ports
@@ -212,6 +213,7 @@ impl Speaker {
             }
         }
         view.attribute_sets = self.interner.counters().sets as u64;
+        view.restart = self.restart.view(Millis(self.now_ms.load(Ordering::Relaxed)));
         view
     }
 

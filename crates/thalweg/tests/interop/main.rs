@@ -10,6 +10,7 @@ mod frr;
 mod gobgp;
 mod net;
 mod openbgpd;
+mod restart;
 mod robust;
 mod router;
 mod tables;
