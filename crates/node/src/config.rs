@@ -49,7 +49,7 @@ use reader::{Reader, Section};
 
 pub use acl::AclConfig;
 pub use bgp_types::{
-    BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, Refiltered, diff,
+    BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop, Refiltered, diff,
 };
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
@@ -60,7 +60,8 @@ pub use types::{
     HostLimits, InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
     NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
     PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig, XdpPlace,
+    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig,
+    XdpPlace,
 };
 pub use values::DSCP_NAMES;
 

@@ -157,6 +157,7 @@ pub struct Outlet {
     underlay: Underlay,
     tables: Tables,
     hops: Hops,
+    backups: bool,
     counters: OutletCounters,
 }
 
@@ -164,7 +165,8 @@ impl Outlet {
     /// An outlet without routes.
     pub fn new(config: OutletConfig, underlay: Underlay) -> Self {
         let hops = Hops::new(config.first_hop, config.last_hop);
-        Self { underlay, tables: Tables::default(), hops, counters: OutletCounters::default() }
+        let (tables, counters) = (Tables::default(), OutletCounters::default());
+        Self { underlay, tables, hops, backups: config.backups, counters }
     }
 
     /// Takes in what a shard changed and installs what follows from it.
@@ -263,7 +265,7 @@ impl Outlet {
                     target
                 }
             });
-            let leads_on = self.config.backups && matches!(target, Some(Target::Address(_)));
+            let leads_on = self.backups && matches!(target, Some(Target::Address(_)));
             let backup = if leads_on { backup_of(change) } else { None };
             let now = target.and_then(|target| {
                 let number = self.hops.take(target, backup);
