@@ -191,6 +191,8 @@ pub struct RibShard {
     depth: usize,
     decision: DecisionConfig,
     next_hops: Arc<NextHopView>,
+    /// Families in which nothing is selected yet (RFC 4724 section 4.1).
+    deferred: [bool; 2],
     counts: PeerCounts,
     work: Work,
     pub(crate) v4: FamilyRoutes<u32>,
@@ -201,7 +203,12 @@ pub struct RibShard {
 macro_rules! with_family {
     ($self:ident, $which:expr, $peers:expr, |$routes:ident, $context:ident| $body:expr) => {{
         let mut context = Context {
-            decision: Decision { config: $self.decision, peers: $peers, next_hops: &$self.next_hops },
+            decision: Decision {
+                config: $self.decision,
+                peers: $peers,
+                next_hops: &$self.next_hops,
+                deferred: $self.deferred[$which.index()],
+            },
             depth: $self.depth,
             expected: 0,
             counts: &mut $self.counts,
@@ -229,6 +236,7 @@ impl RibShard {
             depth: config.depth.clamp(1, usize::from(u8::MAX)),
             decision: config.decision,
             next_hops: Arc::default(),
+            deferred: [false; 2],
             counts: PeerCounts::default(),
             work: Work::default(),
             v4: FamilyRoutes::new(&config),
@@ -289,6 +297,29 @@ impl RibShard {
         self.withdraw_matching(peer, family, paths::STALE, cursor, budget, peers, changes)
     }
 
+    /// The session with a neighbor that restarts gracefully is lost: routes that were stale before go (RFC 4724 section
+    /// 4.2 keeps none over a second loss), the others are stale from now on.
+    pub fn retain_peer(
+        &mut self,
+        peer: PeerId,
+        family: Family,
+        cursor: &mut ScanCursor,
+        budget: usize,
+        peers: &PeerTable,
+        changes: &mut Changes,
+    ) -> bool {
+        self.open(changes);
+        let done = self.peer_paths(peer, family) == 0
+            || with_family!(self, family, peers, |routes, context| {
+                routes.walk(cursor, budget, |routes, number| {
+                    routes.withdraw_matching(number, peer, paths::STALE, context, changes);
+                    routes.mark_stale(number, peer);
+                })
+            });
+        self.close(changes);
+        done || self.peer_paths(peer, family) == 0
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the arguments of the two public methods, and which flags")]
     fn withdraw_matching(
         &mut self,
@@ -327,7 +358,14 @@ impl RibShard {
         self.next_hops = next_hops;
     }
 
-    /// Decides anew from the cursor on, after [`Self::set_next_hops`] or [`Self::set_depth`].
+    /// Defers selection in a family (RFC 4724 section 4.1), or ends that: while deferred, routes are kept, none is
+    /// best, and nothing is reported. To be set before the first routes; after its end, [`Self::reevaluate`] selects.
+    pub fn set_deferred(&mut self, family: Family, deferred: bool) {
+        self.deferred[family.index()] = deferred;
+    }
+
+    /// Decides anew from the cursor on, after [`Self::set_next_hops`], [`Self::set_depth`] or the end of
+    /// [`Self::set_deferred`].
     pub fn reevaluate(
         &mut self,
         family: Family,
@@ -371,7 +409,8 @@ impl RibShard {
     /// Why each path of a prefix is, or is not, the best.
     pub fn explain<A: RouteAddress>(&self, prefix: Prefix<A>, peers: &PeerTable) -> Vec<Explained<'_>> {
         let Some(route) = self.lookup(prefix) else { return Vec::new() };
-        let decision = Decision { config: self.decision, peers, next_hops: &self.next_hops };
+        let deferred = self.deferred[A::FAMILY.index()];
+        let decision = Decision { config: self.decision, peers, next_hops: &self.next_hops, deferred };
         fn as_candidate<'a>(path: &PathView<'a>) -> Candidate<'a> {
             Candidate { attrs: path.attrs, peer: path.peer, path_id: path.path_id }
         }
@@ -383,6 +422,7 @@ impl RibShard {
             .map(|path| {
                 let verdict = match &best {
                     _ if path.damped => Verdict::Damped,
+                    _ if deferred => Verdict::Deferred,
                     _ if path.unreachable => Verdict::Unreachable,
                     Some(best) if path.rank != Some(0) => {
                         let (step, winner, winner_path_id) =
@@ -449,6 +489,13 @@ impl RibShard {
             Family::Ipv4 => self.v4.set_floor(floor),
             Family::Ipv6 => self.v6.set_floor(floor),
         }
+    }
+
+    /// Lets go of withdrawn prefixes that nobody needs, some at a time: [`Self::apply`] does so too, but after the last
+    /// withdrawal there is no next one.
+    pub fn bury(&mut self) {
+        self.v4.bury_idle();
+        self.v6.bury_idle();
     }
 
     /// If withdrawn prefixes had to go although a reader needed them: the version up to which they are gone. A reader

@@ -10,9 +10,10 @@
 //!
 //! A session has two places for connections, one for the connection it opens and one for the connection the
 //! neighbour opens, and resolves a collision by BGP identifier (6.8, RFC 6286). `Idle` is both stopped and
-//! resting. Resting (IdleHoldTimer, DampPeerOscillations) doubles with each failure in a row; a connection that
-//! merely broke costs no rest the first time, and a session that was up for [`STABLE_MS`] starts the count
-//! anew. Of the optional attributes, PassiveTcpEstablishment, AllowAutomaticStart and DampPeerOscillations are
+//! resting. Only a protocol error makes a session rest (IdleHoldTimer, DampPeerOscillations): a NOTIFICATION other
+//! than Cease and Hold Timer Expired, sent or received. The rest doubles with each such error in a row, up to a limit.
+//! After anything else (a connection that broke, silence, Cease) the neighbor may come back at once; only our own
+//! attempts to connect come less and less often. A session that was up for [`STABLE_MS`] starts both counts anew. Of the optional attributes, PassiveTcpEstablishment, AllowAutomaticStart and DampPeerOscillations are
 //! there; DelayOpen is not: its purpose, fewer collisions, does not need a timer here.
 //!
 //! # Driving it
@@ -95,14 +96,14 @@ pub struct Session {
     connect_at: Option<Millis>,
     /// Connections in a row that did not come about.
     connect_failures: u32,
-    /// Sessions and attempts in a row that failed.
+    /// Sessions and attempts in a row that ended with a protocol error.
     failures: u32,
+    /// Sessions in a row that were lost without one.
+    losses: u32,
     /// The neighbour answered our capabilities with Unsupported Optional Parameter.
     without_capabilities: bool,
     /// The daemon has just restarted.
     restarting: bool,
-    /// The link to the neighbor is known to be down.
-    link_is_down: bool,
     /// Forwarding by the neighbour's routes goes on between its sessions.
     forwarding: bool,
     up_since: Millis,
@@ -142,9 +143,9 @@ impl Session {
             connect_at: None,
             connect_failures: 0,
             failures: 0,
+            losses: 0,
             without_capabilities: false,
             restarting: false,
-            link_is_down: false,
             forwarding: false,
             up_since: Millis(0),
             stale: StaleRoutes::default(),
@@ -176,8 +177,8 @@ impl Session {
         self.prefix_warned = [false; 2];
     }
 
-    /// Whether OPENs say that the daemon has just restarted (RFC 4724): from its start until it has sent its
-    /// routes, if it restarted gracefully.
+    /// Whether OPENs say that the daemon has restarted, and that forwarding went on meanwhile (RFC 4724): from its start
+    /// until the session is up and routes are selected, if it restarted gracefully.
     pub fn set_restarting(&mut self, restarting: bool) {
         self.restarting = restarting;
     }
@@ -328,7 +329,7 @@ impl Session {
         let state = negotiate::OfferState {
             without_capabilities: self.without_capabilities,
             restarting: self.restarting,
-            forwarding: self.forwarding || (self.restarting && self.forwarding_preserved()),
+            forwarding: self.forwarding || self.restarting,
         };
         let open = negotiate::offer(&self.config, state);
         let open_hold_ms = u64::from(self.config.timers.open_hold_s) * 1000;
@@ -391,7 +392,6 @@ impl Session {
     /// The link to the neighbor is down, or gone: its connections cannot last (RFC 4271 8.2.1.4 event 18,
     /// TcpConnectionFails, before the hold timer finds out). The caller closes them.
     pub fn handle_link_down(&mut self, what: &str, now: Millis) {
-        self.link_is_down = true;
         for conn in Connection::ALL {
             match self.slot(conn).state {
                 State::Established => self.session_down(conn, DownReason::LinkDown(what.into()), now),
@@ -402,13 +402,12 @@ impl Session {
     }
 
     /// The link to the neighbor is back: it is sought at once, whatever failed while the link was down. A rest after
-    /// a failure before that goes on.
+    /// a protocol error goes on.
     pub fn handle_link_up(&mut self, now: Millis) {
-        let rests_for_link = std::mem::take(&mut self.link_is_down) && matches!(self.run, Run::Resting(_));
-        if self.any_open() || !(rests_for_link || self.run == Run::Seeking) {
+        if self.any_open() || self.run != Run::Seeking {
             return;
         }
-        self.connect_failures = 0;
+        (self.connect_failures, self.losses) = (0, 0);
         self.abandon_connect();
         self.seek(now);
     }
@@ -419,10 +418,6 @@ impl Session {
 
     fn any_open(&self) -> bool {
         self.slots.iter().any(Slot::is_open)
-    }
-
-    fn forwarding_preserved(&self) -> bool {
-        self.config.capabilities.graceful_restart.is_some_and(|restart| restart.forwarding_preserved)
     }
 
     fn act(&mut self, action: Action) {

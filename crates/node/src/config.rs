@@ -49,7 +49,7 @@ use reader::{Reader, Section};
 
 pub use acl::AclConfig;
 pub use bgp_types::{
-    BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, Refiltered, diff,
+    BgpConfig, BgpDiff, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop, Refiltered, diff,
 };
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};

@@ -23,7 +23,7 @@ pub use packets::{
     AclRuleView, ArpView, CountersView, PolicerView, PortRates, PortView, QueueRates, QueueView,
     ReceiveQueueView, WorkerView,
 };
-pub use server::{LiveControl, Reload, Server, serve};
+pub use server::{LiveControl, Reload, Server, Stop, serve};
 pub(crate) use status::ProcessFacts;
 pub use status::{ConfigView, Identity, NatUse, PacketStatus, StatusView, UpDown};
 
@@ -105,6 +105,11 @@ pub enum Request {
     Capture(CaptureRequest),
     /// Read the configuration again and apply what differs.
     Reload,
+    /// Stop the router.
+    Stop {
+        /// Whether routes stay in the kernel and with neighbors; `None`: what the configuration says.
+        keep_routes: Option<bool>,
+    },
     /// Ask a neighbour for its routes again.
     Refresh {
         /// Name or address.
@@ -310,6 +315,22 @@ pub struct RibView {
     pub shards: usize,
     /// Scheduling and threads.
     pub scheduling: String,
+    /// How far the restart has come, while it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartView>,
+}
+
+/// A graceful restart of this router that goes on (RFC 4724).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartView {
+    /// Families in which routes are kept and none is selected yet.
+    pub deferred: Vec<String>,
+    /// Families in which routes are being selected.
+    pub selecting: Vec<String>,
+    /// Neighbors whose End-of-RIB is awaited.
+    pub awaited: Vec<IpAddr>,
+    /// Seconds until selection begins without them.
+    pub left_s: u64,
 }
 
 /// An update group.

@@ -22,12 +22,14 @@ mod drive;
 mod groups;
 mod lanes;
 mod log;
+mod memory;
 mod network;
 mod places;
 mod profile;
 mod query;
 mod read;
 mod reload;
+mod restart;
 mod scan;
 mod shards;
 mod slot;
@@ -47,19 +49,22 @@ use thalweg_bgp::rib::{NextHopView, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
 use thalweg_exec::control::{Control, Exported, Notice, Reading, Registry, Share, Token, Wakers};
 
-use thalweg_wire::bgp::cease;
+use thalweg_wire::bgp::{Family, cease};
 
 use crate::config::BgpConfig;
 
 pub use lanes::RouteReader;
 pub use network::{ByteStream, Incoming, Network};
+pub use restart::{Restart, RestartNeighbor};
 pub use scan::StaticSource;
 pub use shards::Work;
 pub use tap::SessionTap;
 pub use towards::Towards;
 
 use lanes::{GroupSlot, Lane};
+use memory::GiveBack;
 use profile::{Function, Profile};
+use restart::RestartProgress;
 use shards::ShardSlot;
 use slot::PeerSlot;
 
@@ -102,7 +107,10 @@ pub struct Speaker {
     limits: ExportLimits,
     scheduling: String,
     profile: Profile,
-    restarting: bool,
+    give_back: Mutex<GiveBack>,
+    restart: Arc<RestartProgress>,
+    /// Sessions came up or went since somebody asked.
+    sessions_changed: AtomicBool,
     /// One reload at a time.
     reloading: Mutex<()>,
 }
@@ -129,8 +137,8 @@ pub struct SpeakerOptions {
     pub scheduling: String,
     /// Measure the time spent in each function.
     pub profile_functions: bool,
-    /// The daemon restarts, and its neighbours may have kept its routes (RFC 4724).
-    pub restarting: bool,
+    /// The daemon has restarted, and its neighbors may have kept its routes (RFC 4724).
+    pub restart: Option<Restart>,
 }
 
 impl Speaker {
@@ -169,10 +177,22 @@ impl Speaker {
             limits: options.limits,
             scheduling: options.scheduling,
             profile: Profile::new(options.profile_functions),
-            restarting: options.restarting,
+            restart: Arc::new(RestartProgress::new(
+                options.restart.map(|restart| restart::awaited(restart, &config)),
+            )),
+            give_back: Mutex::default(),
+            sessions_changed: AtomicBool::new(false),
             reloading: Mutex::new(()),
             config: RwLock::new(config.clone()),
         };
+        if speaker.restart.is_active() {
+            let deferred = speaker.restart.deferred();
+            for (family, shard) in
+                Family::ALL.iter().flat_map(|family| speaker.shards.iter().map(move |s| (family, s)))
+            {
+                shard.rib().set_deferred(*family, deferred[family.index()]);
+            }
+        }
         for neighbor in &config.neighbors {
             speaker.add_neighbor(neighbor.clone(), false, Millis(0))?;
         }
@@ -355,7 +375,10 @@ impl Control for Speaker {
 
     fn chores(&self, _: &mut SpeakerWorker, share: Share, now_ms: u64) -> bool {
         let more = self.shard_chores(share);
-        self.at(now_ms);
+        let now = self.at(now_ms);
+        if share.index == 0 {
+            self.restart_step(now);
+        }
         self.dump_chores(share) || more
     }
 
@@ -412,6 +435,11 @@ impl Speaker {
             self.update_tombstone_floors();
             self.strangers.tell(now);
             self.look_at_signatures(now);
+            self.give_back();
+            self.restart_upkeep();
+        }
+        if share.index == 0 {
+            next = next.min(self.restart_step(now));
         }
         let mut due = Vec::new();
         for slot in self.slots_in_use().into_iter().filter(|slot| share.has(slot.id.index())) {

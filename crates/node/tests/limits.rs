@@ -79,7 +79,7 @@ fn run(kind: SchedulingKind, threads: usize) {
         tap: None,
         seed: 1,
         limits: ExportLimits::default(),
-        restarting: false,
+        restart: None,
         scheduling: kind.to_string(),
         profile_functions: false,
     };

@@ -128,7 +128,7 @@ fn speaker(config: Arc<BgpConfig>, network: LocalNetwork, tap: &Arc<Stumbling>) 
         tap: Some(tap.clone()),
         seed: 1,
         limits: ExportLimits::default(),
-        restarting: false,
+        restart: None,
         scheduling: "under test".to_owned(),
         profile_functions: false,
     };

@@ -89,7 +89,7 @@ fn speaker(network: &Picky, config: Arc<BgpConfig>) -> io::Result<Speaker> {
         tap: None,
         seed: 1,
         limits: ExportLimits::default(),
-        restarting: false,
+        restart: None,
         scheduling: "none".to_owned(),
         profile_functions: false,
     };

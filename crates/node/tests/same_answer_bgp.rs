@@ -180,7 +180,7 @@ fn run(trace: &Trace, kind: SchedulingKind, threads: usize) -> Answer {
         tap: None,
         seed: threads as u64,
         limits: ExportLimits::default(),
-        restarting: false,
+        restart: None,
         scheduling: kind.to_string(),
         profile_functions: false,
     };

@@ -46,7 +46,7 @@ fn with_speaker(test: impl FnOnce(&Speaker, &mut Door, &mut Vec<UnixStream>)) {
         tap: None,
         seed: 1,
         limits: ExportLimits::default(),
-        restarting: false,
+        restart: None,
         scheduling: "sharded".to_owned(),
         profile_functions: false,
     };

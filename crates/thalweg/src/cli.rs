@@ -110,6 +110,12 @@ pub(crate) enum Command {
     Reload(ReloadArgs),
     /// End what a running router remembers: NAT sessions
     Clear(ClearArgs),
+    /// Stop a running router
+    ///
+    /// Neighbors are told that the sessions end, and BGP's routes are removed from the kernel, as with SIGTERM. With
+    /// --keep-routes a graceful restart begins instead: the kernel keeps forwarding, and neighbors with graceful restart
+    /// keep our routes until their restart time is over. Returns when the router has ended.
+    Stop(StopArgs),
     /// Refresh, reset, shut down or start a BGP neighbor of a running router
     Neighbor(NeighborArgs),
     /// Run an experiment and report it
@@ -181,7 +187,7 @@ pub(crate) struct RunArgs {
     /// How it is logged
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
-    /// Tell neighbors that the daemon has just restarted: with graceful restart they keep its routes
+    /// Take this start for a graceful restart, although no predecessor left a note beside the control socket
     #[arg(long)]
     pub(crate) restarting: bool,
     /// Measure the time spent in each function, for `show functions`
@@ -343,6 +349,23 @@ pub(crate) struct ReloadArgs {
     /// The router's control socket
     #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT)]
     pub(crate) socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  thalweg stop
+  thalweg stop --keep-routes && thalweg run router.toml      no packet is lost where the kernel forwards")]
+pub(crate) struct StopArgs {
+    /// The router's control socket
+    #[arg(long, value_name = "PATH", default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+    /// Leave routes in the kernel and with neighbors, for a router that is started soon
+    #[arg(long, conflicts_with = "remove_routes")]
+    pub(crate) keep_routes: bool,
+    /// Remove routes, whatever `on_stop` in the configuration says
+    #[arg(long)]
+    pub(crate) remove_routes: bool,
 }
 
 #[derive(Debug, Args)]

@@ -36,6 +36,13 @@ impl KernelInstaller {
         (std::mem::take(&mut self.report), self.error.take())
     }
 
+    /// How many routes of ours there are.
+    pub(crate) fn count(&mut self) -> Result<u64, KernelError> {
+        let mut count = 0;
+        self.kernel.read(|_| count += 1)?;
+        Ok(count)
+    }
+
     /// Removes what a predecessor left.
     pub(crate) fn remove_stale(&mut self) -> Result<ApplyReport, KernelError> {
         self.kernel.remove_all()

@@ -136,6 +136,7 @@ fn main() -> ExitCode {
         Command::Capture(args) => capture::run(&args, format),
         Command::Reload(args) => show::reload(&args, format),
         Command::Clear(args) => show::clear(&args, format),
+        Command::Stop(args) => show::stop(&args),
         Command::Neighbor(args) => show::neighbor(&args),
         Command::Lab(args) => lab::run(&args, format),
         Command::Flows(args) => flows::run(&args, format),

@@ -23,7 +23,9 @@ mod mrt;
 mod network;
 mod networks;
 mod reload;
+mod restart;
 mod seed;
+mod stopping;
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -37,10 +39,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use thalweg_bgp::export::ExportLimits;
 use thalweg_exec::control::{SchedulingOptions, schedule};
-use thalweg_node::config::{BgpConfig, ConfigSource, Install, NextHopCheck, RouterConfig};
-use thalweg_node::control::{Identity, LiveControl, Reload, Server, serve};
+use thalweg_node::config::{BgpConfig, ConfigSource, Install, NextHopCheck, OnStop, RouterConfig};
+use thalweg_node::control::{Identity, LiveControl, Reload, Server, Stop, serve};
 use thalweg_node::forwarding::{FibForwarding, Forwarding, Inbox};
-use thalweg_node::speaker::{RouteReader, SessionTap, Speaker, SpeakerOptions};
+use thalweg_node::speaker::{Restart, RouteReader, SessionTap, Speaker, SpeakerOptions};
 use thalweg_ports::kernel::PROTOCOL;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -54,6 +56,8 @@ use mrt::UpdateTap;
 use network::TcpNetwork;
 use networks::NextHopThread;
 use reload::Configurations;
+use restart::NoteKeeper;
+use stopping::Stopping;
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (source, config) = load_with_source(&args.config)?;
@@ -70,8 +74,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let path = args.socket.clone().unwrap_or_else(|| config.control_socket.clone());
     // First, so that a second router does not touch what the first has in the kernel.
     let socket = ControlSocket::open(&path, &config.control_socket)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut helpers = Helpers::new(bgp.as_deref(), &config, is_live)?;
+    let stop = Arc::new(Stopping::default());
+    let note = restart::path(&socket.path);
+    let left = bgp.as_deref().and_then(|bgp| restart::find(&note, bgp, args.restarting));
+    let mut helpers = Helpers::new(bgp.as_deref(), &config, is_live, left)?;
     let live = match &helpers.fib {
         Some(tables) if is_live => Some(Arc::new(LiveSide::start(&config, tables, args)?)),
         _ => None,
@@ -107,7 +113,7 @@ struct Process {
     identity: Arc<Identity>,
     /// What the configuration was made of.
     source: ConfigSource,
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stopping>,
 }
 
 /// Speaks BGP until the end.
@@ -123,6 +129,14 @@ fn route(
         kind: args.scheduling.map_or(bgp.scheduling, Into::into),
         threads: args.threads.map(usize::from).or(bgp.threads).unwrap_or_else(cores),
     };
+    let restart = helpers.restart.take();
+    let note = Arc::new(NoteKeeper::new(restart::path(&socket.path), restart.as_ref()));
+    if restart.is_some() {
+        tracing::info!(
+            longest_s = bgp.selection_deferral_s,
+            "restart: routes are selected when neighbors have sent their tables"
+        );
+    }
     let network = TcpNetwork::listen(&bgp.listen).map_err(|error| Failure::Run(error.to_string()))?;
     let speaker = Speaker::new(
         bgp.clone(),
@@ -134,7 +148,7 @@ fn route(
             limits: ExportLimits::default(),
             scheduling: format!("{}, {} threads", options.kind, options.threads),
             profile_functions: args.profile_functions,
-            restarting: args.restarting,
+            restart,
         },
     );
     let speaker = Arc::new(speaker.map_err(|error| failed("cannot set up the neighbours", error))?);
@@ -144,15 +158,17 @@ fn route(
     let configurations = Configurations::new(args, process, Some(speaker.clone()), live.clone());
     let reload = configurations.reloader();
     let woken = speaker.clone();
-    handle_signals(stop, &reload, move || woken.wake())
+    let stopper = handle_signals(stop, &reload, move || woken.wake())
         .map_err(|error| failed("cannot handle signals", error))?;
+    helpers.keep_note(bgp, &speaker, &note).map_err(|error| failed("cannot start a thread", error))?;
     helpers.start(bgp, &speaker).map_err(|error| failed("cannot start a thread", error))?;
-    follow_mirrors(configurations, live, stop)?;
+    follow_mirrors(configurations, live, &stop.flag)?;
     let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
     let server = Server {
         identity: identity.clone(),
         speaker: Some(speaker.clone()),
         reload,
+        stop: stopper,
         forwarding: helpers.forwarding(),
         live: control,
     };
@@ -168,12 +184,15 @@ fn route(
         next_hop_check = bgp.next_hop_check.name(),
         "running"
     );
-    schedule(&*speaker, options, stop).map_err(|error| failed("the router failed", error))?;
+    schedule(&*speaker, options, &stop.flag).map_err(|error| failed("the router failed", error))?;
+    let on_stop = stop.on_stop(speaker.config().on_stop);
+    helpers.keeps_routes.store(on_stop == OnStop::KeepRoutes, Ordering::Release);
+    note.close(&speaker, on_stop);
     if let Some(live) = live {
         // The last flow records still know BGP's routes.
         live.stop();
     }
-    speaker.shut_down();
+    speaker.shut_down(on_stop);
     Ok(())
 }
 
@@ -188,18 +207,18 @@ fn forward(
     let configurations = Configurations::new(args, process, None, live.clone());
     let reload = configurations.reloader();
     let main = thread::current();
-    handle_signals(stop, &reload, move || main.unpark())
+    let stopper = handle_signals(stop, &reload, move || main.unpark())
         .map_err(|error| failed("cannot handle signals", error))?;
     let live = live.clone();
     if let Some(live) = &live {
         live.connect_flows(None);
     }
-    follow_mirrors(configurations, &live, stop)?;
+    follow_mirrors(configurations, &live, &stop.flag)?;
     let control = live.clone().map(|live| live as Arc<dyn LiveControl>);
     let (identity, forwarding) = (identity.clone(), helpers.forwarding());
-    socket.serve(Server { identity, speaker: None, reload, forwarding, live: control })?;
+    socket.serve(Server { identity, speaker: None, reload, stop: stopper, forwarding, live: control })?;
     tracing::info!(socket = %socket.path.display(), "running");
-    while !stop.load(Ordering::Acquire) {
+    while !stop.flag.load(Ordering::Acquire) {
         if live.as_ref().is_some_and(|live| live.has_ended()) {
             return Err(Failure::Run("packets are not forwarded any more: see the log".to_owned()));
         }
@@ -231,16 +250,26 @@ struct Helpers {
     bgp_links: Option<BgpLinks>,
     forwarding: Option<Arc<dyn Forwarding>>,
     tap: Option<Arc<UpdateTap>>,
+    /// What a predecessor left, until it is told.
+    restart: Option<Restart>,
+    /// Routes stay in the kernel at the end.
+    keeps_routes: Arc<AtomicBool>,
     /// Ends the thread that no inbox ends.
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Helpers {
-    fn new(bgp: Option<&BgpConfig>, config: &RouterConfig, is_live: bool) -> Result<Self, Failure> {
+    fn new(
+        bgp: Option<&BgpConfig>,
+        config: &RouterConfig,
+        is_live: bool,
+        mut restart: Option<Restart>,
+    ) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::Run(error.to_string());
         let install = bgp.map_or(Install::None, |bgp| bgp.install);
         let inbox = (install != Install::None).then(Arc::<Inbox>::default);
+        let keeps_routes = Arc::<AtomicBool>::default();
         let (mut fib, mut kernel) = (None, None);
         let mut forwarding: Option<Arc<dyn Forwarding>> = None;
         match (install, &inbox) {
@@ -252,7 +281,8 @@ impl Helpers {
             }
             (Install::Kernel, Some(inbox)) => {
                 let Some(bgp) = bgp else { return Err(failed(&"no [bgp]")) };
-                let thread = KernelThread::new(inbox.clone(), bgp).map_err(|error| failed(&error))?;
+                let thread = KernelThread::new(inbox.clone(), bgp, &mut restart, &keeps_routes);
+                let thread = thread.map_err(|error| failed(&error))?;
                 forwarding = Some(thread.forwarding());
                 kernel = Some(thread);
             }
@@ -277,7 +307,19 @@ impl Helpers {
             tracing::warn!("links are not followed, sessions end by their hold timer: {error}");
             None
         });
-        Ok(Self { inbox, fib, kernel, next_hops, bgp_links, forwarding, tap, stop, threads })
+        Ok(Self {
+            inbox,
+            fib,
+            kernel,
+            next_hops,
+            bgp_links,
+            forwarding,
+            tap,
+            restart,
+            keeps_routes,
+            stop,
+            threads,
+        })
     }
 
     fn readers(&self) -> Vec<Box<dyn RouteReader>> {
@@ -290,6 +332,20 @@ impl Helpers {
 
     fn forwarding(&self) -> Option<Arc<dyn Forwarding>> {
         self.forwarding.clone()
+    }
+
+    /// Keeps the note of who keeps our routes, where somebody does.
+    fn keep_note(
+        &mut self,
+        bgp: &BgpConfig,
+        speaker: &Arc<Speaker>,
+        note: &Arc<NoteKeeper>,
+    ) -> io::Result<()> {
+        if !restart::is_wanted(bgp) {
+            return Ok(());
+        }
+        let (speaker, note, stop) = (speaker.clone(), note.clone(), self.stop.clone());
+        self.spawn("restart-note", move || note.run(&speaker, &stop))
     }
 
     fn start(&mut self, bgp: &Arc<BgpConfig>, speaker: &Arc<Speaker>) -> io::Result<()> {
@@ -381,27 +437,31 @@ fn log_to_stderr(args: &RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// SIGHUP reloads; SIGINT and SIGTERM end the router, a second one at once.
+/// SIGHUP reloads; SIGINT and SIGTERM end the router, a second one at once. What ends it otherwise.
 fn handle_signals(
-    stop: &Arc<AtomicBool>,
+    stop: &Arc<Stopping>,
     reload: &Arc<Reload>,
-    wake: impl Fn() + Send + 'static,
-) -> io::Result<()> {
+    wake: impl Fn() + Send + Sync + 'static,
+) -> io::Result<Arc<Stop>> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let (stop, reload) = (stop.clone(), reload.clone());
+    let stopping = stop.clone();
+    let stopper: Arc<Stop> = Arc::new(move |asked| {
+        let was_stopping = stopping.stop(asked);
+        wake();
+        was_stopping
+    });
+    let (stop, reload) = (stopper.clone(), reload.clone());
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
                 // What is wrong with the file is in the log.
                 let _ = reload();
-            } else if stop.swap(true, Ordering::AcqRel) {
+            } else if stop(None) {
                 std::process::exit(1);
-            } else {
-                wake();
             }
         }
     })?;
-    Ok(())
+    Ok(stopper)
 }
 
 /// The socket for `show` and its like; its file goes when the router ends.

@@ -1,4 +1,4 @@
-//! `thalweg show`, `reload`, `neighbor`: questions and commands to a router that runs, over its control socket.
+//! `thalweg show`, `reload`, `stop`, `neighbor`: questions and commands to a router that runs, over its control socket.
 
 mod bgp;
 mod flows;
@@ -10,13 +10,15 @@ mod status;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use thalweg_node::control::{FibFilter, Line, Request, RouteFilter, StatusView};
 use thalweg_text::{Table, TableStream};
 
 use crate::cli::{
-    ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing,
+    ClearArgs, ClearThing, Format, NeighborArgs, NeighborCommand, ReloadArgs, ShowArgs, ShowThing, StopArgs,
 };
 use crate::tables::stream;
 use crate::{Failure, print};
@@ -123,6 +125,26 @@ pub(crate) fn clear(args: &ClearArgs, format: Format) -> Result<(), Failure> {
         Format::Json => print(&format!("{item}\n")),
         Format::Human => print(&nat::cleared(parse(item)?)),
     })
+}
+
+/// How long a router may take to end: sessions are told, routes removed, records and files finished.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+pub(crate) fn stop(args: &StopArgs) -> Result<(), Failure> {
+    let keep_routes = (args.keep_routes || args.remove_routes).then_some(args.keep_routes);
+    ask(&args.socket, &Request::Stop { keep_routes }, |_| Ok(()))?;
+    let end = Instant::now() + STOP_MAX;
+    // The socket is the last that it takes away.
+    while UnixStream::connect(&args.socket).is_ok() {
+        if Instant::now() >= end {
+            return Err(Failure::Control(format!(
+                "the router has not ended within {} s; its log says what it waits for",
+                STOP_MAX.as_secs()
+            )));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 pub(crate) fn neighbor(args: &NeighborArgs) -> Result<(), Failure> {

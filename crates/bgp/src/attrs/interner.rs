@@ -3,7 +3,7 @@
 //! The table is cut into stripes, each behind a lock of its own that is held for one look-up, so that sessions
 //! decoding on several cores rarely meet. A stripe holds its sets; when it has doubled since the last time, it
 //! lets go of those that nobody else holds. Garbage therefore is never more than what is used, plus
-//! [`SWEEP_MIN`] sets a stripe, and [`Interner::sweep`] takes that too.
+//! [`SWEEP_MIN`] sets a stripe; after routes have gone, whoever drove that takes the rest ([`Interner::sweep_stripe`]).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,7 +61,17 @@ impl Interner {
 
     /// Lets go of every set that nobody holds.
     pub fn sweep(&self) {
-        for stripe in &self.stripes {
+        (0..self.stripes()).for_each(|stripe| self.sweep_stripe(stripe));
+    }
+
+    /// Into how many stripes the table is cut.
+    pub fn stripes(&self) -> usize {
+        self.stripes.len()
+    }
+
+    /// The same for one stripe, so that a large table is swept a little at a time.
+    pub fn sweep_stripe(&self, stripe: usize) {
+        if let Some(stripe) = self.stripes.get(stripe) {
             lock(stripe).sweep();
         }
     }

@@ -156,6 +156,8 @@ pub struct Decision<'a> {
     pub peers: &'a PeerTable,
     /// Next hops.
     pub next_hops: &'a NextHopView,
+    /// Nothing is selected yet (RFC 4724 section 4.1).
+    pub deferred: bool,
 }
 
 /// The paths of one AS, as far as MED is concerned; `None`: of no AS with others.
@@ -171,6 +173,12 @@ pub(super) struct Key {
 }
 
 impl<'a> Decision<'a> {
+    /// Whether a path with these attributes takes part.
+    #[inline]
+    pub(super) fn admits(&self, attrs: &Attrs) -> bool {
+        !self.deferred && self.next_hops.metric(attrs).is_some()
+    }
+
     /// The steps before MED as one number; less is better.
     #[inline]
     fn before(&self, path: Candidate<'_>) -> u128 {

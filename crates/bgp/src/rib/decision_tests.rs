@@ -67,7 +67,7 @@ proptest! {
     #[test]
     fn ranks_are_a_function_of_the_set(choices in sets(50), bits: u8, shuffle in any::<prop::sample::Index>()) {
         let (peers, next_hops, config) = (peers(), metrics(), config(bits));
-        let decision = Decision { config, peers: &peers, next_hops: &next_hops };
+        let decision = Decision { config, peers: &peers, next_hops: &next_hops, deferred: false };
         let paths = paths(&choices);
         let ranks = rank(&decision, &paths, DEPTH);
         prop_assert_eq!(ranks.len(), paths.len());
@@ -87,7 +87,7 @@ proptest! {
     #[test]
     fn order_is_total(choices in sets(12), bits: u8) {
         let (peers, next_hops, config) = (peers(), metrics(), config(bits));
-        let decision = Decision { config, peers: &peers, next_hops: &next_hops };
+        let decision = Decision { config, peers: &peers, next_hops: &next_hops, deferred: false };
         let paths = paths(&choices);
         let ranks = rank(&decision, &paths, DEPTH);
         let find = |chosen: &Chosen| paths.iter().find(|path| path.local_id == chosen.local_id).cloned();
@@ -107,7 +107,7 @@ proptest! {
     #[test]
     fn shortcuts_agree(choices in sets(12), bits: u8) {
         let (peers, next_hops, config) = (peers(), metrics(), config(bits));
-        let decision = Decision { config, peers: &peers, next_hops: &next_hops };
+        let decision = Decision { config, peers: &peers, next_hops: &next_hops, deferred: false };
         let all = paths(&choices);
         let best_of = |paths: &[ModelPath]| rank(&decision, paths, 1)[0].local_id;
         let by_id = |id: u16| all.iter().find(|path| path.local_id == id);
@@ -134,7 +134,7 @@ proptest! {
     #[test]
     fn reasons_are_true(choices in sets(12), bits: u8) {
         let (peers, next_hops) = (peers(), metrics());
-        let decision = Decision { config: config(bits), peers: &peers, next_hops: &next_hops };
+        let decision = Decision { config: config(bits), peers: &peers, next_hops: &next_hops, deferred: false };
         let all = paths(&choices);
         let candidates: Vec<_> = all.iter().map(as_candidate).collect();
         let best = rank(&decision, &all, 1)[0].local_id;
@@ -180,7 +180,7 @@ fn med_is_deterministic() {
     let (a, b, c) = (path(2, 64501, 20), path(0, 64501, 10), path(1, 64502, 0));
     let peers = peers();
     let next_hops = NextHopView::default();
-    let decision = |config| Decision { config, peers: &peers, next_hops: &next_hops };
+    let decision = |config| Decision { config, peers: &peers, next_hops: &next_hops, deferred: false };
     let order = |config, paths: &[&ModelPath]| -> Vec<u16> {
         let paths: Vec<_> = paths.iter().map(|path| (*path).clone()).collect();
         rank(&decision(config), &paths, 9).iter().map(|chosen| chosen.peer.0).collect()

@@ -154,6 +154,11 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         changes.last_version[A::FAMILY.index()] = self.version;
     }
 
+    /// The same while no changes are open.
+    pub(super) fn bury_idle(&mut self) {
+        self.bury(self.version.wrapping_add(1));
+    }
+
     /// Lets go of tombstones that neither the open changes nor a reader need.
     fn bury(&mut self, first_open: u32) {
         let mut too_many = (self.table.len() - self.live).saturating_sub(self.live.max(TOMBSTONES_MIN));
@@ -270,10 +275,7 @@ impl<A: RouteAddress> FamilyRoutes<A> {
             },
             number => number,
         };
-        let mut flags = match context.decision.next_hops.metric(attrs) {
-            Some(_) => 0,
-            None => UNREACHABLE,
-        };
+        let mut flags = if context.decision.admits(attrs) { 0 } else { UNREACHABLE };
         let block = self.block(number);
         let found = block.meta.iter().position(|meta| meta.is(incoming.peer, item.path_id));
         let Some(at) = found else {
@@ -639,9 +641,9 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         for _ in 0..RENEWALS_PER_CHANGE {
             self.renewal = if self.renewal + 1 < self.table.end() { self.renewal + 1 } else { 0 };
             let oldest = self.version.wrapping_sub(VERSION_AGE_MAX);
-            let entry = self.table.entry_mut(self.renewal);
+            let entry = self.table.entry(self.renewal);
             if entry.count > 0 && is_newer(oldest, entry.version) {
-                entry.version = oldest;
+                self.table.entry_mut(self.renewal).version = oldest;
             }
         }
     }
@@ -688,12 +690,11 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         block.meta.iter_mut().filter(|meta| meta.peer == peer).for_each(|meta| meta.set(STALE, true));
     }
 
-    /// Decides anew: next hops or the number of ranks have changed.
+    /// Decides anew: next hops or the number of ranks have changed, or selection is no longer deferred.
     pub(super) fn reevaluate(&mut self, number: u32, context: &mut Context<'_>, changes: &mut Changes) {
         let entry = *self.table.entry(number);
-        let is_unreachable = |attrs: &Option<AttrRef>| {
-            attrs.as_ref().is_some_and(|a| context.decision.next_hops.metric(a).is_none())
-        };
+        let is_unreachable =
+            |attrs: &Option<AttrRef>| attrs.as_ref().is_some_and(|a| !context.decision.admits(a));
         if let ([only], [attrs]) = (self.block(number).meta, self.block(number).attrs)
             && only.has_any(UNREACHABLE) == is_unreachable(attrs)
         {

@@ -10,6 +10,9 @@
 //! once; one that comes or goes in between may or may not be. And growing touches the index alone, of
 //! which there are never two: it is dropped, and built anew from the entries.
 //!
+//! A chunk whose entries are all free goes back to the allocator, and comes again when its numbers are needed; the index
+//! is built smaller when it is nearly empty. So a table is as small as what is in it, but for chunks that few share.
+//!
 //! Shards begin with indexes of different sizes and all grow by half, so that they do not grow at the same time.
 //! The index has its own hash, with a secret seed: prefixes that meet in the same slot cannot be
 //! chosen from outside. A prefix costs 16 + 4 / 0.68 bytes on average.
@@ -60,12 +63,24 @@ impl<A: Address> Entry<A> {
     }
 }
 
+/// Entries with consecutive numbers.
+struct Chunk<A> {
+    /// Empty while all are free.
+    entries: Box<[Entry<A>]>,
+    /// The first free one of those that were used before.
+    free: u32,
+    live: u32,
+}
+
 /// Entries and index.
 pub(super) struct Table<A> {
-    chunks: Vec<Box<[Entry<A>]>>,
+    chunks: Vec<Chunk<A>>,
+    /// Chunks with free entries among those that were used, or without memory.
+    open: Vec<u32>,
+    /// What stands in chunks without memory.
+    nothing: Entry<A>,
     /// Entries that were ever used; free ones among them.
     used: u32,
-    free: u32,
     entries: usize,
     slots: Vec<u32>,
     /// Slots that are not empty.
@@ -81,8 +96,16 @@ impl<A: Address> Table<A> {
         let seed = [thalweg_base::mix64(seed ^ 0x9e37_79b9_7f4a_7c15), thalweg_base::mix64(!seed) | 1];
         Self {
             chunks: Vec::new(),
+            open: Vec::new(),
+            nothing: Entry {
+                address: A::from_u128(0),
+                head: NONE,
+                version: 0,
+                count: 0,
+                length: FREE,
+                ranked: 0,
+            },
             used: 0,
-            free: NONE,
             entries: 0,
             slots: Vec::new(),
             filled: 0,
@@ -104,20 +127,24 @@ impl<A: Address> Table<A> {
 
     pub(super) fn bytes(&self) -> usize {
         const ALLOCATION: usize = 16;
-        self.chunks.len() * (CHUNK * size_of::<Entry<A>>() + ALLOCATION)
-            + self.chunks.capacity() * size_of::<Box<[Entry<A>]>>()
+        let chunks = self.chunks.iter().filter(|chunk| !chunk.entries.is_empty()).count();
+        chunks * (CHUNK * size_of::<Entry<A>>() + ALLOCATION)
+            + self.chunks.capacity() * size_of::<Chunk<A>>()
+            + self.open.capacity() * size_of::<u32>()
             + self.slots.capacity() * size_of::<u32>()
             + size_of_val(&*self.by_length)
     }
 
     #[inline]
     pub(super) fn entry(&self, number: u32) -> &Entry<A> {
-        &self.chunks[(number >> CHUNK_SHIFT) as usize][number as usize % CHUNK]
+        let chunk = &self.chunks[(number >> CHUNK_SHIFT) as usize];
+        chunk.entries.get(number as usize % CHUNK).unwrap_or(&self.nothing)
     }
 
+    /// An entry that is not free.
     #[inline]
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut Entry<A> {
-        &mut self.chunks[(number >> CHUNK_SHIFT) as usize][number as usize % CHUNK]
+        &mut self.chunks[(number >> CHUNK_SHIFT) as usize].entries[number as usize % CHUNK]
     }
 
     /// Where the index begins to look for the prefix (lower half), and its tag (upper octet).
@@ -182,14 +209,10 @@ impl<A: Address> Table<A> {
             length: prefix.length(),
             ranked: 0,
         };
-        let number = match self.free {
-            NONE if self.used >= PREFIXES_MAX => return None,
-            NONE => self.push_entry(entry),
-            number => {
-                self.free = self.entry(number).head;
-                *self.entry_mut(number) = entry;
-                number
-            }
+        let number = match self.open.last().copied() {
+            None if self.used >= PREFIXES_MAX => return None,
+            None => self.push_entry(entry),
+            Some(chunk) => self.reuse_entry(chunk, entry),
         };
         self.entries += 1;
         self.by_length[usize::from(prefix.length())] += 1;
@@ -204,10 +227,34 @@ impl<A: Address> Table<A> {
     fn push_entry(&mut self, entry: Entry<A>) -> u32 {
         let number = self.used;
         if (number as usize).is_multiple_of(CHUNK) {
-            self.chunks.push(vec![Entry { length: FREE, ..entry }; CHUNK].into());
+            let entries = vec![self.nothing; CHUNK].into();
+            self.chunks.push(Chunk { entries, free: NONE, live: 0 });
         }
         self.used += 1;
+        self.chunks[(number >> CHUNK_SHIFT) as usize].live += 1;
         *self.entry_mut(number) = entry;
+        number
+    }
+
+    /// Puts an entry in the place of a free one.
+    fn reuse_entry(&mut self, index: u32, entry: Entry<A>) -> u32 {
+        let first = index << CHUNK_SHIFT;
+        let chunk = &mut self.chunks[index as usize];
+        if chunk.entries.is_empty() {
+            chunk.entries = vec![self.nothing; CHUNK].into();
+            for (each, next) in chunk.entries.iter_mut().zip(first + 1..) {
+                each.head = next;
+            }
+            chunk.entries[CHUNK - 1].head = NONE;
+            chunk.free = first;
+        }
+        let number = chunk.free;
+        let place = &mut chunk.entries[number as usize % CHUNK];
+        chunk.free = std::mem::replace(place, entry).head;
+        chunk.live += 1;
+        if chunk.free == NONE {
+            self.open.pop();
+        }
         number
     }
 
@@ -218,12 +265,30 @@ impl<A: Address> Table<A> {
         self.unlink(hash, number);
         self.by_length[usize::from(prefix.length())] -= 1;
         self.entries -= 1;
-        let free = std::mem::replace(&mut self.free, number);
-        let entry = self.entry_mut(number);
-        (entry.length, entry.head) = (FREE, free);
         if self.entries == 0 {
-            (self.chunks, self.slots) = (Vec::new(), Vec::new());
-            (self.used, self.free, self.filled) = (0, NONE, 0);
+            (self.chunks, self.open, self.slots) = (Vec::new(), Vec::new(), Vec::new());
+            (self.used, self.filled) = (0, 0);
+            return;
+        }
+        self.free_entry(number);
+        if self.slots.len() > 4 * self.slots_min() && self.entries * 8 < self.slots.len() {
+            self.build(self.entries * 2);
+        }
+    }
+
+    /// Lets an entry go, and its chunk's memory with the last one. The chunk whose end was never used keeps it.
+    fn free_entry(&mut self, number: u32) {
+        let index = number >> CHUNK_SHIFT;
+        let is_filled = (index + 1) << CHUNK_SHIFT <= self.used;
+        let chunk = &mut self.chunks[index as usize];
+        if chunk.free == NONE {
+            self.open.push(index);
+        }
+        let free = std::mem::replace(&mut chunk.free, number);
+        chunk.entries[number as usize % CHUNK] = Entry { head: free, ..self.nothing };
+        chunk.live -= 1;
+        if chunk.live == 0 && is_filled {
+            chunk.entries = Box::default();
         }
     }
 
@@ -252,12 +317,21 @@ impl<A: Address> Table<A> {
         debug_assert!(false, "entry {number} is not in the index");
     }
 
+    fn slots_min(&self) -> usize {
+        INDEX_MIN + INDEX_MIN * self.shard / 32
+    }
+
     /// A new index: half as large again as the entries need, or as large as before if deleted slots filled it.
     fn rebuild(&mut self) {
-        let mut size = self.slots.len().max(INDEX_MIN + INDEX_MIN * self.shard / 32);
+        let mut size = self.slots.len().max(self.slots_min());
         if self.entries * 8 > size * 5 {
             size += size / 2;
         }
+        self.build(size);
+    }
+
+    fn build(&mut self, size: usize) {
+        let size = size.max(self.slots_min());
         // The old index goes before the new one comes.
         self.slots = Vec::new();
         self.slots = vec![EMPTY_SLOT; size];
@@ -327,6 +401,38 @@ mod tests {
                 prop_assert_eq!(model.get(&key).copied(), longest);
             }
         }
+    }
+
+    /// What prefixes took is given back when they go, also while others stay.
+    #[test]
+    fn chunks_and_index_are_given_back() {
+        let mut table = Table::<u32>::new(7, 3);
+        let prefix = |key: u32| Prefix::new(key << 8, 24).unwrap();
+        let add =
+            |table: &mut Table<u32>, key| table.insert(table.hash(prefix(key)), prefix(key), 0).unwrap();
+        let empty = table.bytes();
+        let numbers: Vec<u32> = (0..100_000).map(|key| add(&mut table, key)).collect();
+        let full = table.bytes();
+        assert!(full > 2_000_000, "{full}");
+        // One in a thousand stays.
+        for key in (0..100_000).filter(|key| key % 1000 != 0) {
+            table.remove(numbers[key as usize]);
+        }
+        assert!(table.bytes() < full / 3, "{} of {full}", table.bytes());
+        for key in 0..100_000u32 {
+            let wanted = if key % 1000 == 0 { numbers[key as usize] } else { NONE };
+            assert_eq!(table.find(table.hash(prefix(key)), prefix(key)), wanted);
+            assert_eq!(table.entry(numbers[key as usize]).prefix().is_some(), key % 1000 == 0);
+        }
+        // Numbers are used again before there are new ones.
+        let end = table.end();
+        for key in (0..100_000).filter(|key| key % 1000 != 0) {
+            let number = add(&mut table, key);
+            assert!(number < end && table.entry(number).is(prefix(key)));
+        }
+        assert!(table.bytes() <= full + full / 4, "{} after {full}", table.bytes());
+        (0..100_000).for_each(|key| table.remove(table.find(table.hash(prefix(key)), prefix(key))));
+        assert_eq!((table.bytes(), table.len(), table.end()), (empty, 0, 0));
     }
 
     /// The longest run of slots that are not empty says how long a search can take.

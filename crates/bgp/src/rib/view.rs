@@ -138,6 +138,8 @@ pub enum Verdict {
     },
     /// Its next hop cannot be reached.
     Unreachable,
+    /// Nothing is selected yet: the router has restarted and waits for its neighbors' tables.
+    Deferred,
     /// It is suppressed because it flapped.
     Damped,
 }
@@ -151,6 +153,7 @@ impl fmt::Display for Verdict {
                 write!(f, "{step} than path {winner_path_id} of {winner}")
             }
             Self::Unreachable => f.write_str("next hop unreachable"),
+            Self::Deferred => f.write_str("selection is deferred until neighbors have sent their tables"),
             Self::Damped => f.write_str("suppressed by flap damping"),
         }
     }

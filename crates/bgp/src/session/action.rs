@@ -52,7 +52,7 @@ impl fmt::Display for Connection {
 /// The states of RFC 4271 8.2.2. With two connections, that of the one that is further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Stopped, or resting after a failure. Connections are refused.
+    /// Stopped, or resting after a protocol error. Connections are refused.
     #[default]
     Idle,
     /// A connection is being opened.
@@ -96,7 +96,7 @@ pub enum Admission {
 pub enum Refusal {
     /// The session is stopped.
     Stopped,
-    /// The session rests after a failure.
+    /// The session rests after a protocol error.
     Resting,
     /// It came to another of our addresses than the configured one.
     LocalAddress,
@@ -121,7 +121,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stopped => "the session is stopped",
-            Self::Resting => "the session rests after a failure",
+            Self::Resting => "the session rests after a protocol error",
             Self::LocalAddress => "it came to another address than the configured local one",
             Self::Established => "the session is up already",
         })
@@ -392,7 +392,7 @@ pub enum Event {
         /// Why.
         reason: DownReason,
     },
-    /// It rests for a while after failures.
+    /// It rests for a while after protocol errors.
     Resting {
         /// How long.
         rest_ms: u64,
@@ -518,7 +518,7 @@ impl fmt::Display for Event {
                 write!(f, "{connection} ended in {state}: {reason}")
             }
             Self::Resting { rest_ms, failures } => {
-                write!(f, "failed {failures} times in a row; idle for {rest_ms} ms")
+                write!(f, "{failures} protocol errors in a row; idle for {rest_ms} ms")
             }
             Self::WithoutCapabilities => {
                 f.write_str("the neighbour does not understand capabilities; trying without")

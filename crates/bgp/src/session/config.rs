@@ -169,7 +169,7 @@ pub struct TimerConfig {
     pub connect_retry_s: u16,
     /// Hold time while OPEN has not come (RFC 4271 8.2.2 wants a large one, 240 s).
     pub open_hold_s: u16,
-    /// How long to stay idle after a session that failed, the first time; doubles with each failure.
+    /// How long to stay idle after a protocol error, the first time; doubles with each one in a row.
     pub idle_hold_s: u16,
     /// And the longest.
     pub idle_hold_max_s: u16,
@@ -253,13 +253,14 @@ pub struct GracefulRestartConfig {
     pub stale_path_s: u32,
     /// Restart gracefully after NOTIFICATIONs too, where the neighbour can (RFC 8538).
     pub notification: bool,
-    /// Forwarding goes on while the daemon restarts (routes stay in the kernel).
+    /// Forwarding goes on while the daemon is away. Without it, no family is named in the capability: neighbors drop our
+    /// routes when the session goes, and we still keep theirs.
     pub forwarding_preserved: bool,
 }
 
 impl Default for GracefulRestartConfig {
     fn default() -> Self {
-        Self { time_s: 120, stale_path_s: 360, notification: true, forwarding_preserved: false }
+        Self { time_s: 120, stale_path_s: 360, notification: true, forwarding_preserved: true }
     }
 }
 

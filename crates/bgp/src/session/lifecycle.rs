@@ -24,13 +24,32 @@ enum After {
     RestFor(u32),
 }
 
+/// What comes after a session, or an attempt at one, that nobody stopped here.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// It rests: one end broke the protocol, and would most likely do so again at once.
+    Rest,
+    /// The neighbor may come back at once.
+    Seek,
+}
+
+impl Next {
+    /// What comes after a NOTIFICATION with this error code.
+    fn after(code: u8) -> Self {
+        match code {
+            error::CEASE | error::HOLD_TIMER | error::SEND_HOLD_TIMER => Self::Seek,
+            _ => Self::Rest,
+        }
+    }
+}
+
 impl Session {
     /// Lets the session seek its neighbour, at once even if it rests. Nothing happens if it does so already.
     pub fn handle_start(&mut self, now: Millis) {
         if self.run == Run::Seeking {
             return;
         }
-        self.failures = 0;
+        (self.failures, self.losses) = (0, 0);
         self.connect_failures = 0;
         self.without_capabilities = false;
         self.event(Event::Started);
@@ -60,7 +79,7 @@ impl Session {
         match after {
             After::Nothing => self.run = Run::Stopped,
             After::Seek => self.seek(now),
-            After::Rest => self.rest(now, false),
+            After::Rest => self.rest(now),
             After::RestFor(seconds) => self.run = Run::Resting(now.plus_s(u64::from(seconds))),
         }
     }
@@ -143,19 +162,15 @@ impl Session {
         }
         self.slots[conn.index()].send_notification(&notification, &mut self.counters);
         self.act(Action::Close(conn));
-        let collision = cause == Cause::Collision;
+        let next = Next::after(notification.code);
         let reason = DownReason::Sent { notification, cause };
         if state == State::Established {
             self.session_down(conn, reason, now);
-            return self.rest_unless_other(now, false);
+            return self.go_on(next, now);
         }
         self.slots[conn.index()].close();
         self.attempt_failed(conn, state, reason, now);
-        match collision {
-            true if self.any_open() || self.dialing => {}
-            true => drop(self.connect_later(now)),
-            false => self.rest_unless_other(now, false),
-        }
+        self.try_again(next, now);
     }
 
     /// The neighbour ended a connection.
@@ -163,14 +178,14 @@ impl Session {
         let state = self.slot(conn).state;
         self.act(Action::Close(conn));
         if state == State::Established {
+            let next = Next::after(notification.code);
             self.session_down(conn, DownReason::Received(notification), now);
-            return self.rest_unless_other(now, false);
+            return self.go_on(next, now);
         }
         let what = (notification.code, notification.subcode);
         let offered = self.slot(conn).offered.as_ref();
         let capable = offered.is_some_and(|open| open.capabilities != Capabilities::default());
         let stumbled = what == (error::OPEN, open_error::UNSUPPORTED_PARAMETER);
-        let collision = what == (error::CEASE, cease::CONNECTION_COLLISION);
         self.slots[conn.index()].close();
         self.attempt_failed(conn, state, DownReason::Received(notification), now);
         // RFC 5492 3: a neighbour that does not know capabilities is tried again without.
@@ -180,19 +195,26 @@ impl Session {
             if !self.any_open() && !self.dialing {
                 self.connect(now);
             }
-        } else if collision {
-            if !self.any_open() && !self.dialing {
-                self.connect_later(now);
-            }
         } else {
-            self.rest_unless_other(now, false);
+            self.try_again(Next::after(what.0), now);
         }
     }
 
-    /// Rests, unless the other connection may still become a session.
-    pub(super) fn rest_unless_other(&mut self, now: Millis, benign: bool) {
-        if self.run == Run::Seeking && !self.any_open() {
-            self.rest(now, benign);
+    /// What comes after a session, unless the other connection may still become one.
+    fn go_on(&mut self, next: Next, now: Millis) {
+        match next {
+            _ if self.run != Run::Seeking || self.any_open() => {}
+            Next::Rest => self.rest(now),
+            Next::Seek => self.seek_after_loss(now),
+        }
+    }
+
+    /// What comes after an attempt at a session, unless the other connection may still become one.
+    fn try_again(&mut self, next: Next, now: Millis) {
+        match next {
+            Next::Rest if self.run == Run::Seeking && !self.any_open() => self.rest(now),
+            Next::Seek if !self.any_open() && !self.dialing => drop(self.connect_later(now)),
+            _ => {}
         }
     }
 
@@ -264,7 +286,7 @@ impl Session {
         self.slots[conn.index()].close();
         let up_ms = now.since(self.up_since);
         if up_ms >= STABLE_MS {
-            self.failures = 0;
+            (self.failures, self.losses) = (0, 0);
         }
         // A route that is stale already is not kept over another failure (RFC 4724 4.2).
         self.withdraw_stale(StaleEnd::FailedAgain);
@@ -276,7 +298,7 @@ impl Session {
         self.act(Action::Down { reason: reason.clone(), retained });
         self.event(Event::Down { reason: reason.clone(), up_ms, retained });
         if matches!(reason, DownReason::ConnectionLost | DownReason::LinkDown(_)) {
-            self.rest_unless_other(now, true);
+            self.go_on(Next::Seek, now);
         }
     }
 

@@ -142,6 +142,7 @@ pub(super) fn offer(config: &NeighborConfig, state: OfferState) -> Open {
             notification: restart.notification,
             time_s: restart.time_s.min(RESTART_TIME_MAX_S),
             families: families()
+                .filter(|_| restart.forwarding_preserved)
                 .map(|family| RestartFamily { family: family.into(), forwarding: state.forwarding })
                 .collect(),
         }),

@@ -137,11 +137,16 @@ impl Session {
     pub(super) fn connect_later(&mut self, now: Millis) -> Option<u64> {
         self.counters.connect_failures += 1;
         self.connect_failures = self.connect_failures.saturating_add(1);
+        self.connect_after(self.connect_failures.max(self.losses), now)
+    }
+
+    /// Sets the time of the next attempt, by how many failed in a row; how long that is, if connecting is ours to do.
+    fn connect_after(&mut self, in_a_row: u32, now: Millis) -> Option<u64> {
         if self.run != Run::Seeking || self.config.passive || self.any_open() {
             return None;
         }
         let longest_ms = u64::from(self.config.timers.connect_retry_s.max(1)) * 1000;
-        let doubled = CONNECT_RETRY_FIRST_MS << (self.connect_failures - 1).min(10);
+        let doubled = CONNECT_RETRY_FIRST_MS << in_a_row.saturating_sub(1).min(10);
         let retry_ms = self.chance.jitter(doubled.min(longest_ms));
         self.connect_at = Some(now.plus(retry_ms));
         Some(retry_ms)
@@ -159,6 +164,17 @@ impl Session {
         self.counters.last_connect_error = Some(reason);
     }
 
+    /// After a session that was lost without a protocol error: connects at once the first time, then less and less
+    /// often; the neighbor may connect at any time.
+    pub(super) fn seek_after_loss(&mut self, now: Millis) {
+        self.abandon_connect();
+        self.losses = self.losses.saturating_add(1);
+        match self.losses {
+            1 => self.connect(now),
+            losses => _ = self.connect_after(losses - 1, now),
+        }
+    }
+
     /// Gives up the connection being opened.
     pub(super) fn abandon_connect(&mut self) {
         self.connect_at = None;
@@ -167,17 +183,13 @@ impl Session {
         }
     }
 
-    /// After a failure: rests, longer each time. A failure that is nobody's error is free once.
-    pub(super) fn rest(&mut self, now: Millis, benign: bool) {
+    /// After a protocol error: rests, longer each time.
+    pub(super) fn rest(&mut self, now: Millis) {
         self.failures = self.failures.saturating_add(1);
-        let counted = if benign { self.failures - 1 } else { self.failures };
         self.abandon_connect();
-        if counted == 0 {
-            return self.seek(now);
-        }
         let timers = &self.config.timers;
         let (first, longest) = (u64::from(timers.idle_hold_s), u64::from(timers.idle_hold_max_s));
-        let rest_s = first.saturating_mul(1 << (counted - 1).min(20)).min(longest.max(first));
+        let rest_s = first.saturating_mul(1 << (self.failures - 1).min(20)).min(longest.max(first));
         let rest_ms = self.chance.jitter(rest_s * 1000);
         self.run = Run::Resting(now.plus(rest_ms));
         self.event(Event::Resting { rest_ms, failures: self.failures });

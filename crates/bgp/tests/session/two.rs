@@ -6,7 +6,7 @@ use thalweg_bgp::peer::Role;
 use thalweg_bgp::session::config::{
     AddPathConfig, GracefulRestartConfig, MaxPrefixes, MaxPrefixesAction, RemoteAs,
 };
-use thalweg_bgp::session::{Connection, NeighborConfig, State, StopReason};
+use thalweg_bgp::session::{Connection, Event, NeighborConfig, State, StopReason};
 use thalweg_wire::bgp::{Family, MessageKind, Notification, RefreshKind, cease, error, write_end_of_rib};
 
 use crate::net::{Net, announce, config, withdraw};
@@ -311,20 +311,32 @@ fn a_restarted_neighbor_that_lost_its_forwarding_state_loses_its_routes() {
     net.crash(1, true);
     net.settle();
     assert_eq!(net.ends[0].prefixes().len(), 1);
-    net.ends[1].session.set_restarting(true);
+    // A cold start says neither that it is a restart nor that forwarding went on.
     net.ends[1].session.handle_start(net.now);
     net.run_ms(20_000);
     assert!(net.is_up());
     assert_eq!(net.ends[0].prefixes().len(), 0);
     assert!(net.ends[0].words().contains("did not keep its forwarding state"));
     let restart = net.ends[0].session.negotiated().unwrap().graceful_restart.unwrap();
-    assert!(restart.restarting);
+    assert!(!restart.restarting);
+}
+
+/// Its packets stop with it, so its routes go with the session; it still keeps ours.
+#[test]
+fn a_neighbor_whose_forwarding_ends_with_it_is_not_waited_for() {
+    let [a, mut b] = graceful();
+    b.capabilities.graceful_restart.as_mut().unwrap().forwarding_preserved = false;
+    let mut net = Net::up_with(a, b);
+    net.deliver(1, &announce(&[64_601], &["10.1.0.0/16"]));
+    net.deliver(0, &announce(&[64_600], &["10.2.0.0/16"]));
+    net.cut();
+    assert_eq!((net.ends[0].downs[0], net.ends[1].downs[0]), ([false; 2], [true, false]));
+    assert!(net.ends[0].routes.is_empty() && net.ends[1].prefixes().len() == 1);
 }
 
 #[test]
 fn a_neighbor_that_restarts_unnoticed_replaces_its_connection() {
-    let preserved = GracefulRestartConfig { forwarding_preserved: true, ..GracefulRestartConfig::default() };
-    let [a, b] = both(|config| config.capabilities.graceful_restart = Some(preserved));
+    let [a, b] = graceful();
     let mut net = Net::up_with(a, b);
     net.deliver(1, &announce(&[64_601], &["10.1.0.0/16"]));
     net.crash(1, false);
@@ -531,19 +543,60 @@ fn a_neighbor_without_capabilities_gets_an_open_without() {
 }
 
 #[test]
-fn a_lost_session_comes_back_at_once_and_one_that_flaps_rests() {
-    let mut net = Net::up();
-    net.run_ms(100_000);
-    net.cut();
-    net.run_ms(3_000);
-    assert!(net.is_up(), "stable before: no rest");
-    for _ in 0..5 {
+fn a_session_whose_connection_flaps_is_never_refused() {
+    // One end only waits, so the other's patience is all that counts.
+    let (a, mut b) = (config(0), config(1));
+    b.passive = true;
+    let mut net = Net::up_with(a, b);
+    for round in 0..20 {
         net.cut();
-        net.run_ms(1_000);
+        net.run_ms(31_000);
+        assert!(net.is_up(), "round {round}: within the longest time between two attempts");
     }
-    assert!(net.ends[0].words().contains("in a row; idle for"));
-    net.run_ms(300_000);
-    assert!(net.is_up());
+    // Whoever connects is let in at once, however often that happens.
+    let mut net = Net::up();
+    for round in 0..20 {
+        net.cut();
+        net.settle();
+        for end in &net.ends {
+            assert_ne!(end.session.state(), State::Idle, "round {round}: {}", end.words());
+        }
+        net.run_ms(31_000);
+        assert!(net.is_up(), "round {round}");
+    }
+    for end in &net.ends {
+        assert!(!end.words().contains("idle for") && !end.words().contains("rests"), "{}", end.words());
+    }
+}
+
+#[test]
+fn only_protocol_errors_make_a_session_rest_longer_and_longer() {
+    let rests = |notification: Notification| -> Vec<u64> {
+        let mut net = Net::up();
+        for _ in 0..12 {
+            let mut octets = Vec::new();
+            notification.write(&mut octets);
+            net.deliver(1, &octets);
+            // It is up again for less than a session needs to count as stable.
+            let seconds = (0..200).find(|_| {
+                net.run_ms(1_000);
+                net.is_up()
+            });
+            assert!(seconds.is_some(), "{}", net.ends[0].words());
+        }
+        let rest = |event: &Event| match event {
+            Event::Resting { rest_ms, .. } => Some(*rest_ms),
+            _ => None,
+        };
+        net.ends[0].log.iter().filter_map(rest).collect()
+    };
+    for code in [error::CEASE, error::HOLD_TIMER] {
+        assert_eq!(rests(Notification::new(code, 0)), []);
+    }
+    let rests = rests(Notification::new(error::UPDATE, 1));
+    assert_eq!(rests.len(), 12);
+    assert!(rests[0] <= 1_000 && rests[3] > rests[0] * 4, "{rests:?}");
+    assert!(rests[8..].iter().all(|rest| (90_000..=120_000).contains(rest)), "{rests:?}");
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! scheduling = "sharded"               # or "serial", "per-peer", "dynamic"
 //! threads = 2                          # default: one for each core
 //! install = "fib"                      # or "none", "kernel"
+//! selection_deferral_s = 240           # after a graceful restart of ours: how long to wait for neighbors' tables
+//! on_stop = "remove-routes"            # or "keep-routes": stopping begins a graceful restart
 //! next_hop_check = "auto"              # or "off", "kernel": whose routes say which next hops can be reached
 //! networks = ["192.0.2.0/24"]          # originated here
 //!
@@ -41,7 +43,7 @@ use thalweg_exec::control::SchedulingKind;
 use toml::de::DeValue;
 
 use super::bgp_settings::{Chain, Settings, remote_as};
-use super::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck};
+use super::bgp_types::{BgpConfig, GroupConfig, Install, KernelConfig, MrtConfig, NextHopCheck, OnStop};
 use super::diagnostic::ErrorKind;
 use super::policy::{Policies, check_name, unknown};
 use super::policy_rules::{Group, Groups};
@@ -53,6 +55,8 @@ use super::{policy, policy_test, values};
 const NEIGHBORS_MAX: usize = 60_000;
 const DYNAMIC_DEFAULT: usize = 1000;
 const TIME_MAX_S: u64 = 7 * 86_400;
+/// Enough for a full table from a slow neighbor, and less than neighbors keep stale routes (six minutes).
+const SELECTION_DEFERRAL_S: u32 = 240;
 
 /// A group as it is read.
 struct RawGroup {
@@ -76,6 +80,8 @@ struct Common {
     router_id: Ipv4Addr,
     confederation: Option<Arc<Confederation>>,
     cluster_id: Option<Ipv4Addr>,
+    /// Packets are forwarded by this process, and not while it is away.
+    forwards_itself: bool,
 }
 
 /// Reads everything about BGP and the policies; `None` without `[bgp]`.
@@ -104,6 +110,14 @@ pub(super) fn read(
     let install = section.take("install").and_then(|item| reader.word(&item, &installs));
     // Without ports there is no data plane to install into.
     let install = install.unwrap_or(if ports.configs.is_empty() { Install::None } else { Install::Fib });
+    let forwards_itself =
+        install == Install::Fib || ports.configs.iter().any(|port| port.interface.is_some());
+    let selection_deferral_s = section
+        .take("selection_deferral_s")
+        .and_then(|item| reader.integer(&item, 1..=TIME_MAX_S, "seconds"))
+        .map_or(SELECTION_DEFERRAL_S, |seconds| seconds as u32);
+    let stops = [OnStop::RemoveRoutes, OnStop::KeepRoutes].map(|each| (each.name(), each));
+    let on_stop = section.take("on_stop").and_then(|item| reader.word(&item, &stops)).unwrap_or_default();
     let next_hop_check = read_next_hop_check(reader, &mut section, install);
     let confederation = read_confederation(reader, &mut section);
     let cluster_id = section.take("cluster_id").and_then(|item| reader.parse(&item, values::address_v4));
@@ -125,7 +139,10 @@ pub(super) fn read(
         router_id: router_id.unwrap_or(Ipv4Addr::UNSPECIFIED),
         confederation,
         cluster_id: cluster_id.map(|at| at.value),
+        forwards_itself,
     };
+    let all = groups.iter().map(|raw| &raw.settings).chain(neighbors.iter().map(|raw| &raw.settings));
+    check_preserved(reader, all.chain([&outer]), forwards_itself);
     let configs: Vec<Arc<NeighborConfig>> =
         neighbors.iter().map(|raw| Arc::new(finish_neighbor(reader, raw, &common))).collect();
     let groups_done = groups.iter().map(|raw| finish_group(reader, raw, &common)).collect();
@@ -139,6 +156,8 @@ pub(super) fn read(
         scheduling: scheduling.unwrap_or(SchedulingKind::Sharded),
         threads: threads.map(|threads| threads as usize),
         install,
+        selection_deferral_s,
+        on_stop,
         next_hop_check,
         kernel,
         confederation: common.confederation,
@@ -155,6 +174,26 @@ pub(super) fn read(
         accept: Arc::new(Policy::accept_all()),
         reject: Arc::new(Policy::reject_all()),
     })
+}
+
+/// A router whose own forwarding ends with its process cannot promise that forwarding goes on.
+fn check_preserved<'s>(
+    reader: &mut Reader,
+    settings: impl Iterator<Item = &'s Settings>,
+    forwards_itself: bool,
+) {
+    let mut reported = std::collections::HashSet::new();
+    let promised = settings.filter_map(Settings::promises_forwarding).filter(|_| forwards_itself);
+    for span in promised {
+        // A group's setting comes by with each of its neighbors.
+        if reported.insert(span.clone()) {
+            let message =
+                "`forwarding_preserved` on a router that forwards packets itself: that ends with it";
+            let expected =
+                "`install = \"kernel\"` or `\"none\"` in [bgp] and no port with an interface, or no such key";
+            reader.error(ErrorKind::Conflict, &span, message, expected);
+        }
+    }
 }
 
 /// A router that installs its routes nowhere passes them on to others: whether *they* reach the next hops is nothing
@@ -589,6 +628,9 @@ fn base(address: IpAddr, settings: &Settings, common: &Common) -> NeighborConfig
     config.capabilities =
         CapabilityConfig { families: [address.is_ipv4(), address.is_ipv6()], ..config.capabilities };
     settings.apply(&mut config);
+    if let Some(restart) = &mut config.capabilities.graceful_restart {
+        restart.forwarding_preserved &= !common.forwards_itself;
+    }
     config
 }
 

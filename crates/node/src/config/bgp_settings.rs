@@ -76,12 +76,20 @@ pub(super) struct Settings {
     private_as: Option<PrivateAs>,
     send_communities: Option<SendCommunities>,
     add_path: Option<[AddPathConfig; 2]>,
-    graceful_restart: Option<Option<GracefulRestartConfig>>,
+    graceful_restart: Option<GracefulRestart>,
     four_octet_as: Option<bool>,
     route_refresh: Option<bool>,
     enhanced_refresh: Option<bool>,
     extended_messages: Option<bool>,
     extended_next_hop: Option<bool>,
+}
+
+/// What `graceful_restart` says.
+#[derive(Clone, Debug)]
+struct GracefulRestart {
+    config: Option<GracefulRestartConfig>,
+    /// Where `forwarding_preserved = true` stands, if it does.
+    promised: Option<Range<usize>>,
 }
 
 /// Takes a key and reads it.
@@ -235,6 +243,11 @@ impl Settings {
         )
     }
 
+    /// Where it says that forwarding goes on while the daemon is away, if it does.
+    pub(super) fn promises_forwarding(&self) -> Option<Range<usize>> {
+        self.graceful_restart.as_ref()?.promised.clone()
+    }
+
     /// Which families were asked for.
     pub(super) fn families(&self) -> Option<[bool; 2]> {
         self.families
@@ -284,7 +297,7 @@ impl Settings {
         set(&mut capabilities.extended_messages, &self.extended_messages);
         set(&mut capabilities.extended_next_hop, &self.extended_next_hop);
         set(&mut capabilities.add_path, &self.add_path);
-        set(&mut capabilities.graceful_restart, &self.graceful_restart);
+        set(&mut capabilities.graceful_restart, &self.graceful_restart.as_ref().map(|each| each.config));
         set(&mut config.import.allow_own_as, &self.allow_own_as);
         set(&mut config.import.reject_as_set, &self.reject_as_set);
         set(&mut config.import.first_as_check, &self.first_as_check);
@@ -512,10 +525,10 @@ fn add_path(reader: &mut Reader, item: &Item<'_>) -> Option<[AddPathConfig; 2]> 
 }
 
 /// `true`, `false` or a table.
-fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<Option<GracefulRestartConfig>> {
-    let mut config = GracefulRestartConfig::default();
+fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<GracefulRestart> {
+    let (mut config, mut promised) = (GracefulRestartConfig::default(), None);
     if let DeValue::Boolean(on) = item.value {
-        return Some(on.then_some(config));
+        return Some(GracefulRestart { config: on.then_some(config), promised });
     }
     let mut section = reader.section(item, "`graceful_restart`".to_owned())?;
     if let Some(time) = seconds(reader, &mut section, "time_s", 0, RESTART_TIME_MAX_S) {
@@ -525,10 +538,12 @@ fn graceful_restart(reader: &mut Reader, item: &Item<'_>) -> Option<Option<Grace
         config.stale_path_s = time;
     }
     config.notification = flag(reader, &mut section, "notification").unwrap_or(config.notification);
-    let preserved = flag(reader, &mut section, "forwarding_preserved");
-    config.forwarding_preserved = preserved.unwrap_or(config.forwarding_preserved);
+    if let Some(item) = section.take("forwarding_preserved") {
+        config.forwarding_preserved = reader.boolean(&item).unwrap_or(config.forwarding_preserved);
+        promised = config.forwarding_preserved.then(|| item.span.clone());
+    }
     section.finish(reader);
-    Some(Some(config))
+    Some(GracefulRestart { config: Some(config), promised })
 }
 
 /// A neighbour's AS: one, several (for dynamic neighbours), or any.

@@ -27,6 +27,10 @@ pub struct BgpConfig {
     pub threads: Option<usize>,
     /// Where best routes go.
     pub install: Install,
+    /// How long routes are not selected after a graceful restart of ours, while neighbors have not sent their tables.
+    pub selection_deferral_s: u32,
+    /// What becomes of routes when the router is stopped.
+    pub on_stop: OnStop,
     /// What says which next hops can be reached.
     pub next_hop_check: NextHopCheck,
     /// How routes go into the kernel, where they do.
@@ -77,6 +81,31 @@ impl Install {
             Self::None => "none",
             Self::Fib => "fib",
             Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// What becomes of routes when the router is stopped, if whoever stops it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStop {
+    /// Neighbors are told that the sessions end, and routes are removed from the kernel.
+    #[default]
+    RemoveRoutes,
+    /// Neighbors with graceful restart are told nothing, and routes stay in the kernel for the next process.
+    KeepRoutes,
+}
+
+impl OnStop {
+    /// By whether routes stay.
+    pub fn of(keep_routes: bool) -> Self {
+        if keep_routes { Self::KeepRoutes } else { Self::RemoveRoutes }
+    }
+
+    /// Its name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RemoveRoutes => "remove-routes",
+            Self::KeepRoutes => "keep-routes",
         }
     }
 }

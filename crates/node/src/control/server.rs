@@ -15,6 +15,7 @@ use super::{
     ArpView, CaptureClient, CaptureRequest, CaptureSummary, FibFilter, Identity, Line, PacketStatus, Request,
     RouteFilter, StatusView, capture,
 };
+use crate::config::OnStop;
 use crate::forwarding::{FibView, Forwarding};
 use crate::speaker::Speaker;
 
@@ -30,6 +31,9 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Reads the configuration again and applies it: what changed in words, or why it was refused.
 pub type Reload = dyn Fn() -> Result<Vec<String>, String> + Send + Sync;
 
+/// Stops the router: what becomes of routes, if not what the configuration says. Whether that was said before.
+pub type Stop = dyn Fn(Option<OnStop>) -> bool + Send + Sync;
+
 /// Who answers.
 #[derive(Clone)]
 pub struct Server {
@@ -39,6 +43,8 @@ pub struct Server {
     pub speaker: Option<Arc<Speaker>>,
     /// `Reload`.
     pub reload: Arc<Reload>,
+    /// `Stop`.
+    pub stop: Arc<Stop>,
     /// What concerns the place where best routes go, if they go anywhere.
     pub forwarding: Option<Arc<dyn Forwarding>>,
     /// What concerns packets, where the router forwards them.
@@ -151,6 +157,10 @@ impl Server {
         match request {
             Request::Reload => {
                 each((self.reload)().map(|changes| changes.into_iter().map(Value::from)), emit)
+            }
+            Request::Stop { keep_routes } => {
+                (self.stop)(keep_routes.map(OnStop::of));
+                Ok(Ok(()))
             }
             Request::Status => each(Ok([to_json(&self.status())]), emit),
             Request::Config => each(Ok([to_json(&self.identity.config())]), emit),

@@ -7,6 +7,9 @@ use thalweg_bgp::route::{RouteAddress, prefix_hash};
 
 use super::hops::HopNumber;
 
+/// Room for so many entries is kept however few there are; more is given back when prefixes have gone.
+const ROOM_KEPT: usize = 4096;
+
 /// An entry, packed: a `Prefix` and a number apart would take half as much again.
 #[derive(Clone, Copy, Debug)]
 struct Packed<A> {
@@ -52,6 +55,10 @@ impl<A: RouteAddress> PrefixTable<A> {
             (Entry::Occupied(entry), None) => {
                 let (removed, _) = entry.remove();
                 self.lengths[usize::from(prefix.length())] -= 1;
+                let (used, room) = (self.entries.len(), self.entries.capacity());
+                if room > ROOM_KEPT && room > 8 * used {
+                    self.entries.shrink_to(2 * used, hash);
+                }
                 Some(removed.hop)
             }
             (Entry::Vacant(entry), Some(hop)) => {
@@ -102,5 +109,22 @@ impl Both<u32> for Tables {
 impl Both<u128> for Tables {
     fn of_mut(&mut self) -> &mut PrefixTable<u128> {
         &mut self.v6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_back() {
+        let mut table = PrefixTable::<u32>::default();
+        let prefix = |n: u32| Prefix::new(n << 8, 24).expect("24 is a length");
+        (0..300_000).for_each(|n| _ = table.set(prefix(n), Some(1)));
+        assert!(table.entries.capacity() >= 300_000);
+        for n in 0..300_000 {
+            assert_eq!(table.set(prefix(n), None), Some(1));
+            assert!(n < 200_000 || table.entries.capacity() <= 2 * ROOM_KEPT.max(8 * table.len()), "{n}");
+        }
     }
 }

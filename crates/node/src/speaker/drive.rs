@@ -34,7 +34,7 @@ impl Speaker {
                     state.last_words(connection);
                     self.close(slot, state, connection);
                 }
-                Action::Established(negotiated) => self.established(slot, state, &negotiated),
+                Action::Established(negotiated) => self.established(slot, state, &negotiated, now),
                 Action::Down { retained, .. } => {
                     ended = true;
                     after.clear();
@@ -43,7 +43,10 @@ impl Speaker {
                 Action::Resend(family) => self.resend(state, family),
                 Action::MarkStale(family) => after.push(ShardOp::MarkStale(slot.id, family)),
                 Action::WithdrawStale(family) => after.push(ShardOp::Sweep(slot.clone(), family)),
-                Action::EndOfRib(family) => log::end_of_rib(&state.config.name, family),
+                Action::EndOfRib(family) => {
+                    log::end_of_rib(&state.config.name, family);
+                    after.extend(self.end_mark(state.config.address, family));
+                }
                 Action::Event(event) => log::session(&state.config.name, &event),
             }
         }
@@ -162,14 +165,38 @@ impl Speaker {
         }
     }
 
-    fn established(&self, slot: &Arc<PeerSlot>, state: &mut PeerState, negotiated: &Arc<Negotiated>) {
+    fn established(
+        &self,
+        slot: &Arc<PeerSlot>,
+        state: &mut PeerState,
+        negotiated: &Arc<Negotiated>,
+        now: Millis,
+    ) {
         let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
-        self.change_peers(|peers| peers.insert(info.clone()));
+        self.change_peers(|peers| peers.insert(info));
         self.set_import_policy(state, negotiated);
         state.negotiated = Some(negotiated.clone());
         if let Some(tap) = &self.tap {
             tap.state_changed(negotiated, true);
         }
+        self.sessions_changed.store(true, Ordering::Release);
+        self.restart.handle_up(state.config.address, negotiated, now);
+        if !self.restart.is_active() {
+            state.session.set_restarting(false);
+        }
+        if !self.restart.holds(negotiated.families) {
+            self.start_sending(slot, state, negotiated);
+        }
+    }
+
+    /// Sends the neighbor the table and what changes from now on.
+    pub(super) fn start_sending(
+        &self,
+        slot: &Arc<PeerSlot>,
+        state: &mut PeerState,
+        negotiated: &Arc<Negotiated>,
+    ) {
+        let info = Arc::new(negotiated.peer_info(slot.id, &state.config));
         let mut sending = self.join_group(slot, &state.config, negotiated, &info);
         sending.want(DumpKind::Initial);
         state.sending = Some(sending);
@@ -188,12 +215,16 @@ impl Speaker {
             self.leave_group(slot, sending);
         }
         let Some(negotiated) = state.negotiated.take() else { return };
+        self.sessions_changed.store(true, Ordering::Release);
         if let Some(tap) = &self.tap {
             tap.state_changed(&negotiated, false);
         }
         for family in Family::ALL.into_iter().filter(|family| negotiated.family(*family)) {
             match retained[family.index()] {
-                true => self.post_to_shards(&ShardOp::MarkStale(slot.id, family)),
+                true => {
+                    slot.withdrawals_begin(self.shards.len());
+                    self.post_to_shards(&ShardOp::Retain(slot.clone(), family));
+                }
                 false => self.withdraw_all(slot, family),
             }
         }

@@ -150,6 +150,8 @@ impl LaneWork {
         for slot in &self.groups {
             let mut state = slot.lock();
             if state.group.pending() == 0 {
+                // What was of no concern to it is behind it: shards keep withdrawn prefixes for it no longer.
+                state.group.flush();
                 continue;
             }
             let next = state.flushed_at_ms.map_or(0, |at| at + slot.mrai_ms);

@@ -2,7 +2,7 @@
 //! as they like, once in an interval, with a count.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +12,7 @@ use thalweg_bgp::session::Event;
 use thalweg_wire::bgp::Family;
 
 use super::lock;
+use super::restart::Released;
 
 /// The least time between two lines about connections of strangers.
 const STRANGERS_MS: u64 = 1000;
@@ -111,6 +112,22 @@ pub(super) fn accept_failed(error: &io::Error) {
 
 pub(super) fn end_of_rib(neighbor: &str, family: Family) {
     tracing::info!(neighbor, %family, "has sent its whole table");
+}
+
+pub(super) fn selecting(family: Family, why: Released, missing: &[IpAddr]) {
+    match why {
+        Released::EndOfRib => {
+            tracing::info!(%family, "restart: neighbors have sent their tables; selecting routes")
+        }
+        Released::Timer => tracing::warn!(
+            %family,
+            "restart: selecting routes without those of neighbors that sent no End-of-RIB in time: {missing:?}"
+        ),
+    }
+}
+
+pub(super) fn restart_is_over() {
+    tracing::info!("restart: routes are selected and neighbors are sent them");
 }
 
 pub(super) fn lagging(neighbor: &str) {

@@ -17,9 +17,6 @@ use super::{Speaker, lock, log};
 /// Neighbours there may be, dynamic ones included.
 pub(super) const PEERS_MAX: usize = 16_384;
 
-/// How long neighbours are told that the daemon has just restarted, in milliseconds.
-const RESTART_MS: u64 = 120_000;
-
 /// What the network was told to expect; taken back when it is dropped, unless it is [kept](Self::keep).
 pub(super) struct Expecting<'a> {
     network: &'a dyn Network,
@@ -116,7 +113,7 @@ impl Speaker {
     ) -> Arc<PeerSlot> {
         let id = PeerId(index as u16);
         let mut session = Session::new(config.clone(), id, self.seed.wrapping_add(index as u64));
-        session.set_restarting(self.restarting && now.0 < RESTART_MS);
+        session.set_restarting(self.restart.is_active());
         if config.enabled {
             session.handle_start(now);
         }

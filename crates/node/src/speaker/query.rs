@@ -82,6 +82,7 @@ impl Speaker {
                 }));
             }
             Request::Reload
+            | Request::Stop { .. }
             | Request::Forwarding
             | Request::Fib { .. }
             | Request::FibRoutes(_)
@@ -243,6 +244,7 @@ impl Speaker {
             strangers_refused: self.strangers.count(),
             shards: self.shards.len(),
             scheduling: self.scheduling.clone(),
+            restart: self.restart.view(Millis(self.now_ms.load(Ordering::Relaxed))),
         }
     }
 

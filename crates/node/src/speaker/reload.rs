@@ -17,7 +17,7 @@ use super::places::Expecting;
 use super::shards::Work;
 use super::slot::{PeerSlot, PeerState};
 use super::{Speaker, lock};
-use crate::config::{BgpConfig, BgpDiff, Refiltered, diff};
+use crate::config::{BgpConfig, BgpDiff, OnStop, Refiltered, diff};
 
 impl Speaker {
     /// Announces the configured networks.
@@ -230,13 +230,18 @@ impl Speaker {
         }
     }
 
-    /// Ends all sessions, telling the neighbours.
-    pub fn shut_down(&self) {
+    /// Ends all sessions. Neighbors are told so, unless routes stay: then those that keep them over a restart are told
+    /// nothing.
+    pub fn shut_down(&self, on_stop: OnStop) {
         let now = Millis(self.now_ms.load(Ordering::Relaxed));
+        let reason = match on_stop {
+            OnStop::RemoveRoutes => StopReason::Shutdown { text: String::new() },
+            OnStop::KeepRoutes => StopReason::Restarting,
+        };
         for slot in self.slots_in_use() {
             {
                 let mut state = slot.lock();
-                state.session.handle_stop(StopReason::Shutdown { text: String::new() }, now);
+                state.session.handle_stop(reason.clone(), now);
                 self.drive_alone(&slot, &mut state, now);
             }
             self.write_slot(&slot, now);

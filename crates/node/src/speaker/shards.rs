@@ -24,6 +24,7 @@ use thalweg_bgp::route::{Changes, RouteBatch, SHARDS};
 use thalweg_wire::bgp::Family;
 
 use super::lock;
+use super::restart::{EndMark, Selection};
 use super::slot::PeerSlot;
 
 /// Routes looked at in one slice of long work: well below a millisecond.
@@ -34,6 +35,8 @@ const SLICE_ROUTES: usize = 4096;
 pub(super) enum ShardOp {
     /// The neighbour's routes are not valid any more.
     Withdraw(Arc<PeerSlot>, Family),
+    /// The session is lost and the neighbor restarts: its routes are stale now, and those that were stale before go.
+    Retain(Arc<PeerSlot>, Family),
     /// They may be outdated: what is not announced again until `Sweep` goes then.
     MarkStale(PeerId, Family),
     /// Those still marked go.
@@ -42,6 +45,10 @@ pub(super) enum ShardOp {
     Deepen(usize),
     /// Next hops are reached differently.
     NextHops(Arc<NextHopView>),
+    /// Neighbors have sent their tables after our restart: routes are selected now.
+    Select(Arc<Selection>),
+    /// A neighbor's End-of-RIB, while selection waits for it.
+    EndOfRib(Arc<EndMark>),
 }
 
 /// What a session read, on its way to the shards.
@@ -159,20 +166,18 @@ impl ShardSlot {
         self.take_up_posted(&mut rib);
         let mut changes = Changes { shard: index, ..Changes::default() };
         let mut running = lock(&self.running);
-        if let Some(first) = running.first_mut() {
-            let finished = first.slice(&mut rib, peers, &mut changes);
-            if finished {
-                let Running { op, .. } = running.remove(0);
-                if let ShardOp::Withdraw(slot, _) = op {
-                    slot.withdrawal_finished();
-                }
-            }
-        }
+        let is_finished = running.first_mut().is_some_and(|first| first.slice(&mut rib, peers, &mut changes));
+        let finished = is_finished.then(|| running.remove(0).op);
         let more = !running.is_empty();
         self.has_work.store(more, Ordering::Release);
         drop(running);
         if !changes.is_empty() {
             deliver(changes);
+        }
+        match finished {
+            Some(ShardOp::Withdraw(slot, _) | ShardOp::Retain(slot, _)) => slot.withdrawal_finished(),
+            Some(ShardOp::Select(selection)) => selection.finished(),
+            _ => {}
         }
         // Posted after the loop above and before the flag was lowered.
         if !lock(&self.posted).is_empty() {
@@ -216,7 +221,12 @@ impl ShardSlot {
                 rib.set_depth(depth.max(rib.depth()));
                 self.begin(op);
             }
-            ShardOp::Withdraw(..) | ShardOp::Sweep(..) => self.begin(op),
+            ShardOp::Select(selection) => {
+                rib.set_deferred(selection.family, false);
+                self.begin(ShardOp::Select(selection));
+            }
+            ShardOp::EndOfRib(mark) => mark.passed(),
+            ShardOp::Withdraw(..) | ShardOp::Retain(..) | ShardOp::Sweep(..) => self.begin(op),
         }
     }
 
@@ -229,10 +239,13 @@ impl ShardSlot {
 impl Running {
     fn slice(&mut self, rib: &mut RibShard, peers: &PeerTable, changes: &mut Changes) -> bool {
         match &self.op {
-            ShardOp::Withdraw(slot, family) | ShardOp::Sweep(slot, family) => {
+            ShardOp::Withdraw(slot, family)
+            | ShardOp::Retain(slot, family)
+            | ShardOp::Sweep(slot, family) => {
                 let before = rib.peer_paths(slot.id, *family);
                 let withdraw = match &self.op {
                     ShardOp::Sweep(..) => RibShard::withdraw_stale,
+                    ShardOp::Retain(..) => RibShard::retain_peer,
                     _ => RibShard::withdraw_peer,
                 };
                 let done =
@@ -243,7 +256,11 @@ impl Running {
             ShardOp::Deepen(_) | ShardOp::NextHops(_) => Family::ALL.iter().all(|family| {
                 rib.reevaluate(*family, &mut self.cursors[family.index()], SLICE_ROUTES, peers, changes)
             }),
-            ShardOp::MarkStale(..) => true,
+            ShardOp::Select(selection) => {
+                let family = selection.family;
+                rib.reevaluate(family, &mut self.cursors[family.index()], SLICE_ROUTES, peers, changes)
+            }
+            ShardOp::MarkStale(..) | ShardOp::EndOfRib(_) => true,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How long routes live: withdrawals, limits, refresh, graceful restart.
 
-use thalweg_node::control::Request;
+use thalweg_node::control::{MemoryView, Request, RibView};
 
 use crate::fabric::LinkState;
 use crate::world::{World, address};
@@ -218,5 +218,58 @@ fn graceful_restart_ends_when_nobody_comes_back() {
         world.run_s(10);
         assert!(world.routes(1).is_empty() && world.routes(2).is_empty(), "seed {seed}");
         check_counts(&world, 1);
+    });
+}
+
+/// A session that is lost again before End-of-RIB: what was stale already is not kept a second time (RFC 4724 4.2).
+#[test]
+fn routes_are_not_kept_over_two_lost_sessions() {
+    with_seeds(5, |seed| {
+        let keys = "graceful_restart = { time_s = 60, stale_path_s = 60 }";
+        let mut world = World::new(seed, &row(&networks(0, 6000), keys, ""), &ROW);
+        world.run_s(10);
+        assert_eq!(received(&world, 1, 0).len(), 6000, "seed {seed}");
+        world.set_link(0, 1, LinkState::Down);
+        world.run_s(2);
+        // It comes back slowly, and is lost again in the middle of it.
+        {
+            let mut fabric = crate::fabric::lock(&world.fabric);
+            let link = fabric.link(0, 1);
+            (link.rate, link.capacity) = (3, 200);
+        }
+        world.set_link(0, 1, LinkState::Up);
+        world.run_until("the session", 30, |world| world.is_established(1, 0));
+        world.run_until("some routes", 30, |world| world.routes(1).iter().any(|route| !route.stale));
+        let came_back: Vec<String> = {
+            world.set_link(0, 1, LinkState::Down);
+            world.run_s(12);
+            received(&world, 1, 0)
+        };
+        assert!(!world.is_established(1, 0) && !came_back.is_empty(), "seed {seed}");
+        assert!(came_back.len() < 6000, "seed {seed}: {} kept twice", came_back.len());
+        assert!(world.routes(1).iter().all(|route| route.stale), "seed {seed}");
+        check_counts(&world, 1);
+    });
+}
+
+/// What routes took is given back when they have gone, although nothing comes after them that would sweep up.
+#[test]
+fn memory_is_given_back_after_the_last_withdrawal() {
+    with_seeds(3, |seed| {
+        let mut world = World::new(seed, &row(&networks(0, 16_000), "", ""), &ROW);
+        world.run_s(20);
+        let memory = |world: &World| {
+            let view = world.items::<MemoryView>(1, &Request::Memory).remove(0);
+            (view.rib, view.attributes, world.items::<RibView>(1, &Request::Rib).remove(0).attribute_sets)
+        };
+        assert_eq!(received(&world, 1, 0).len(), 16_000, "seed {seed}");
+        let full = memory(&world);
+        world.stop(0);
+        world.run_s(60);
+        assert!(world.routes(1).is_empty(), "seed {seed}");
+        let (rib, _, sets) = memory(&world);
+        assert!(full.0 > 500_000 && rib < 60_000, "seed {seed}: {rib} bytes of {}", full.0);
+        // What the router would announce of its own is always there.
+        assert!(sets <= 2, "seed {seed}: {sets} of {} attribute sets", full.2);
     });
 }

@@ -11,6 +11,7 @@ mod graph;
 mod lifetime;
 mod next_hops;
 mod random;
+mod restart;
 mod slow;
 mod topology;
 mod world;

@@ -16,7 +16,7 @@ use thalweg_bgp::rib::NextHopView;
 use thalweg_exec::control::{Control, Notice, Share, Wakers};
 use thalweg_node::config::{BgpConfig, RouterConfig};
 use thalweg_node::control::{NeighborView, Request, RouteFilter, RouteView, UpdateGroupView};
-use thalweg_node::speaker::{Speaker, SpeakerOptions, SpeakerWorker, Work};
+use thalweg_node::speaker::{Restart, Speaker, SpeakerOptions, SpeakerWorker, Work};
 
 use crate::fabric::{Fabric, Link, LinkState, SharedFabric, SimulatedNetwork, lock};
 use crate::random::Random;
@@ -98,6 +98,11 @@ impl World {
 
     /// Starts a router, with an empty memory.
     pub(crate) fn start(&mut self, node: usize) {
+        self.start_with(node, None);
+    }
+
+    /// Starts a router that knows this of its predecessor.
+    pub(crate) fn start_with(&mut self, node: usize, restart: Option<Restart>) {
         let workers = 1 + self.random.below(3);
         let options = SpeakerOptions {
             network: Box::new(SimulatedNetwork { fabric: self.fabric.clone(), node }),
@@ -105,7 +110,7 @@ impl World {
             tap: None,
             seed: self.random.next(),
             limits: self.limits,
-            restarting: false,
+            restart,
             scheduling: "simulated".to_owned(),
             profile_functions: false,
         };

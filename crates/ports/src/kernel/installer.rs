@@ -205,7 +205,7 @@ impl KernelRoutes {
     }
 
     /// Removes every route of ours, such as those a predecessor left. After a graceful restart, keep them and call
-    /// [`Self::repair`] once routes have been learnt again.
+    /// [`Self::repair`] once routes have been selected.
     pub fn remove_all(&mut self) -> Result<ApplyReport, KernelError> {
         let mut found = Vec::new();
         self.read(|route| found.push((route.prefix, route.metric)))?;

@@ -4,11 +4,12 @@
 //! others' routes ([`Networks`]), by which next hops are resolved and, with `next_hop_check`, paths are chosen; whether
 //! it is time to look for drift; what to report.
 //!
-//! Routes that a predecessor left are removed at the start, and ours at the end. With `forwarding_preserved` in some
-//! neighbour's graceful restart they stay both times, and the first scan for drift, which removes what nobody announced
-//! again, waits until neighbours had the restart time to do so.
+//! Routes that a predecessor left are removed at the start, unless this is a graceful restart: then they keep forwarding,
+//! each is replaced when its successor is selected, and the first scan for drift, which removes those without one, waits
+//! until the restart is over. At the end ours are removed, unless they are to stay for the next process.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,11 @@ use thalweg_node::fib::{Outlet, OutletConfig};
 use thalweg_node::forwarding::{
     FibRouteView, FibView, Forwarding, ForwardingView, Inbox, KernelView, Task, rescan, view_of,
 };
-use thalweg_node::speaker::Speaker;
+use thalweg_node::speaker::{Restart, Speaker};
 use thalweg_ports::kernel::{KernelError, KernelOptions, KernelRoutes};
 
 use super::networks::{Networks, PAUSE_AFTER_FAILURE};
+use super::restart::is_wanted;
 use crate::kernel_installer::KernelInstaller;
 
 /// How long to wait for changes before looking at other things.
@@ -78,24 +80,40 @@ pub(super) struct KernelThread {
     reported_at: Instant,
     repair_at: Instant,
     repair_every: Duration,
-    keeps_routes: bool,
+    /// Routes of a predecessor are there, and the speaker has not selected ours yet.
+    is_restarting: bool,
+    /// The next scan removes what the predecessor left over.
+    sweeps: bool,
+    /// Routes stay at the end.
+    keeps_routes: Arc<AtomicBool>,
 }
 
 impl KernelThread {
-    /// Opens the ways to the kernel, removes what a predecessor left, and says for the first time where next hops are.
-    pub(super) fn new(inbox: Arc<Inbox>, config: &BgpConfig) -> Result<Self, KernelError> {
+    /// Opens the ways to the kernel and reads where next hops are. What a predecessor left is removed, unless this is a
+    /// restart; that it is one is also known by such routes, where neighbors may have kept ours.
+    pub(super) fn new(
+        inbox: Arc<Inbox>,
+        config: &BgpConfig,
+        restart: &mut Option<Restart>,
+        keeps_routes: &Arc<AtomicBool>,
+    ) -> Result<Self, KernelError> {
         let options = KernelOptions {
             table: config.kernel.table,
             metric: config.kernel.metric,
             ..KernelOptions::default()
         };
         let mut installer = KernelInstaller::new(KernelRoutes::open(options)?);
-        let restart = preserved_s(config);
-        if restart.is_none() {
-            let removed = installer.remove_stale()?.deleted;
-            if removed > 0 {
+        let found = installer.count()?;
+        if found > 0 && is_wanted(config) {
+            restart.get_or_insert_default();
+        }
+        match restart {
+            Some(_) => tracing::info!(found, "kernel: routes of a predecessor stay until ours are selected"),
+            None if found > 0 => {
+                let removed = installer.remove_stale()?.deleted;
                 tracing::info!(removed, "kernel: routes of a predecessor were removed");
             }
+            None => {}
         }
         let networks = Networks::open(options.protocol)?;
         let now = Instant::now();
@@ -112,9 +130,11 @@ impl KernelThread {
             failures: VecDeque::new(),
             told_at: None,
             reported_at: now,
-            repair_at: now + restart.map_or(repair_every, Duration::from_secs),
+            repair_at: now + repair_every,
             repair_every,
-            keeps_routes: restart.is_some(),
+            is_restarting: restart.is_some(),
+            sweeps: false,
+            keeps_routes: keeps_routes.clone(),
         };
         thread.report();
         Ok(thread)
@@ -144,6 +164,12 @@ impl KernelThread {
                 Task::Closed => return self.finish(),
             }
             self.follow_networks(speaker);
+            if self.is_restarting && is_idle && !speaker.is_restarting() {
+                // The next time that nothing waits, all that was selected is installed.
+                (self.is_restarting, self.sweeps) = (false, true);
+                self.repair_at = Instant::now();
+                continue;
+            }
             self.repair(is_idle);
             self.collect();
             if is_idle || self.reported_at.elapsed() >= REPORT_EVERY {
@@ -167,14 +193,19 @@ impl KernelThread {
     /// Looks for drift when it is time and nothing else is to be done.
     fn repair(&mut self, is_idle: bool) {
         let now = Instant::now();
-        if now < self.repair_at || !is_idle {
+        if now < self.repair_at || !is_idle || self.is_restarting {
             return;
         }
         match self.installer.repair(&self.outlet) {
             Ok(report) => {
                 self.totals.repairs += 1;
                 self.totals.repaired += report.missing + report.extra + report.changed - report.failed;
-                if !report.is_clean() {
+                if std::mem::take(&mut self.sweeps) {
+                    tracing::info!(
+                        removed = report.extra,
+                        "restart: the predecessor's routes that have no successor are removed"
+                    );
+                } else if !report.is_clean() {
                     tracing::warn!("kernel: routes were not as they should be, and were mended: {report}");
                 }
                 for failure in &report.failures {
@@ -224,22 +255,12 @@ impl KernelThread {
     }
 
     fn finish(mut self) {
-        if self.keeps_routes {
-            return tracing::info!("kernel: routes stay for the restart");
+        if self.keeps_routes.load(Ordering::Acquire) {
+            return tracing::info!("kernel: routes stay for the next process");
         }
         match self.installer.remove_stale() {
             Ok(report) => tracing::info!(removed = report.deleted, "kernel: our routes were removed"),
             Err(error) => tracing::error!("kernel: our routes could not be removed: {error}"),
         }
     }
-}
-
-/// How long neighbours have to announce their routes again after a restart over which routes stay; `None` where they
-/// do not.
-fn preserved_s(config: &BgpConfig) -> Option<u64> {
-    let dynamic = config.groups.iter().filter_map(|group| group.dynamic.as_ref());
-    let neighbors = config.neighbors.iter().map(|neighbor| &**neighbor);
-    let all = neighbors.chain(dynamic.map(|range| &range.template));
-    let restarts = all.filter_map(|neighbor| neighbor.capabilities.graceful_restart);
-    restarts.filter(|restart| restart.forwarding_preserved).map(|restart| restart.time_s.into()).max()
 }

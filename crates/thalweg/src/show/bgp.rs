@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use thalweg_node::control::{
-    ByFamily, MemoryView, NegotiatedView, NeighborView, RibView, RouteView, UpdateGroupView,
+    ByFamily, MemoryView, NegotiatedView, NeighborView, RestartView, RibView, RouteView, UpdateGroupView,
 };
 use thalweg_text::units::{age, bytes, count, counted};
 use thalweg_text::{Align, Table};
@@ -185,12 +185,30 @@ pub(super) fn rib(view: &RibView) -> String {
         0 => String::new(),
         refused => format!("{} connections from unknown addresses refused\n", count(refused)),
     };
+    let restart = view.restart.as_ref().map(restart).unwrap_or_default();
     format!(
-        "{}{attributes} attribute sets in {} shards, scheduling {}\n{strangers}",
+        "{}{attributes} attribute sets in {} shards, scheduling {}\n{strangers}{restart}",
         table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
         view.shards,
         view.scheduling
     )
+}
+
+fn restart(view: &RestartView) -> String {
+    let RestartView { deferred, selecting, awaited, left_s } = view;
+    let mut text = String::new();
+    if !deferred.is_empty() {
+        let awaited: Vec<String> = awaited.iter().map(ToString::to_string).collect();
+        text = format!(
+            "restart: no {} routes are selected before End-of-RIB from {}, {left_s} s at most\n",
+            deferred.join(" and "),
+            awaited.join(", ")
+        );
+    }
+    if !selecting.is_empty() {
+        text += &format!("restart: {} routes are being selected\n", selecting.join(" and "));
+    }
+    text
 }
 
 pub(super) fn groups(groups: &[UpdateGroupView]) -> String {

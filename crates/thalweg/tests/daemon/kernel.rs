@@ -88,18 +88,40 @@ fn routes_are_installed_resolved_repaired_and_removed() {
     });
 }
 
+/// What tells a restart from a cold start: a note of the predecessor, or its routes in the kernel where a neighbor may
+/// have kept ours.
 #[test]
 fn routes_stay_over_a_graceful_restart() {
     in_namespace("kernel::routes_stay_over_a_graceful_restart", || {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
-        let preserved = config("graceful_restart = { time_s = 1, forwarding_preserved = true }")
+        // Nobody comes, so nothing is selected, and nothing removed, before the timer runs out.
+        let graceful = config("graceful_restart = true\nselection_deferral_s = 3")
             + "[[bgp.neighbor]]\naddress = \"198.18.0.2\"\nas = 64502\n";
-        let router = Router::start(directory.path(), "one", &preserved);
-        // What was there before goes only when it was not announced again in time.
-        await_ours("stale routes go after the restart time", 20);
+        let router = Router::start(directory.path(), "one", &graceful);
+        let view = router.one(&["rib"]);
+        assert_eq!(view["restart"]["awaited"][0], "198.18.0.2", "{view}");
+        assert!(ours().contains("20.99.0.0/16") && ours().lines().count() == 1, "{}", ours());
+        let why = router.text("show", &["route", "20.0.1.0/24", "--exact", "--why"]);
+        assert!(why.contains("selection is deferred"), "{why}");
+        assert!(router.text("show", &["rib"]).contains("before End-of-RIB from 198.18.0.2"));
+        await_ours("stale routes go when routes are selected", 20);
+        eventually("the restart is over", || router.one(&["rib"]).get("restart").is_none().then_some(()));
+        router.text("stop", &["--keep-routes"]);
         let (status, log) = router.stop();
         assert!(status.success() && log.contains("routes stay"), "{log}");
         assert_eq!(ours().lines().count(), 20);
+
+        // The configuration says the same, and the command line has the last word.
+        let graceful = graceful.replace("install =", "on_stop = \"keep-routes\"\ninstall =");
+        let router = Router::start(directory.path(), "one", &graceful);
+        let (status, log) = router.stop();
+        assert!(status.success() && log.contains("routes stay"), "{log}");
+        assert_eq!(ours().lines().count(), 20);
+        let router = Router::start(directory.path(), "one", &graceful);
+        router.text("stop", &["--remove-routes"]);
+        let (status, log) = router.stop();
+        assert!(status.success() && log.contains("our routes were removed"), "{log}");
+        assert_eq!(ours().lines().count(), 0);
     });
 }

@@ -12,6 +12,7 @@ mod frr;
 mod gobgp;
 mod net;
 mod openbgpd;
+mod restart;
 mod robust;
 mod router;
 mod tables;

@@ -128,7 +128,12 @@ impl Net {
 
     /// Does something in an end's namespace: threads and sockets made by it are there.
     pub(crate) fn within<T: Send>(&self, end: End, work: impl FnOnce() -> T + Send) -> T {
-        let path = Path::new("/run/netns").join(self.namespace(end));
+        self.within_namespace(&self.namespace(end), work)
+    }
+
+    /// The same in a namespace by its name.
+    pub(crate) fn within_namespace<T: Send>(&self, name: &str, work: impl FnOnce() -> T + Send) -> T {
+        let path = Path::new("/run/netns").join(name);
         let namespace = File::open(path).expect("the namespace");
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -156,6 +161,11 @@ impl Net {
         self.start_with(end, program, arguments, &[], log)
     }
 
+    /// The same in a namespace by its name.
+    pub(crate) fn start_in(&self, namespace: &str, program: &str, arguments: &[&str], log: &Path) -> Process {
+        start(namespace, program, arguments, &[], log)
+    }
+
     /// The same with variables in its environment.
     pub(crate) fn start_with(
         &self,
@@ -165,18 +175,28 @@ impl Net {
         environment: &[(&str, &str)],
         log: &Path,
     ) -> Process {
-        let out = File::options().create(true).append(true).open(log).expect("a log");
-        let child = Command::new("ip")
-            .args(["netns", "exec", &self.namespace(end), program])
-            .args(arguments)
-            .envs(environment.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(out.try_clone().expect("a log"))
-            .stderr(out)
-            .spawn()
-            .expect("ip runs");
-        Process { child, log: log.to_path_buf() }
+        start(&self.namespace(end), program, arguments, environment, log)
     }
+}
+
+fn start(
+    namespace: &str,
+    program: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    log: &Path,
+) -> Process {
+    let out = File::options().create(true).append(true).open(log).expect("a log");
+    let child = Command::new("ip")
+        .args(["netns", "exec", namespace, program])
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(out.try_clone().expect("a log"))
+        .stderr(out)
+        .spawn()
+        .expect("ip runs");
+    Process { child, log: log.to_path_buf() }
 }
 
 impl Drop for Net {

@@ -20,8 +20,6 @@ pub(crate) struct Thalweg<'a> {
     spec: Spec,
     folder: PathBuf,
     process: Option<Process>,
-    /// It ran before and was killed: it says so to its neighbours, and that forwarding went on meanwhile.
-    was_killed: bool,
 }
 
 pub(crate) fn make<'a>(net: &'a Net, spec: Spec) -> Option<Box<dyn Router + 'a>> {
@@ -38,8 +36,7 @@ fn names(family: Family) -> &'static str {
 impl<'a> Thalweg<'a> {
     /// A daemon that runs.
     pub(crate) fn start_in(net: &'a Net, spec: Spec) -> Thalweg<'a> {
-        let mut thalweg =
-            Thalweg { net, spec, folder: net.folder("thalweg"), process: None, was_killed: false };
+        let mut thalweg = Thalweg { net, spec, folder: net.folder("thalweg"), process: None };
         thalweg.start();
         thalweg
     }
@@ -63,8 +60,7 @@ impl Thalweg<'_> {
             spec.hold_time_s
         );
         if spec.graceful_restart {
-            // Without forwarding having gone on, its neighbours drop its routes as soon as it is back (RFC 4724 4.2).
-            text.push_str("graceful_restart = { time_s = 60, forwarding_preserved = true }\n");
+            text.push_str("graceful_restart = { time_s = 60 }\n");
         }
         let networks: Vec<String> = spec.networks.iter().map(|n| format!("  \"{n}\",\n")).collect();
         let _ = writeln!(text, "networks = [\n{}]", networks.concat());
@@ -189,7 +185,6 @@ impl Router for Thalweg<'_> {
 
     fn kill(&mut self) {
         self.process.take().expect("it runs").kill();
-        self.was_killed = true;
     }
 
     fn stop(&mut self) {
@@ -200,10 +195,7 @@ impl Router for Thalweg<'_> {
         let config = self.path("thalweg.toml");
         fs::write(&config, self.configuration()).expect("writing");
         let log = self.folder.join("log");
-        let mut arguments = vec!["run", &config, "--log", "debug"];
-        if std::mem::take(&mut self.was_killed) && self.spec.graceful_restart {
-            arguments.push("--restarting");
-        }
+        let arguments = ["run", &config, "--log", "debug"];
         self.process = Some(self.net.start(self.spec.end, &BINARY, &arguments, &log));
         until("Thalweg starts", 10, || {
             self.check()?;

@@ -70,7 +70,7 @@ pub(super) fn measure(spec: &Spec, scenario: &Scenario) -> Result<Run, String> {
         limits: ExportLimits::default(),
         scheduling: spec.scheduling.to_string(),
         profile_functions: false,
-        restarting: false,
+        restart: None,
     };
     let speaker = Speaker::new(bgp, options).map_err(|error| format!("neighbours: {error}"))?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -1,0 +1,50 @@
+//! Memory that routes have left behind, given back a little at a time.
+//!
+//! Tables and stores shrink while routes go. Two things need a later look, because they are done with the next
+//! announcement or withdrawal and after the last one there is none: prefixes that are kept until every neighbor has been
+//! told that they are gone, and attribute sets that nobody holds any more. The look is taken every half second; the
+//! second one only when routes have gone and come to rest, or when they are many.
+
+use super::{Speaker, lock};
+
+/// Stripes of the attribute table swept at a time: with a million sets, a millisecond or two.
+const STRIPES_PER_LOOK: usize = 4;
+
+/// A round begins without waiting for rest when routes have gone or changed that are this part of all.
+const PART: u64 = 4;
+
+/// How far giving back has come.
+#[derive(Debug, Default)]
+pub(super) struct GiveBack {
+    /// Routes that had gone or changed when the last round of the attribute table began, and at the last look.
+    round_at: u64,
+    seen: u64,
+    /// The next stripe, while a round goes on.
+    stripe: Option<usize>,
+}
+
+impl Speaker {
+    /// Takes the look.
+    pub(super) fn give_back(&self) {
+        let (mut gone, mut paths) = (0, 0);
+        for shard in &self.shards {
+            let mut rib = shard.rib();
+            rib.bury();
+            let counters = rib.counters();
+            gone += counters.withdrawn + counters.replaced;
+            paths += counters.paths.iter().sum::<usize>() as u64;
+        }
+        let mut state = lock(&self.give_back);
+        let is_at_rest = gone == std::mem::replace(&mut state.seen, gone);
+        let since = gone - state.round_at;
+        if state.stripe.is_none() && since > 0 && (is_at_rest || since * PART >= paths) {
+            (state.round_at, state.stripe) = (gone, Some(0));
+        }
+        if let Some(first) = state.stripe {
+            let stripes = self.interner.stripes();
+            let end = stripes.min(first + STRIPES_PER_LOOK);
+            (first..end).for_each(|stripe| self.interner.sweep_stripe(stripe));
+            state.stripe = Some(end).filter(|end| *end < stripes);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Graceful restart of this router (RFC 4724): what a process leaves for the one that comes after it, and what that one
+//! makes of it.
+//!
+//! While sessions with graceful restart are up, a note lies beside the control socket (`/run/thalweg.sock.restart`): which
+//! neighbors keep our routes if this process ends without a word. It names the boot and the network namespace in which
+//! it was written, so that after a reboot, or in another namespace, it means nothing: what was forwarded is gone then.
+//! A router that finds such a note, or routes of its own in the kernel, has restarted. Otherwise its start is a cold
+//! one: neighbors are told neither that it has restarted nor that forwarding went on.
+//!
+//! A router that is stopped takes the note away, unless routes are to stay ([`OnStop`]).
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use thalweg_node::config::{BgpConfig, OnStop};
+use thalweg_node::speaker::{Restart, RestartNeighbor, Speaker};
+
+/// How often the note is brought up to date, where sessions came up or went.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Where a router is: what was forwarded here before is forwarded still.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    /// The kernel's identifier of this boot.
+    boot: String,
+    /// The network namespace.
+    namespace: String,
+}
+
+impl Place {
+    fn here() -> io::Result<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        let namespace = fs::read_link("/proc/self/ns/net")?.display().to_string();
+        Ok(Self { boot, namespace })
+    }
+}
+
+/// A neighbor that keeps our routes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Neighbor {
+    address: std::net::IpAddr,
+    families: [bool; 2],
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    place: Place,
+    neighbors: Vec<Neighbor>,
+}
+
+/// Whether some neighbor may keep our routes over a restart.
+pub(super) fn is_wanted(bgp: &BgpConfig) -> bool {
+    let dynamic = bgp.groups.iter().filter_map(|group| group.dynamic.as_ref());
+    let mut all =
+        bgp.neighbors.iter().map(|neighbor| &**neighbor).chain(dynamic.map(|range| &range.template));
+    all.any(|neighbor| neighbor.capabilities.graceful_restart.is_some_and(|each| each.forwarding_preserved))
+}
+
+/// The note's file: beside the control socket.
+pub(super) fn path(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".restart");
+    name.into()
+}
+
+/// What a predecessor left: `None` for a cold start. `forced`: this is a restart whatever there is.
+pub(super) fn find(path: &Path, bgp: &BgpConfig, forced: bool) -> Option<Restart> {
+    let neighbors = if is_wanted(bgp) { read(path) } else { None };
+    let restart = neighbors.map(|neighbors| Restart { neighbors: Some(neighbors) });
+    restart.or_else(|| forced.then(Restart::default))
+}
+
+/// Neighbors of a note that holds here and now.
+fn read(path: &Path) -> Option<Vec<RestartNeighbor>> {
+    let text = match fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        other => other.map_err(|error| error.to_string()),
+    };
+    let note = text.and_then(|text| serde_json::from_str::<Note>(&text).map_err(|error| error.to_string()));
+    let note = match note {
+        Ok(note) => note,
+        Err(error) => {
+            tracing::warn!(
+                "{} is not readable and is ignored; this is a cold start: {error}",
+                path.display()
+            );
+            return None;
+        }
+    };
+    if !Place::here().is_ok_and(|here| here == note.place) {
+        tracing::info!(
+            "the last router here ran before a reboot, or in another network namespace: a cold start"
+        );
+        return None;
+    }
+    let each = |each: Neighbor| RestartNeighbor { address: each.address, families: each.families };
+    Some(note.neighbors.into_iter().map(each).collect())
+}
+
+/// Keeps the note.
+pub(super) struct NoteKeeper {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    place: Place,
+    /// What the note says; nothing: there is none.
+    neighbors: Vec<Neighbor>,
+    /// It stays as it is.
+    is_closed: bool,
+    has_failed: bool,
+}
+
+impl NoteKeeper {
+    /// Takes over the note of a predecessor, or has none. `restart`: what it said.
+    pub(super) fn new(path: PathBuf, restart: Option<&Restart>) -> Self {
+        let place = Place::here().unwrap_or_else(|error| {
+            tracing::warn!("cannot tell this boot from another: a restart will be a cold start: {error}");
+            Place::default()
+        });
+        let neighbors =
+            restart.and_then(|restart| restart.neighbors.as_deref()).map(words).unwrap_or_default();
+        let state = State { place, neighbors, is_closed: false, has_failed: false };
+        Self { path, state: Mutex::new(state) }
+    }
+
+    /// Brings the note up to date until it is time to stop.
+    pub(super) fn run(&self, speaker: &Speaker, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            if speaker.take_sessions_changed() {
+                self.update(speaker);
+            }
+            thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    fn update(&self, speaker: &Speaker) {
+        let mut neighbors = words(&speaker.restart_neighbors());
+        let mut state = self.lock();
+        if speaker.is_restarting() {
+            // Those that have not come back yet still keep our routes.
+            let missing =
+                state.neighbors.iter().filter(|old| neighbors.iter().all(|new| new.address != old.address));
+            let missing: Vec<_> = missing.cloned().collect();
+            neighbors.extend(missing);
+        }
+        state.write(&self.path, neighbors);
+    }
+
+    /// The router ends. Called while sessions are still there.
+    pub(super) fn close(&self, speaker: &Speaker, on_stop: OnStop) {
+        match on_stop {
+            OnStop::KeepRoutes => self.update(speaker),
+            OnStop::RemoveRoutes => self.lock().write(&self.path, Vec::new()),
+        }
+        self.lock().is_closed = true;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn write(&mut self, path: &Path, neighbors: Vec<Neighbor>) {
+        if self.is_closed || self.place == Place::default() {
+            return;
+        }
+        let written = match neighbors.is_empty() {
+            true => match fs::remove_file(path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+                other => other,
+            },
+            false => {
+                let note = Note { place: self.place.clone(), neighbors: neighbors.clone() };
+                replace(path, &note)
+            }
+        };
+        match written {
+            Ok(()) => {
+                self.neighbors = neighbors;
+                self.has_failed = false;
+            }
+            Err(error) if !std::mem::replace(&mut self.has_failed, true) => tracing::warn!(
+                "cannot write {}: {error}; if this process dies, the next start may be a cold one: make its folder \
+                 writable, or choose another with --socket",
+                path.display()
+            ),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Puts a note in the place of the old one, whole.
+fn replace(path: &Path, note: &Note) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    fs::write(&temporary, serde_json::to_vec(note)?)?;
+    fs::rename(&temporary, path)
+}
+
+fn words(neighbors: &[RestartNeighbor]) -> Vec<Neighbor> {
+    let each = |each: &RestartNeighbor| Neighbor { address: each.address, families: each.families };
+    neighbors.iter().map(each).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn neighbors() -> Vec<RestartNeighbor> {
+        vec![RestartNeighbor { address: [192, 0, 2, 1].into(), families: [true, false] }]
+    }
+
+    #[test]
+    fn a_note_holds_in_its_place_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path(&folder.path().join("one.sock"));
+        assert_eq!(read(&path), None);
+        let keeper = NoteKeeper::new(path.clone(), None);
+        keeper.lock().write(&path, words(&neighbors()));
+        assert_eq!(read(&path), Some(neighbors()));
+        for change in ["boot", "namespace"] {
+            let mut note: Note = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+            let place = &mut note.place;
+            *(if change == "boot" { &mut place.boot } else { &mut place.namespace }) = "another".into();
+            replace(&path, &note).unwrap();
+            assert_eq!(read(&path), None, "another {change}");
+        }
+        fs::write(&path, "{").unwrap();
+        assert_eq!(read(&path), None);
+        keeper.lock().write(&path, Vec::new());
+        assert!(!path.exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_closed_note_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path(&folder.path().join("one.sock"));
+        let keeper = NoteKeeper::new(path.clone(), None);
+        keeper.lock().write(&path, words(&neighbors()));
+        keeper.lock().is_closed = true;
+        keeper.lock().write(&path, Vec::new());
+        assert_eq!(read(&path), Some(neighbors()));
+    }
+}
