@@ -31,6 +31,7 @@ mod policy_rules;
 mod policy_test;
 mod ports;
 mod qos;
+pub mod quantity;
 mod reader;
 mod route_file;
 mod routing;
@@ -52,10 +53,10 @@ pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use egress::{ClassQueue, CodelConfig, PortEgress};
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
-    InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal, NatTimeouts,
-    Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange, PortSelection,
-    QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig, RoutingConfig, Service,
-    SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
+    InterfaceConfig, KeepConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
+    NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
+    PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
+    RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, XdpPlace,
 };
 pub use values::DSCP_NAMES;
 

@@ -25,6 +25,7 @@ mod deliver;
 mod import;
 mod inputs;
 mod live;
+mod notices;
 mod options;
 mod outbox;
 mod packed;

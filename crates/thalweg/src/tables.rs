@@ -39,6 +39,11 @@ pub(crate) fn count(n: u64) -> String {
     text
 }
 
+/// So many of something: `1 record`, `1,234 records`.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// Nanoseconds with a fitting unit and three digits.
 pub(crate) fn duration(ns: u64) -> String {
     match ns {
