@@ -38,6 +38,7 @@
 mod arena;
 mod flood;
 mod index;
+mod standing;
 
 use crate::key::{Facts, Key, Matching, Outcome};
 use crate::memory::Refused;
@@ -49,6 +50,7 @@ use crate::wheel::{LIST, Linked, Wheel};
 use arena::{Arenas, Family, Fate, Half, place, state};
 use flood::Flood;
 use index::Index;
+use standing::{Standing, Timeouts};
 use thalweg_base::DropReason;
 
 /// TCP's flags.
@@ -72,13 +74,6 @@ const PLACES_V6: usize = usize::MAX / 2 + 1;
 
 /// Takes records.
 pub(crate) type Out<'a> = dyn FnMut(&FlowRecord) + 'a;
-
-#[derive(Clone, Copy, Debug)]
-struct Timeouts {
-    idle_ns: u64,
-    active_ns: u64,
-    linger_ns: u64,
-}
 
 /// Who goes ahead of evictions and asks for what they need.
 #[derive(Debug)]
@@ -112,79 +107,6 @@ pub(crate) struct Shard {
     flood: Flood,
     /// The books, without what is known otherwise.
     totals: MeterTotals,
-}
-
-/// Where a flow stands: by both its directions.
-struct Standing {
-    first_ns: u64,
-    last_ns: u64,
-    packets: u64,
-    full: bool,
-    state: u8,
-}
-
-impl Half {
-    /// Whether a flow of one direction is so far from its end that nothing else has to be asked: not ended, before both its
-    /// moments. What has nothing to report began at the end of time ([`Half::EMPTY`]), so its report is not due.
-    #[inline(always)]
-    fn surely_goes_on(&self, arrival_ns: u64, timeouts: &Timeouts) -> bool {
-        (self.state & state::ENDED == 0)
-            & (self.packets != u32::MAX)
-            & (arrival_ns < self.last_ns.saturating_add(timeouts.idle_ns))
-            & (arrival_ns < self.first_ns.saturating_add(timeouts.active_ns))
-            & (arrival_ns.saturating_add(timeouts.active_ns) > self.last_ns)
-    }
-}
-
-impl Standing {
-    fn new(half: &Half, reverse: Option<&Half>) -> Self {
-        let mut standing = Self {
-            first_ns: half.first_ns,
-            last_ns: half.last_ns,
-            packets: u64::from(half.packets),
-            full: half.packets == u32::MAX,
-            state: half.state,
-        };
-        if let Some(reverse) = reverse {
-            standing.first_ns = standing.first_ns.min(reverse.first_ns);
-            standing.last_ns = standing.last_ns.max(reverse.last_ns);
-            standing.packets += u64::from(reverse.packets);
-            standing.full |= reverse.packets == u32::MAX;
-        }
-        standing
-    }
-
-    fn is_ended(&self) -> bool {
-        self.state & state::ENDED != 0
-    }
-
-    /// When it is forgotten.
-    fn quiet_ns(&self, timeouts: &Timeouts) -> u64 {
-        self.last_ns.saturating_add(if self.is_ended() { timeouts.linger_ns } else { timeouts.idle_ns })
-    }
-
-    /// When it is reported and goes on; never, if there is nothing to report.
-    fn report_ns(&self, timeouts: &Timeouts) -> u64 {
-        if self.packets == 0 { u64::MAX } else { self.first_ns.saturating_add(timeouts.active_ns) }
-    }
-
-    /// Whether it is reported before it is forgotten.
-    fn reports_first(&self, timeouts: &Timeouts) -> bool {
-        self.packets > 0 && self.report_ns(timeouts) <= self.quiet_ns(timeouts)
-    }
-
-    fn deadline_ns(&self, timeouts: &Timeouts) -> u64 {
-        self.quiet_ns(timeouts).min(self.report_ns(timeouts))
-    }
-
-    /// Whether its last packet came so long after this time that the clock must have gone back.
-    fn is_ahead_of(&self, time_ns: u64, timeouts: &Timeouts) -> bool {
-        time_ns.saturating_add(timeouts.active_ns) <= self.last_ns
-    }
-
-    fn reason(&self) -> EndReason {
-        if self.is_ended() { EndReason::EndDetected } else { EndReason::IdleTimeout }
-    }
 }
 
 impl Shard {

@@ -273,7 +273,7 @@ proptest! {
 #[test]
 fn a_shard_that_somebody_works_on_is_not_waited_for() {
     let meter = Meter::new(&MeterOptions { shards: 1, ..options() }).unwrap();
-    let mut observe = |at_s, out: &mut RecordSink<'_>| {
+    let observe = |at_s, out: &mut RecordSink<'_>| {
         let sample = tcp("10.0.0.1:1", "10.0.0.2:2", 16, at_s);
         let mut chunk = testing::chunk(at_s, 0, &[sample]);
         meter.observe(&mut chunk, 0..1, 1, out);

@@ -287,8 +287,12 @@ impl Shared {
     }
 }
 
-/// What is written next: as much as a row group takes.
+/// What is written next: as much as a row group takes. After a failure a single batch, which shows soon whether it works again:
+/// nobody who ends the writer wants to wait for more.
 fn next_batches(state: &State) -> Vec<Batch> {
+    if state.trouble.lasts() {
+        return state.pending.front().cloned().into_iter().collect();
+    }
     let mut records = 0;
     let batches = state.pending.iter().take_while(|batch| {
         let first = records == 0;
