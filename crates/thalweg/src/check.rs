@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_node::config::{
     BlockAllocation, Class, DSCP_NAMES, Filtering, ForwardProtocol, HostLimits, MacAddress, Match, Meter,
-    NatConfig, NatRefusal, Policer, PortConfig, PortIndex, PortSelection, RedAction, RouteTarget, RouterConfig, Service,
-    SubscriberConfig,
+    NatConfig, NatRefusal, Policer, PortConfig, PortIndex, PortSelection, RedAction, RouteTarget,
+    RouterConfig, Service, SubscriberConfig,
 };
 use thalweg_text::units::{count, exact_bit_rate, exact_bytes};
 use thalweg_wire::application;
