@@ -148,7 +148,7 @@ fuzz_target!(|input: &[u8]| {
             3 => driver.session.handle_stop(StopReason::OutOfResources, now),
             4 => driver.session.handle_stop(StopReason::Restarting, now),
             5 => driver.connected(conn),
-            6 => driver.session.handle_connect_failed(now),
+            6 => driver.session.handle_connect_failed("refused", now),
             7 => driver.session.handle_disconnected(conn, now),
             8 => driver.bytes(conn, &good_open(value >> 1)),
             9 => {

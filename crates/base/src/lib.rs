@@ -1,5 +1,5 @@
 //! What every room of the house shares: packets in chunks, the reasons a packet can be dropped for,
-//! hashes that place a flow on a shard, prefixes, bounded tables, and seeded chance.
+//! hashes that place a flow on a shard, prefixes, bounded tables, seeded chance, and how often a log repeats itself.
 //!
 //! The flow of data through Thalweg is a flow of [`Chunk`]s. A source cuts its input into chunks of
 //! consecutive packets; the bytes of one chunk lie together in one [`Slab`], where the source put them,
@@ -17,6 +17,7 @@ mod packet;
 mod prefix;
 mod rng;
 mod slab;
+mod throttle;
 mod verdict;
 
 pub use aged::Aged;
@@ -26,4 +27,5 @@ pub use packet::{LinkType, NO_CLASS, NO_PORT, NO_SHARD, Packet, PacketFlags, UNK
 pub use prefix::{Address, IpPrefix, LengthOutOfRange, Prefix, PrefixTextError};
 pub use rng::XorShift64Star;
 pub use slab::{Slab, SlabPool};
+pub use throttle::Throttle;
 pub use verdict::DropReason;

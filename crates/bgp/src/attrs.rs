@@ -63,6 +63,8 @@ pub mod flag {
     pub const CONFEDERATION: u16 = 1 << 13;
     /// Some attribute is optional and not transitive and goes no further.
     pub const NON_TRANSITIVE: u16 = 1 << 14;
+    /// What the route attracts is discarded here (RFC 7999, or by policy). Local to this router and never sent.
+    pub const DISCARD: u16 = 1 << 15;
 }
 
 /// What decisions and most policies look at.

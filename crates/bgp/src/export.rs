@@ -27,8 +27,10 @@
 //! by a dump of what changed since.
 //!
 //! # What is missing
-//! MRAI (drivers flush when they like), aggregation. Routes that only changed
-//! in what is not sent (LOCAL_PREF towards another AS) are sent again.
+//! MRAI (drivers flush when they like), aggregation.
+//!
+//! A route that changed only in what is not sent (MULTI_EXIT_DISC or LOCAL_PREF towards another AS) is not sent again
+//! (RFC 4271 9.2): where origin and path stay, the attributes are put together for both and compared.
 //!
 //! RFC 4271 (5, 9.1.3, 9.2), 4456, 4724, 4760, 5065, 6793, 7313, 7911, 7947, 8654, 8950, 9234.
 
@@ -281,13 +283,14 @@ impl UpdateGroup {
     #[inline]
     fn handle_simple<A: NlriAddress>(&mut self, change: &Change<A>, peers: &PeerTable) {
         let (old, new) = (&change.old, &change.new);
+        let rules = &mut self.rules;
         if let (Some(old), Some(new)) = (old, new)
-            && old.attrs == new.attrs
             && old.peer == new.peer
+            && (old.attrs == new.attrs
+                || rules.simple_same(A::FAMILY, &old.attrs, &new.attrs, new.peer, peers))
         {
             return;
         }
-        let rules = &mut self.rules;
         let too_long = rules.too_long;
         let had = match old {
             Some(old) => rules.simple_audience(A::FAMILY, &old.attrs, old.peer, peers),
@@ -362,7 +365,7 @@ impl UpdateGroup {
         whole: bool,
     ) {
         let queue = A::queue(&mut self.queues);
-        let audiences = &mut self.rules.audiences;
+        let Rules { view, audiences, .. } = &mut self.rules;
         let ids = had.iter().chain(gets.iter()).map(|out| out.path_id);
         let mut ids: Vec<u16> = ids.chain(earlier.iter().map(|each| each.0)).collect();
         ids.sort_unstable();
@@ -377,9 +380,10 @@ impl UpdateGroup {
             for old in had.iter().filter(|out| out.path_id == path_id) {
                 let mut lost = old.offer.audience;
                 let same = |new: &&mut Exported| {
-                    new.path_id == path_id
-                        && (new.attrs_id, new.source) == (old.attrs_id, old.source)
-                        && new.offer.origins == old.offer.origins
+                    let (from, to) = (&old.offer, &new.offer);
+                    (new.path_id, new.source, to.origins) == (path_id, old.source, from.origins)
+                        && (new.attrs_id == old.attrs_id
+                            || encode::same(view, A::FAMILY, &from.attrs, &to.attrs, to.origins))
                 };
                 if !waits
                     && !whole

@@ -48,6 +48,7 @@ mod connection;
 mod lifecycle;
 mod messages;
 mod negotiate;
+mod remarks;
 mod stale;
 mod timers;
 
@@ -55,10 +56,12 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use thalweg_base::Throttle;
 use thalweg_wire::bgp::{Family, MessageKind, RefreshKind, RouteRefresh};
 
 use crate::peer::{Millis, PeerId};
 use connection::Slot;
+use remarks::Remarks;
 use stale::StaleRoutes;
 use timers::Chance;
 
@@ -68,7 +71,7 @@ pub use action::{
 };
 pub use config::NeighborConfig;
 pub use counters::{MessageCounters, SessionCounters};
-pub use import::Importer;
+pub use import::{Importer, Remark};
 pub use negotiate::{Negotiated, NeighborRestart};
 
 /// After so many routes [`Session::handle_bytes`] returns, so that one neighbour does not hold a core: about a
@@ -106,7 +109,10 @@ pub struct Session {
     stale: StaleRoutes,
     prefix_warned: [bool; 2],
     above_told: [bool; 2],
-    bad_updates: BadUpdates,
+    /// UPDATEs with errors, and attempts to connect that failed.
+    bad_updates: Throttle,
+    failed_connects: Throttle,
+    remarks: Remarks,
     actions: VecDeque<Action>,
     counters: SessionCounters,
 }
@@ -120,13 +126,6 @@ enum Run {
     Resting(Millis),
     /// Yes.
     Seeking,
-}
-
-/// Bad UPDATEs since the last event about them.
-#[derive(Clone, Copy, Debug, Default)]
-struct BadUpdates {
-    count: u64,
-    told_at: Option<Millis>,
 }
 
 impl Session {
@@ -151,7 +150,9 @@ impl Session {
             stale: StaleRoutes::default(),
             prefix_warned: [false; 2],
             above_told: [false; 2],
-            bad_updates: BadUpdates::default(),
+            bad_updates: Throttle::default(),
+            failed_connects: Throttle::default(),
+            remarks: Remarks::default(),
             actions: VecDeque::new(),
             counters: SessionCounters::default(),
         }
@@ -361,13 +362,14 @@ impl Session {
         }
     }
 
-    /// Our connection could not be opened.
-    pub fn handle_connect_failed(&mut self, now: Millis) {
+    /// Our connection could not be opened, for this reason.
+    pub fn handle_connect_failed(&mut self, reason: &str, now: Millis) {
         if !self.dialing {
             return;
         }
         self.dialing = false;
-        self.connect_later(now, true);
+        let retry_ms = self.connect_later(now);
+        self.connect_failed(reason.to_owned(), retry_ms.unwrap_or(0), now);
     }
 
     /// A connection is gone.
@@ -380,7 +382,7 @@ impl Session {
                 self.slots[conn.index()].close();
                 self.attempt_failed(conn, state, DownReason::ConnectionLost, now);
                 if !self.any_open() && !self.dialing {
-                    self.connect_later(now, false);
+                    self.connect_later(now);
                 }
             }
         }

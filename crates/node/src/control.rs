@@ -206,7 +206,7 @@ pub struct NeighborView {
     pub updates_received: u64,
     /// Messages that came.
     pub messages_received: u64,
-    /// Messages of the session that went, without UPDATEs.
+    /// Messages that went.
     pub messages_sent: u64,
     /// Bytes that went.
     pub bytes_sent: u64,
@@ -268,6 +268,8 @@ pub struct RouteView {
     pub weight: u32,
     /// Communities, all kinds, as operators write them.
     pub communities: Vec<String>,
+    /// This router discards what the route attracts.
+    pub discard: bool,
     /// The neighbour's identifier of the path.
     pub path_id: u32,
     /// Seconds since it came.
@@ -302,6 +304,8 @@ pub struct RibView {
     pub paths: ByFamily<u64>,
     /// Different attribute sets.
     pub attribute_sets: u64,
+    /// Connections of addresses where no neighbor is configured.
+    pub strangers_refused: u64,
     /// How many shards they are cut into.
     pub shards: usize,
     /// Scheduling and threads.

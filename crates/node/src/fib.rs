@@ -36,7 +36,8 @@
 //! Each change of a BGP route or of the underlay marks the next hops whose addresses it covers, and those that
 //! were resolved through them; only these are resolved again.
 //!
-//! Routes with the community BLACKHOLE (RFC 7999) lead to a discard, where the configuration honours it.
+//! Routes that import marked so ([`flag::DISCARD`]: the community BLACKHOLE where it is honored, or policy) lead to a
+//! discard.
 //!
 //! # Cost
 //!
@@ -70,8 +71,6 @@ use table::{PrefixTable, Tables};
 /// What an outlet is told once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutletConfig {
-    /// Routes with the community BLACKHOLE discard what they attract.
-    pub honour_blackhole: bool,
     /// A prefix with a second path by another next hop stands by to go there. Changes must carry second paths.
     pub backups: bool,
     /// The first hop number to give away; lower ones belong to others.
@@ -84,7 +83,7 @@ pub struct OutletConfig {
 impl Default for OutletConfig {
     fn default() -> Self {
         let last_hop = thalweg_dataplane::lpm::NEXT_HOP_MAX;
-        Self { honour_blackhole: true, backups: false, first_hop: 1, last_hop }
+        Self { backups: false, first_hop: 1, last_hop }
     }
 }
 
@@ -126,7 +125,7 @@ pub struct OutletCounters {
     pub prefixes: [u64; 2],
     /// Prefixes that are not installed because their next hop is unresolved.
     pub unresolved_prefixes: u64,
-    /// Prefixes that discard (BLACKHOLE).
+    /// Prefixes that discard.
     pub discarding_prefixes: u64,
     /// Next hops in use.
     pub hops: u64,
@@ -155,10 +154,10 @@ struct Touched<A> {
 /// Keeps forwarding in line with the best routes. One owner; see the module's text.
 #[derive(Debug)]
 pub struct Outlet {
-    config: OutletConfig,
     underlay: Underlay,
     tables: Tables,
     hops: Hops,
+    backups: bool,
     counters: OutletCounters,
 }
 
@@ -166,7 +165,8 @@ impl Outlet {
     /// An outlet without routes.
     pub fn new(config: OutletConfig, underlay: Underlay) -> Self {
         let hops = Hops::new(config.first_hop, config.last_hop);
-        Self { config, underlay, tables: Tables::default(), hops, counters: OutletCounters::default() }
+        let (tables, counters) = (Tables::default(), OutletCounters::default());
+        Self { underlay, tables, hops, backups: config.backups, counters }
     }
 
     /// Takes in what a shard changed and installs what follows from it.
@@ -253,21 +253,20 @@ impl Outlet {
         let mut touched = Vec::with_capacity(changes.len());
         // Neighbouring changes often have the same attributes.
         let mut recent: Option<(usize, Option<Target>)> = None;
-        let honour_blackhole = self.config.honour_blackhole;
         for change in changes {
             self.counters.changes += 1;
             let target = change.new.as_ref().and_then(|chosen| match recent {
                 Some((id, target)) if id == chosen.attrs.id() && chosen.peer != PeerId::LOCAL => target,
                 _ => {
-                    let target = target_of(chosen, honour_blackhole);
+                    let target = target_of(chosen);
                     if chosen.peer != PeerId::LOCAL {
                         recent = Some((chosen.attrs.id(), target));
                     }
                     target
                 }
             });
-            let leads_on = self.config.backups && matches!(target, Some(Target::Address(_)));
-            let backup = if leads_on { backup_of(change, honour_blackhole) } else { None };
+            let leads_on = self.backups && matches!(target, Some(Target::Address(_)));
+            let backup = if leads_on { backup_of(change) } else { None };
             let now = target.and_then(|target| {
                 let number = self.hops.take(target, backup);
                 self.counters.without_number += u64::from(number.is_none());
@@ -340,21 +339,21 @@ impl Outlet {
 }
 
 /// What a route leads to; `None` for our own routes, which others installed.
-fn target_of(chosen: &Chosen, honour_blackhole: bool) -> Option<Target> {
+fn target_of(chosen: &Chosen) -> Option<Target> {
     if chosen.peer == PeerId::LOCAL {
         return None;
     }
-    if honour_blackhole && chosen.attrs.has(flag::BLACKHOLE) {
+    if chosen.attrs.has(flag::DISCARD) {
         return Some(Target::Discard);
     }
     Some(Target::Address(chosen.attrs.next_hop().address()))
 }
 
 /// The next hop that stands by for the best path's: that of the next path that has another one.
-fn backup_of<A>(change: &Change<A>, honour_blackhole: bool) -> Option<IpAddr> {
+fn backup_of<A>(change: &Change<A>) -> Option<IpAddr> {
     let first = change.new.as_ref()?.attrs.next_hop().address();
     let others = change.further.as_ref()?.new.iter();
-    let mut others = others.filter_map(|path| match target_of(path, honour_blackhole)? {
+    let mut others = others.filter_map(|path| match target_of(path)? {
         Target::Address(address) => Some(address),
         Target::Discard => None,
     });

@@ -47,6 +47,8 @@ use thalweg_bgp::rib::{NextHopView, ShardConfig};
 use thalweg_bgp::route::{Changes, RouteBatchBuilder, SHARDS};
 use thalweg_exec::control::{Control, Exported, Notice, Reading, Registry, Share, Token, Wakers};
 
+use thalweg_wire::bgp::cease;
+
 use crate::config::BgpConfig;
 
 pub use lanes::RouteReader;
@@ -63,6 +65,9 @@ use slot::PeerSlot;
 
 /// How often shards learn which tombstones nobody needs any more, in milliseconds.
 const TOMBSTONE_FLOOR_MS: u64 = 500;
+
+/// How often the kernel is asked for the segments that it dropped because of their signature, in milliseconds.
+const SIGNATURES_LOOK_MS: u64 = 5000;
 
 /// Everything the daemon knows of BGP.
 pub struct Speaker {
@@ -89,6 +94,10 @@ pub struct Speaker {
     depth: AtomicUsize,
     /// Dumps have written something.
     grew: AtomicBool,
+    strangers: log::Strangers,
+    signatures: Mutex<log::Signatures>,
+    /// When the kernel is to be asked again what it dropped.
+    signatures_due_ms: AtomicU64,
     seed: u64,
     limits: ExportLimits,
     scheduling: String,
@@ -153,6 +162,9 @@ impl Speaker {
             floors_due_ms: AtomicU64::new(0),
             depth: AtomicUsize::new(1),
             grew: AtomicBool::new(false),
+            strangers: log::Strangers::default(),
+            signatures: Mutex::default(),
+            signatures_due_ms: AtomicU64::new(0),
             seed: options.seed,
             limits: options.limits,
             scheduling: options.scheduling,
@@ -217,14 +229,15 @@ impl Speaker {
     }
 
     /// The neighbour at an address: a configured one, or a new one where a dynamic range allows it.
-    fn neighbor_at(&self, address: IpAddr, now: Millis) -> Option<Arc<PeerSlot>> {
+    fn neighbor_at(&self, address: IpAddr, now: Millis) -> Result<Arc<PeerSlot>, String> {
         let known = lock(&self.by_address).get(&address).copied();
-        if let Some(id) = known {
-            return self.slot(id.index());
+        if let Some(slot) = known.and_then(|id| self.slot(id.index())) {
+            return Ok(slot);
         }
         let config = self.config();
         let ranges = config.groups.iter().filter_map(|group| group.dynamic.as_ref());
-        let range = ranges.into_iter().find(|range| range.contains(address))?;
+        let range = ranges.into_iter().find(|range| range.contains(address));
+        let range = range.ok_or("no neighbor is configured at this address")?;
         let group = range.template.group.clone();
         let in_use = self.slots_in_use();
         let members = in_use.iter().filter(|slot| {
@@ -232,16 +245,10 @@ impl Speaker {
             state.dynamic && state.config.group == group
         });
         if members.count() >= range.max {
-            log::refused(&address.to_string(), "the group's limit of dynamic neighbours is reached");
-            return None;
+            let group = group.as_deref().unwrap_or_default();
+            return Err(format!("group {group} has its {} dynamic neighbors (`dynamic_max`)", range.max));
         }
-        match self.add_neighbor(Arc::new(range.neighbor(address)), true, now) {
-            Ok(slot) => Some(slot),
-            Err(error) => {
-                log::refused(&address.to_string(), &error.to_string());
-                None
-            }
-        }
+        self.add_neighbor(Arc::new(range.neighbor(address)), true, now).map_err(|error| error.to_string())
     }
 }
 
@@ -304,10 +311,13 @@ impl Control for Speaker {
         !work.after.is_empty() || work.routes.touches(shard)
     }
 
-    fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, _: u64) {
+    fn apply(&self, _: &mut SpeakerWorker, shard: usize, work: &Work, now_ms: u64) {
         self.profile.time(Function::TableUpdate, || {
             self.shards[shard].apply(shard, work, || self.peers(), |changes| self.deliver(changes));
         });
+        if let Some(slot) = work.slot.as_ref().filter(|slot| slot.paths.take_reached()) {
+            self.look_at_limits(slot, self.at(now_ms));
+        }
     }
 
     fn export(&self, _: &mut SpeakerWorker, lane: usize, now: bool, now_ms: u64) -> Exported {
@@ -360,15 +370,29 @@ impl Speaker {
         Millis(now_ms)
     }
 
+    /// A shard applied routes that bring a neighbor to a limit of its prefixes: its session is told at once. The
+    /// neighbor may have nothing more to say, so nobody may come to read it for a long time. No lock is held here.
+    fn look_at_limits(&self, slot: &Arc<PeerSlot>, now: Millis) {
+        {
+            let mut state = slot.lock();
+            state.note_prefix_counts(now);
+            self.drive_alone(slot, &mut state, now);
+        }
+        self.write_slot(slot, now);
+    }
+
     /// Lets in all who wait.
     fn accept_all(&self, now: Millis) {
         loop {
             match self.network.accept() {
-                Ok(Some(incoming)) => {
+                Ok(Some(mut incoming)) => {
                     let remote = incoming.remote;
                     match self.neighbor_at(remote.ip().to_canonical(), now) {
-                        Some(slot) => self.incoming(&slot, incoming, now),
-                        None => log::stranger(remote),
+                        Ok(slot) => self.incoming(&slot, incoming, now),
+                        Err(why) => {
+                            drive::farewell(&mut *incoming.stream, cease::CONNECTION_REJECTED);
+                            self.strangers.refused(remote, why, now);
+                        }
                     }
                 }
                 Ok(None) => return,
@@ -386,6 +410,8 @@ impl Speaker {
         if share.index == 0 && now.0 >= self.floors_due_ms.load(Ordering::Relaxed) {
             self.floors_due_ms.store(next, Ordering::Relaxed);
             self.update_tombstone_floors();
+            self.strangers.tell(now);
+            self.look_at_signatures(now);
         }
         let mut due = Vec::new();
         for slot in self.slots_in_use().into_iter().filter(|slot| share.has(slot.id.index())) {
@@ -404,6 +430,24 @@ impl Speaker {
             next = next.min(lane.delayed_until_ms().unwrap_or(u64::MAX));
         }
         (due, next.min(self.damping_timers(share, now)))
+    }
+
+    /// Asks the kernel from time to time what it dropped because of a signature.
+    fn look_at_signatures(&self, now: Millis) {
+        if now.0 < self.signatures_due_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        self.signatures_due_ms.store(now.0 + SIGNATURES_LOOK_MS, Ordering::Relaxed);
+        let Some(faults) = self.network.signature_faults() else { return };
+        lock(&self.signatures).look(faults, now, || {
+            let slots = self.slots_in_use();
+            let waiting = slots.iter().filter_map(|slot| {
+                let state = slot.lock();
+                let waits = state.config.transport.password.is_some() && state.negotiated.is_none();
+                waits.then(|| state.config.name.to_string())
+            });
+            waiting.collect()
+        });
     }
 
     /// Writes what the neighbour has to be sent, and tells its group if that waits for it.

@@ -9,13 +9,15 @@
 //!   the table of peers is kept besides (at most 65,535 of them).
 //! - **Records stay where they were read.** What the reader hands out is a view of its buffer.
 //! - **Damage is said, not hidden.** A broken record is named by file, number, offset and what was expected;
-//!   the next one follows, because its place is known from the length. Where that is not so (a length that
-//!   cannot be, the end of the file inside a record, a compressed stream that ends early) everything before is
-//!   delivered, then the error, then nothing. Offsets count in the uncompressed stream, records from 1.
+//!   the next one follows, because its place is known from the length. Where the length leads astray (a record that
+//!   was torn while it was written), reading goes on at the next place that can be a record (`resync`), and what was
+//!   passed over is said and counted. Where there is none, and where a compressed stream ends early, everything
+//!   before is delivered, then the error, then nothing. Offsets count in the uncompressed stream, records from 1.
 //! - Compression (gzip, bzip2, Zstandard) is recognized by content.
 //!
 //! What is written has its final name only when it is complete, see [`MrtWriter`].
 
+mod resync;
 mod rotate;
 
 #[cfg(test)]
@@ -58,7 +60,12 @@ pub enum MrtProblem {
     NotMrt(RecordType),
     /// A record is broken; the next one follows.
     Record(RecordType, Fault),
-    /// A record is too long to be one; the file ends for us.
+    /// The record was torn; the next plausible one follows.
+    Torn {
+        /// Bytes passed over.
+        skipped: u64,
+    },
+    /// A record is too long to be one, and no other can be found behind it.
     TooLong(TooLong),
     /// The file ends inside a record.
     CutOff {
@@ -79,7 +86,7 @@ pub enum MrtProblem {
 impl MrtError {
     /// Whether records may follow.
     pub fn is_last(&self) -> bool {
-        !matches!(self.problem, MrtProblem::Record(..))
+        !matches!(self.problem, MrtProblem::Record(..) | MrtProblem::Torn { .. })
     }
 }
 
@@ -97,6 +104,9 @@ impl fmt::Display for MrtError {
                 write!(f, "expected MRT, whose records begin with time and type, found type {kind}/{subtype}")
             }
             MrtProblem::Record(kind, fault) => write!(f, "{kind}: {fault}"),
+            MrtProblem::Torn { skipped } => {
+                write!(f, "torn: its length leads to no record; {skipped} bytes passed over, to the next one")
+            }
             MrtProblem::TooLong(error) => error.fmt(f),
             MrtProblem::CutOff { wanted, left } => {
                 write!(f, "expected {wanted} bytes of record, found the end of the file after {left}")
@@ -114,7 +124,7 @@ impl std::error::Error for MrtError {
             MrtProblem::Open(error) | MrtProblem::Read { error, .. } => Some(error),
             MrtProblem::Record(_, fault) => Some(fault),
             MrtProblem::TooLong(error) => Some(error),
-            MrtProblem::NotMrt(_) | MrtProblem::CutOff { .. } => None,
+            MrtProblem::NotMrt(_) | MrtProblem::Torn { .. } | MrtProblem::CutOff { .. } => None,
         }
     }
 }
@@ -143,6 +153,8 @@ pub struct MrtReader {
     /// Where `start` is in the uncompressed stream.
     offset: u64,
     records: u64,
+    /// Time of the last record that could be read.
+    last_time_s: Option<u32>,
     decoder: Decoder,
     /// The source has no more to give.
     ended: bool,
@@ -186,6 +198,7 @@ impl MrtReader {
             filled: 0,
             offset: 0,
             records: 0,
+            last_time_s: None,
             decoder: Decoder::new(),
             ended: false,
             failure: None,
@@ -207,16 +220,23 @@ impl MrtReader {
     pub fn next(&mut self) -> Option<Result<MrtItem<'_>, MrtError>> {
         let length = match self.await_record() {
             Ok(length) => length?,
-            Err(problem) => return Some(Err(self.last_error(problem))),
+            Err(problem) => return Some(Err(self.astray(problem))),
         };
+        if let Some(skipped) = self.torn(length) {
+            let error = self.torn_error(skipped as u64);
+            self.pass(skipped);
+            return Some(Err(error));
+        }
         let (start, offset) = (self.start, self.offset);
-        self.start += length;
-        self.offset += length as u64;
+        self.pass(length);
         self.records += 1;
         let number = self.records;
         // Framed a moment ago; only this way the borrow checker sees that nothing is read in between.
         let bytes = self.buffer.get(start..self.filled).unwrap_or_default();
         let Ok(Some((record, _))) = frame(bytes) else { return None };
+        if record.kind.kind_name().is_some() {
+            self.last_time_s = Some(record.time_s);
+        }
         match self.decoder.decode(&record) {
             Ok(content) => Some(Ok(MrtItem { number, offset, record, content })),
             Err(fault) => {
@@ -254,6 +274,37 @@ impl MrtReader {
                 Err(error) => return Err(MrtProblem::TooLong(error)),
             }
         }
+    }
+
+    /// What was read and not handed out.
+    fn buffered(&self) -> &[u8] {
+        self.buffer.get(self.start..self.filled).unwrap_or_default()
+    }
+
+    /// Reads until the buffer has so many bytes, or all there are.
+    fn await_bytes(&mut self, count: usize) {
+        while self.filled - self.start < count && !self.ended {
+            self.fill();
+        }
+    }
+
+    /// There is no record here. Goes on at the next one, or says what the end is.
+    fn astray(&mut self, problem: MrtProblem) -> MrtError {
+        if matches!(problem, MrtProblem::TooLong(_) | MrtProblem::CutOff { .. }) {
+            let offset = self.offset;
+            if let Some(skipped) = self.resync() {
+                return MrtError { offset, ..self.torn_error(skipped) };
+            }
+            return MrtError { offset, ..self.last_error(problem) };
+        }
+        self.last_error(problem)
+    }
+
+    /// The record that begins here is torn. It counts as one.
+    fn torn_error(&mut self, skipped: u64) -> MrtError {
+        self.records += 1;
+        let problem = MrtProblem::Torn { skipped };
+        MrtError { file: self.name.clone(), record: self.records, offset: self.offset, problem }
     }
 
     /// Reads once. What is left of the buffer moves to its front; the buffer grows only for a record that does

@@ -44,7 +44,7 @@ mod stream;
 
 pub use error::TcpError;
 pub use listener::{BACKLOG, ListenOptions, Listener};
-pub use md5::{KEY_LENGTH_MAX, Md5Key};
+pub use md5::{KEY_LENGTH_MAX, Md5Key, SignatureFaults};
 pub use options::{CLASS_SELECTOR_6, HopLimit, SocketOptions};
 pub use poller::{EVENTS_PER_POLL, Event, Events, Interest, Poller, Registrar, Waker};
 #[cfg(feature = "io-uring")]

@@ -99,11 +99,18 @@ fn read(
 #[derive(Default)]
 struct Errors {
     count: u64,
+    /// Torn records among them, and bytes passed over to get behind these.
+    torn: u64,
+    skipped_bytes: u64,
 }
 
 impl Errors {
     fn tell(&mut self, error: &MrtError) {
         self.count += 1;
+        if let MrtProblem::Torn { skipped } = error.problem {
+            self.torn += 1;
+            self.skipped_bytes += skipped;
+        }
         if self.count <= ERRORS_SHOWN {
             let _ = writeln!(std::io::stderr(), "error: {error}");
         }
@@ -161,7 +168,7 @@ impl Counted {
         })
     }
 
-    fn rows(&self, errors: &Errors) -> [(&'static str, u64); 8] {
+    fn rows(&self, errors: &Errors) -> [(&'static str, u64); 10] {
         let v4 = self.prefixes.iter().filter(|prefix| matches!(prefix, IpPrefix::V4(_))).count();
         [
             ("routes", self.routes),
@@ -172,6 +179,8 @@ impl Counted {
             ("ipv6_prefixes", (self.prefixes.len() - v4) as u64),
             ("peers", self.peers.len() as u64),
             ("errors", errors.count),
+            ("torn_records", errors.torn),
+            ("skipped_bytes", errors.skipped_bytes),
         ]
     }
 

@@ -22,6 +22,8 @@ pub struct AttrsBuilder {
     pub local_pref: Option<u32>,
     /// Preference local to this router.
     pub weight: u32,
+    /// What the route attracts is discarded by this router.
+    pub discard: bool,
     /// Attributes in canonical wire form, ascending, the ones above left out.
     encoded: Vec<u8>,
     last_code: u8,
@@ -61,6 +63,7 @@ impl Default for AttrsBuilder {
             med: None,
             local_pref: None,
             weight: 0,
+            discard: false,
             encoded: Vec::new(),
             last_code: 0,
             stored: Vec::new(),
@@ -83,6 +86,7 @@ impl AttrsBuilder {
         self.med = attrs.med();
         self.local_pref = attrs.local_pref();
         self.weight = attrs.weight;
+        self.discard = attrs.has(flag::DISCARD);
         self.encoded.clear();
         self.encoded.extend_from_slice(attrs.encoded());
         self.last_code = attrs.attributes().last().map_or(0, |last| last.code);
@@ -206,6 +210,7 @@ impl AttrsBuilder {
         };
         head.flags |= if self.med.is_some() { flag::MED } else { 0 };
         head.flags |= if self.local_pref.is_some() { flag::LOCAL_PREF } else { 0 };
+        head.flags |= if self.discard { flag::DISCARD } else { 0 };
         for each in Attributes::new(&self.encoded) {
             describe(&mut head, each);
         }

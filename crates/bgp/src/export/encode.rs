@@ -105,6 +105,19 @@ pub(super) fn attributes(
     rest.write(out);
 }
 
+/// Whether a route looks the same to neighbors with either of these attributes. Routes that differ in origin or path,
+/// as nearly all do that change, are told apart before anything is put together.
+#[inline]
+pub(super) fn same(view: &ExportView, family: Family, old: &Attrs, new: &Attrs, origins: Origins) -> bool {
+    if old.origin != new.origin || old.as_path().value() != new.as_path().value() {
+        return false;
+    }
+    let (mut block, mut other) = (Block::default(), Block::default());
+    attributes(view, family, old, origins, &mut block);
+    attributes(view, family, new, origins, &mut other);
+    block == other
+}
+
 /// MULTI_EXIT_DISC goes to our own AS and confederation, and to others only if it is ours: set by policy, or of a
 /// route that originates here (RFC 4271 5.1.4). A route server passes it on.
 fn med(view: &ExportView, attrs: &Attrs, origins: Origins) -> Option<u32> {
@@ -562,7 +575,7 @@ impl Encoder {
             self.put(&block.bytes);
             self.put_u16(attributes - 2, self.at - attributes);
         }
-        self.end(start, audience);
+        self.end(start, 1, audience);
     }
 
     /// One message that withdraws prefixes, as many of them as it holds.
@@ -587,7 +600,7 @@ impl Encoder {
             self.close_mp(mp);
             self.put_u16(mp - 2, self.at - mp);
         }
-        self.end(start, audience);
+        self.end(start, 1, audience);
     }
 
     /// End-of-RIB (RFC 4724 section 2).
@@ -601,7 +614,7 @@ impl Encoder {
             self.close_mp(mp);
             self.put_u16(mp - 2, self.at - mp);
         }
-        self.end(start, audience);
+        self.end(start, 1, audience);
     }
 
     /// ROUTE-REFRESH of a subtype: 1 BoRR, 2 EoRR (RFC 7313).
@@ -613,7 +626,7 @@ impl Encoder {
         self.put(&[0, 23, 5]);
         self.put(&afi.to_be_bytes());
         self.put(&[subtype, safi]);
-        self.end(start, audience);
+        self.end(start, 0, audience);
     }
 
     fn begin_mp_unreach(&mut self, family: Family) -> usize {
@@ -674,12 +687,16 @@ impl Encoder {
         }
     }
 
-    fn end(&mut self, start: usize, audience: &Audience) {
+    /// Ends a message; `updates`: whether it is an UPDATE.
+    fn end(&mut self, start: usize, updates: u32, audience: &Audience) {
         debug_assert!(self.at - start <= self.limit, "{} octets", self.at - start);
         self.put_u16(start + 16, self.at - start);
         match self.segments.last_mut() {
-            Some(last) if last.audience == *audience => last.end = self.at as u32,
-            _ => self.segments.push(Segment { end: self.at as u32, audience: audience.clone() }),
+            Some(last) if last.audience == *audience => {
+                last.end = self.at as u32;
+                last.updates += updates;
+            }
+            _ => self.segments.push(Segment { updates, end: self.at as u32, audience: audience.clone() }),
         }
     }
 

@@ -49,6 +49,8 @@ pub fn earliest(a: &Versions, b: &Versions) -> Versions {
 /// A run of whole messages with one audience.
 #[derive(Clone, Debug)]
 pub struct Segment {
+    /// UPDATEs in it.
+    pub updates: u32,
     /// Where it ends; it begins where the one before ends.
     pub end: u32,
     /// Whom it is for.

@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use thalweg_wire::bgp::MessageKind;
+
 use super::dump::DumpKind;
 use super::log::{Chunk, Found, GroupLog, Lag};
 use crate::peer::PeerId;
@@ -42,6 +44,8 @@ pub struct Member {
     dump: Option<(Cursor, DumpKind)>,
     needs: Option<DumpKind>,
     gathered: VecDeque<Piece>,
+    /// UPDATEs of pieces that were written.
+    updates_written: u64,
 }
 
 /// What is still to be written when a member leaves for another group.
@@ -52,6 +56,8 @@ struct Piece {
     chunk: Arc<Chunk>,
     start: u32,
     end: u32,
+    /// UPDATEs that end in it.
+    updates: u32,
 }
 
 struct Cursor {
@@ -61,13 +67,22 @@ struct Cursor {
     /// Place in the first held chunk: its next segment and where that begins.
     segment: usize,
     start: u32,
+    /// UPDATEs of the segment before `start`.
+    updates: u32,
 }
 
 impl Member {
     /// A follower from now on. Use [`super::UpdateGroup::join`].
     pub(super) fn new(peer: PeerId, log: Arc<GroupLog>) -> Self {
         log.follow(peer);
-        Self { peer, log: Cursor::at_end(log), dump: None, needs: None, gathered: VecDeque::new() }
+        Self {
+            peer,
+            log: Cursor::at_end(log),
+            dump: None,
+            needs: None,
+            gathered: VecDeque::new(),
+            updates_written: 0,
+        }
     }
 
     /// Whose place this is.
@@ -157,8 +172,14 @@ impl Member {
                 return;
             }
             rest -= piece.length();
+            self.updates_written += u64::from(piece.updates);
             self.gathered.pop_front();
         }
+    }
+
+    /// UPDATEs written since this was last asked.
+    pub fn take_updates_written(&mut self) -> u64 {
+        std::mem::take(&mut self.updates_written)
     }
 
     /// Whether the socket took only a part of a message; nothing else may be written to it now.
@@ -249,7 +270,7 @@ fn message_length(bytes: &[u8], at: usize) -> usize {
 impl Cursor {
     fn at_end(log: Arc<GroupLog>) -> Self {
         let place = log.end();
-        Self { log, place, held: VecDeque::new(), segment: 0, start: 0 }
+        Self { log, place, held: VecDeque::new(), segment: 0, start: 0, updates: 0 }
     }
 
     fn is_at_end(&self) -> bool {
@@ -263,7 +284,7 @@ impl Cursor {
             let found = self.log.read(peer, self.place, &mut self.held, bytes_max);
             if !matches!(found, Found::Chunks) {
                 self.held.clear();
-                (self.segment, self.start) = (0, 0);
+                (self.segment, self.start, self.updates) = (0, 0, 0);
                 return if out.is_empty() { found } else { Found::Chunks };
             }
             while let Some(chunk) = self.held.front() {
@@ -274,33 +295,37 @@ impl Cursor {
                     let (start, end) = (self.start, segment.end);
                     if segment.audience.includes(peer) {
                         // A long segment goes out in parts that end with a message.
-                        let end = part_end(chunk.bytes(), start, end, bytes_max - bytes);
+                        let (end, part) = part_end(chunk.bytes(), start, end, bytes_max - bytes);
                         bytes += (end - start) as usize;
-                        out.push_back(Piece { chunk: chunk.clone(), start, end });
-                        self.start = end;
-                        if end < segment.end {
+                        let whole = end == segment.end;
+                        let updates = if whole { segment.updates - self.updates } else { part };
+                        out.push_back(Piece { chunk: chunk.clone(), start, end, updates });
+                        (self.start, self.updates) = (end, self.updates + updates);
+                        if !whole {
                             return Found::Chunks;
                         }
                     }
-                    self.start = end;
+                    (self.start, self.updates) = (end, 0);
                     self.segment += 1;
                 }
                 self.held.pop_front();
                 self.place += 1;
-                (self.segment, self.start) = (0, 0);
+                (self.segment, self.start, self.updates) = (0, 0, 0);
             }
         }
     }
 }
 
-/// The end of the last message that begins within `bytes_max` of `start`.
-fn part_end(bytes: &[u8], start: u32, end: u32, bytes_max: usize) -> u32 {
+/// The end of the last message that begins within `bytes_max` of `start`; where that is not `end`, how many UPDATEs
+/// come before it.
+fn part_end(bytes: &[u8], start: u32, end: u32, bytes_max: usize) -> (u32, u32) {
     if (end - start) as usize <= bytes_max {
-        return end;
+        return (end, 0);
     }
-    let mut at = start as usize;
+    let (mut at, mut updates) = (start as usize, 0);
     while at < end as usize && at - (start as usize) < bytes_max {
+        updates += u32::from(bytes.get(at + 18) == Some(&(MessageKind::Update as u8)));
         at += message_length(bytes, at);
     }
-    (at as u32).min(end)
+    ((at as u32).min(end), updates)
 }

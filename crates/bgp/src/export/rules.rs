@@ -4,7 +4,7 @@
 //! RFC 4456), loops if asked, control communities (RFC 7947), policy, next hop, length. All are functions of
 //! (view, prefix, attributes, source), so what a neighbour had can be told from the old route at any time.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -94,6 +94,9 @@ pub(super) struct Rules {
     pub(super) audiences: Audiences,
     /// Members by AS number, for control communities.
     members_by_as: Vec<(u32, PeerId)>,
+    /// Members by address, when it was last asked for; and the last next hop that was, with whose address it is.
+    members_by_address: Option<HashMap<IpAddr, PeerId, FixedState>>,
+    last_next_hop: Option<(IpAddr, Option<PeerId>)>,
     reject_flags: u16,
     /// Nothing but flags, source and length decides.
     pub(super) simple: bool,
@@ -126,6 +129,8 @@ impl Rules {
             representative,
             audiences: Audiences::default(),
             members_by_as: Vec::new(),
+            members_by_address: None,
+            last_next_hop: None,
             source: None,
             edit: AttrsBuilder::default(),
             interner: Interner::new(0x7e57),
@@ -165,11 +170,53 @@ impl Rules {
         self.audiences.members.insert(peer);
         self.members_by_as.retain(|(_, each)| *each != peer);
         self.members_by_as.push((remote_as, peer));
+        (self.members_by_address, self.last_next_hop) = (None, None);
     }
 
     pub(super) fn leave(&mut self, peer: PeerId) {
         self.audiences.members.remove(peer);
         self.members_by_as.retain(|(_, each)| *each != peer);
+        (self.members_by_address, self.last_next_hop) = (None, None);
+    }
+
+    /// The audience without the member whose own address the next hop is: it would send packets to itself
+    /// (RFC 4271 5.1.3).
+    #[inline]
+    fn without_next_hop(
+        &mut self,
+        audience: AudienceCode,
+        next_hop: IpAddr,
+        source: Option<IpAddr>,
+        peers: &PeerTable,
+    ) -> AudienceCode {
+        // Mostly it is the address of who sent the route, who is not in the audience anyway.
+        if self.view.next_hop == NextHopRule::Own || source == Some(next_hop) {
+            return audience;
+        }
+        match self.member_at(next_hop, peers) {
+            None => audience,
+            Some(member) => self.audiences.minus(audience, AudienceCode::only(member)),
+        }
+    }
+
+    fn member_at(&mut self, address: IpAddr, peers: &PeerTable) -> Option<PeerId> {
+        if let Some((last, member)) = self.last_next_hop
+            && last == address
+        {
+            return member;
+        }
+        let known = self.members_by_address.take().unwrap_or_else(|| {
+            let members = self.audiences.members.iter().filter_map(|peer| peers.get(peer));
+            members.map(|info| (info.address, info.id)).collect()
+        });
+        let found = known.get(&address).copied();
+        if known.len() < self.audiences.members.len() {
+            // The table is from before somebody joined.
+            return found;
+        }
+        self.members_by_address = Some(known);
+        self.last_next_hop = Some((address, found));
+        found
     }
 
     /// Forgets what it knows of neighbours: the table may be another.
@@ -227,17 +274,38 @@ impl Rules {
     ) -> AudienceCode {
         let source = self.source(peer, peers);
         let (blocked, origins) = (source.blocked, source.origins);
+        let sender = source.info.as_ref().map(|info| info.address);
         if blocked || attrs.flags & self.reject_flags != 0 {
             return AudienceCode::NOBODY;
         }
-        if !self.own_next_hop[family.index()] && self.next_hop(family, attrs, origins).is_none() {
-            return AudienceCode::NOBODY;
+        let mut audience = AudienceCode::all_except(peer);
+        if !self.own_next_hop[family.index()] {
+            let Some(next_hop) = self.next_hop(family, attrs, origins) else { return AudienceCode::NOBODY };
+            audience = self.without_next_hop(audience, next_hop.address(), sender, peers);
         }
         if !self.fits(family, attrs, origins) {
             self.too_long += 1;
             return AudienceCode::NOBODY;
         }
-        AudienceCode::all_except(peer)
+        audience
+    }
+
+    /// Where [`Self::simple`] holds: whether two routes of a neighbor look the same to the members, which then have
+    /// both or none.
+    #[inline]
+    pub(super) fn simple_same(
+        &mut self,
+        family: Family,
+        old: &Attrs,
+        new: &Attrs,
+        peer: PeerId,
+        peers: &PeerTable,
+    ) -> bool {
+        if (old.flags ^ new.flags) & self.reject_flags != 0 {
+            return false;
+        }
+        let origins = self.origins(peer, peers);
+        encode::same(&self.view, family, old, new, origins)
     }
 
     /// The whole answer.
@@ -306,9 +374,9 @@ impl Rules {
                 self.interner.intern(&mut self.edit)
             }
         };
-        if self.next_hop(family, &attrs, origins).is_none() {
-            return Judgement::Stays;
-        }
+        let Some(next_hop) = self.next_hop(family, &attrs, origins) else { return Judgement::Stays };
+        let sender = source.info.as_ref().map(|info| info.address);
+        let audience = self.without_next_hop(audience, next_hop.address(), sender, peers);
         let longest = Origins { prepend: prepended.iter().map(|each| each.0).max().unwrap_or(0), ..origins };
         if !self.fits(family, &attrs, longest) {
             return Judgement::TooLong;

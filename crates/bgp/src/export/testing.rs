@@ -250,7 +250,9 @@ fn attribute_sets() -> Vec<AttrRef> {
             builder.clear();
             builder.next_hop = NextHop::V6 { global: "2001:db8::1".parse().unwrap(), link_local: None };
             if number % 3 > 0 {
-                builder.next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, 50));
+                // Some are members' addresses, whoever announces the route.
+                let last = if number % 2 == 0 { 50 } else { 1 + number as u8 % 6 };
+                builder.next_hop = NextHop::V4(Ipv4Addr::new(192, 0, 2, last));
             }
             builder.prepend(70_000 + number, 1 + rng.below(3) as usize, SegmentKind::Sequence).unwrap();
             let mut communities = vec![number];

@@ -3,6 +3,7 @@
 
 mod attributes;
 mod limits;
+mod unchanged;
 use std::sync::Arc;
 
 use thalweg_base::XorShift64Star;
@@ -39,6 +40,19 @@ fn internal_members_hold_what_the_rib_says() {
     assert!(run_all(&view, 0..15, tight()).routes > 100);
     let view = ExportView { kind: PeerKind::InternalClient, ..view };
     assert!(run_all(&view, 20..35, tight()).routes > 100);
+}
+
+/// Third-party next hops: those on the members' network stay, and nobody is told to send packets to itself.
+#[test]
+fn members_on_a_common_network_hold_what_the_rib_says() {
+    let net = "192.0.2.0/25".parse().unwrap();
+    let view = ExportView { next_hop: NextHopRule::KeepWithin(net), ..external() };
+    let seen = run_all(&view, 0..15, tight());
+    assert!(seen.routes > 100, "{seen:?}");
+    let view = ExportView { policy: Arc::new(testing::by_prefix()), ..view };
+    assert!(run_all(&view, 20..30, tight()).routes > 50);
+    let view = ExportView { kind: PeerKind::InternalClient, next_hop: NextHopRule::Keep, ..external() };
+    assert!(run_all(&view, 40..50, tight()).routes > 50);
 }
 
 #[test]

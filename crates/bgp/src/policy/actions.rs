@@ -35,6 +35,8 @@ pub(super) fn apply(
             changed.med = true;
         }
         Action::Weight(weight) => edit.weight = *weight,
+        // A default route that discards would take the router off the net.
+        Action::Discard(discard) => edit.discard = *discard && route.prefix.length() > 0,
         Action::Origin(origin) => edit.origin = *origin,
         Action::NextHop { v4, v6 } => {
             let address = match family(route.prefix) {

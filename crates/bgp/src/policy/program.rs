@@ -61,7 +61,9 @@ impl Program {
     }
 
     pub(super) fn depends_on_prefix(&self) -> bool {
+        let by_action = |action: &Action| matches!(action, Action::Discard(_));
         self.conditions().any(|each| matches!(each, Condition::Prefix(_) | Condition::PrefixLength(_)))
+            || self.rules().any(|rule| rule.actions.iter().any(by_action))
     }
 
     pub(super) fn depends_on_neighbor(&self) -> bool {

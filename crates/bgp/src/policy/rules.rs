@@ -242,6 +242,8 @@ pub enum Action {
     CommunitiesRemove(Arc<CommunitySet>),
     /// If one of the set is there, all of it goes and these come.
     CommunitiesReplace(Arc<CommunitySet>, Arc<CommunityList>),
+    /// This router discards what the route attracts, or no longer does. Never so for a default route.
+    Discard(bool),
 }
 
 /// Rule sets by name.

@@ -7,8 +7,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thalweg_wire::bgp::{Family, Notification};
+use thalweg_base::IpPrefix;
+use thalweg_wire::bgp::{Family, Notification, cease, error};
 
+use super::import::{Rejection, Remark};
 use super::negotiate::Negotiated;
 use crate::peer::Role;
 
@@ -100,6 +102,19 @@ pub enum Refusal {
     LocalAddress,
     /// The session is up.
     Established,
+}
+
+impl Refusal {
+    /// What the neighbor is told before the connection is closed (RFC 4486). A session that rests says nothing, as
+    /// RFC 4271 8.2.2 has it for Idle: the neighbor would rest longer for it.
+    pub fn notification(self) -> Option<Notification> {
+        let subcode = match self {
+            Self::Established => cease::CONNECTION_COLLISION,
+            Self::Stopped | Self::LocalAddress => cease::CONNECTION_REJECTED,
+            Self::Resting => return None,
+        };
+        Some(Notification::new(error::CEASE, subcode))
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -252,7 +267,10 @@ pub enum Cause {
         send_hold_ms: u64,
     },
     /// A message broke the protocol; the notification says how.
-    Malformed,
+    Malformed {
+        /// The message: its kind, its length, its first bytes.
+        message: String,
+    },
     /// A message came that the state does not expect.
     Unexpected {
         /// Which.
@@ -274,7 +292,7 @@ impl fmt::Display for Cause {
             Self::SendHoldTimer { send_hold_ms } => {
                 write!(f, "the neighbour read nothing for {} s", send_hold_ms / 1000)
             }
-            Self::Malformed => f.write_str("malformed message"),
+            Self::Malformed { message } => write!(f, "malformed {message}"),
             Self::Unexpected { message, state } => write!(f, "{message} came in {state}"),
             Self::Open(problem) => write!(f, "{problem}"),
             Self::Collision => f.write_str("the other connection was kept"),
@@ -347,8 +365,21 @@ pub enum Event {
     Stopped(StopReason),
     /// No connection came about.
     ConnectFailed {
+        /// Why not, the last time.
+        reason: String,
+        /// Attempts that failed since the last such event.
+        count: u64,
         /// Until the next attempt.
         retry_ms: u64,
+    },
+    /// Routes came that somebody should hear of.
+    Routes {
+        /// What is the matter with them.
+        remark: Remark,
+        /// How many since the last such event.
+        count: u64,
+        /// The last of them.
+        example: Option<IpPrefix>,
     },
     /// A connection of the neighbour was closed at once.
     Refused(Refusal),
@@ -460,8 +491,10 @@ impl Event {
             | Self::PrefixesNearLimit { .. }
             | Self::PrefixesAboveLimit { .. }
             | Self::BadUpdate { .. }
+            | Self::ConnectFailed { .. }
             | Self::StaleWithdrawn { .. }
             | Self::WithoutCapabilities => true,
+            Self::Routes { remark: Remark::Rejected(rejection), .. } => *rejection != Rejection::Policy,
             _ => false,
         }
     }
@@ -472,7 +505,14 @@ impl fmt::Display for Event {
         match self {
             Self::Started => f.write_str("started"),
             Self::Stopped(reason) => write!(f, "stopped: {reason}"),
-            Self::ConnectFailed { retry_ms } => write!(f, "cannot connect; next attempt in {retry_ms} ms"),
+            Self::ConnectFailed { reason, count, retry_ms } => {
+                write!(f, "no connection: {reason}; next attempt in {retry_ms} ms")?;
+                match count {
+                    1 => Ok(()),
+                    count => write!(f, " ({count} attempts failed since this was last said)"),
+                }
+            }
+            Self::Routes { remark, count, example } => display_routes(f, *remark, *count, *example),
             Self::Refused(why) => write!(f, "connection refused: {why}"),
             Self::AttemptFailed { connection, state, reason } => {
                 write!(f, "{connection} ended in {state}: {reason}")
@@ -507,5 +547,29 @@ impl fmt::Display for Event {
             Self::RefreshReceived(family) => write!(f, "the neighbour wants all {family} routes again"),
             Self::StaleWithdrawn { family, why } => write!(f, "stale {family} routes withdrawn: {why}"),
         }
+    }
+}
+
+/// Why something happened to routes, and to which.
+fn display_routes(
+    f: &mut fmt::Formatter<'_>,
+    remark: Remark,
+    count: u64,
+    example: Option<IpPrefix>,
+) -> fmt::Result {
+    write!(f, "{count} {} ", if count == 1 { "route" } else { "routes" })?;
+    match remark {
+        Remark::Rejected(rejection) => write!(f, "rejected: {rejection}")?,
+        Remark::BlackholeHonored => {
+            f.write_str("with the community BLACKHOLE: packets to them are discarded")?
+        }
+        Remark::BlackholeIgnored => f.write_str(
+            "with the community BLACKHOLE treated like any other: `honor_blackhole` does not cover them",
+        )?,
+    }
+    match (count, example) {
+        (_, None) => Ok(()),
+        (1, Some(prefix)) => write!(f, ": {prefix}"),
+        (_, Some(prefix)) => write!(f, ", the last of them {prefix}"),
     }
 }

@@ -274,6 +274,14 @@ pub struct MaxPrefixes {
     pub action: MaxPrefixesAction,
 }
 
+impl MaxPrefixes {
+    /// The least number of prefixes at which to warn.
+    pub fn warns_at(self) -> u32 {
+        let share = u64::from(self.limit) * u64::from(self.warn_percent.min(100));
+        (share.div_ceil(100) as u32).max(1)
+    }
+}
+
 /// What happens above the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxPrefixesAction {
@@ -300,6 +308,10 @@ pub struct ImportConfig {
     pub reject_as_set: bool,
     /// Reject routes of an external neighbour whose AS_PATH does not begin with its AS. Off towards route servers.
     pub first_as_check: bool,
+    /// Reject prefixes that no network has (RFC 4271 6.3): see [`is_martian`](super::import::is_martian).
+    pub martian_check: bool,
+    /// Which routes with the community BLACKHOLE (RFC 7999) may discard what they attract.
+    pub honor_blackhole: HonorBlackhole,
     /// Attributes that are left out of what comes, by type code: a way out where something that travels in an
     /// attribute nobody here needs hurts the network.
     pub discard_attributes: Vec<u8>,
@@ -312,7 +324,40 @@ impl Default for ImportConfig {
             allow_own_as: 0,
             reject_as_set: true,
             first_as_check: true,
+            martian_check: true,
+            honor_blackhole: HonorBlackhole::No,
             discard_attributes: Vec::new(),
+        }
+    }
+}
+
+/// Which routes of a neighbor with the community BLACKHOLE discard what they attract, once import policy has accepted
+/// them (RFC 7999 3.3). Others with it are ordinary routes. A default route is never one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HonorBlackhole {
+    /// None.
+    #[default]
+    No,
+    /// Those to a single address.
+    Hosts,
+    /// Those within one of these prefixes, which the neighbor is authorized to announce.
+    Within(Arc<[IpPrefix]>),
+}
+
+impl HonorBlackhole {
+    /// Whether it is honored for the prefix.
+    pub fn covers(&self, prefix: IpPrefix) -> bool {
+        let within = |outer: &IpPrefix| match (outer, prefix) {
+            (IpPrefix::V4(outer), IpPrefix::V4(prefix)) => outer.covers(prefix),
+            (IpPrefix::V6(outer), IpPrefix::V6(prefix)) => outer.covers(prefix),
+            _ => false,
+        };
+        match self {
+            Self::No => false,
+            Self::Hosts => {
+                matches!((prefix, prefix.length()), (IpPrefix::V4(_), 32) | (IpPrefix::V6(_), 128))
+            }
+            Self::Within(prefixes) => prefix.length() > 0 && prefixes.iter().any(within),
         }
     }
 }

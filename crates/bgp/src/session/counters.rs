@@ -56,6 +56,8 @@ pub struct SessionCounters {
     pub established: u64,
     /// How often it went down.
     pub flaps: u64,
+    /// How often the neighbor had more prefixes of a family than its limit allows.
+    pub prefix_limit_exceeded: u64,
     /// Collisions of two connections.
     pub collisions: u64,
     /// UPDATEs whose routes were withdrawn because of an error (RFC 7606).
@@ -72,4 +74,6 @@ pub struct SessionCounters {
     pub last_error: Option<String>,
     /// When it came.
     pub last_error_at: Option<Millis>,
+    /// Why the last attempt to connect failed.
+    pub last_connect_error: Option<String>,
 }

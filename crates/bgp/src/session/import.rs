@@ -13,13 +13,16 @@
 //! In order: loops (own AS, confederation, ORIGINATOR_ID, CLUSTER_LIST; RFC 4271 9.1.2, 4456, 5065), first AS
 //! (RFC 4271 6.3), AS_SET (RFC 9774), next hop (RFC 4271 5.1.3), route leaks (RFC 9234), no policy (RFC 8212),
 //! policy, GRACEFUL_SHUTDOWN (RFC 8326): a route with that community after policy gets LOCAL_PREF 0, so that no
-//! policy prefers it by accident and one that removes the community keeps it as it is.
+//! policy prefers it by accident and one that removes the community keeps it as it is. Then BLACKHOLE (RFC 7999 3.3):
+//! a route that still has it discards what it attracts where the neighbor's configuration honors that. Prefixes that no
+//! network has (RFC 4271 6.3) are passed over one by one.
 //!
 //! Nothing is allocated for an UPDATE but what an attribute set costs that nobody had before. Missing: next hops
 //! that are addresses of other interfaces of this router, and damping, which is the RIB's.
 
 mod cache;
 mod checks;
+mod martians;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -27,10 +30,10 @@ use std::sync::Arc;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_wire::bgp::{
     Aggregator, Attribute, CodeSet, Family, MpNlri, NextHop, Nlri, PeerFacts, PeerSide, Update, Verdict,
-    attribute,
+    attribute, community,
 };
 
-use super::config::NeighborConfig;
+use super::config::{HonorBlackhole, NeighborConfig};
 use super::negotiate::Negotiated;
 use crate::attrs::{AttrRef, AttrsBuilder, Interner, flag};
 use crate::peer::{PeerId, PeerInfo, PeerKind};
@@ -41,6 +44,7 @@ use checks::Checks;
 
 pub use cache::CACHE_SLOTS;
 pub use checks::Rejection;
+pub use martians::is_martian;
 
 /// LOCAL_PREF of a route that will be gone soon (RFC 8326).
 const LOCAL_PREF_GRACEFUL_SHUTDOWN: u32 = 0;
@@ -60,7 +64,41 @@ pub struct Importer {
     builder: AttrsBuilder,
     edit: AttrsBuilder,
     scratch: Vec<u8>,
+    honor_blackhole: HonorBlackhole,
     counters: ImportCounters,
+    /// The last prefix of each remark.
+    examples: [Option<IpPrefix>; Remark::COUNT],
+}
+
+/// Something about routes that came that somebody should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// They were rejected.
+    Rejected(Rejection),
+    /// They have the community BLACKHOLE, and discard what they attract.
+    BlackholeHonored,
+    /// They have the community BLACKHOLE and are ordinary routes, because it is not honored for them.
+    BlackholeIgnored,
+}
+
+impl Remark {
+    /// How many there are.
+    pub const COUNT: usize = Rejection::COUNT + 2;
+
+    /// All of them, in order of [`Self::index`].
+    pub fn all() -> impl Iterator<Item = Self> {
+        let rejections = Rejection::ALL.into_iter().map(Self::Rejected);
+        rejections.chain([Self::BlackholeHonored, Self::BlackholeIgnored])
+    }
+
+    /// Index into arrays with a slot for each.
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Rejected(rejection) => rejection.index(),
+            Self::BlackholeHonored => Rejection::COUNT,
+            Self::BlackholeIgnored => Rejection::COUNT + 1,
+        }
+    }
 }
 
 /// What became of a neighbour's routes.
@@ -72,8 +110,8 @@ pub struct ImportCounters {
     pub withdrawn: u64,
     /// Announced in an UPDATE with errors, and withdrawn for it (RFC 7606).
     pub treated_as_withdraw: u64,
-    /// Announced and rejected, by [`Rejection::index`].
-    pub rejected: [u64; Rejection::COUNT],
+    /// Announced, by [`Remark::index`]: rejected, or BLACKHOLE among what was accepted.
+    remarks: [u64; Remark::COUNT],
     /// Prefixes of families that were not agreed on; ignored.
     pub other_family: u64,
     /// UPDATEs with MP attributes of families this router does not know; ignored.
@@ -87,7 +125,17 @@ pub struct ImportCounters {
 impl ImportCounters {
     /// Announced and rejected, for whatever reason.
     pub fn rejected_total(&self) -> u64 {
-        self.rejected.iter().sum()
+        Rejection::ALL.iter().map(|rejection| self.rejected(*rejection)).sum()
+    }
+
+    /// Announced and rejected for this reason.
+    pub fn rejected(&self, rejection: Rejection) -> u64 {
+        self.remarks(Remark::Rejected(rejection))
+    }
+
+    /// Announced with this remark.
+    pub fn remarks(&self, remark: Remark) -> u64 {
+        self.remarks[remark.index()]
     }
 }
 
@@ -123,7 +171,9 @@ impl Importer {
             builder: AttrsBuilder::default(),
             edit: AttrsBuilder::default(),
             scratch: Vec::new(),
+            honor_blackhole: HonorBlackhole::No,
             counters: ImportCounters::default(),
+            examples: [None; Remark::COUNT],
         }
     }
 
@@ -158,6 +208,7 @@ impl Importer {
                 .fold(CodeSet::EMPTY, |set, code| set.with(*code)),
         };
         self.checks = Checks::new(config, &self.peer);
+        self.honor_blackhole = config.import.honor_blackhole.clone();
         self.cache.clear();
     }
 
@@ -180,6 +231,16 @@ impl Importer {
     /// What became of its routes.
     pub fn counters(&self) -> &ImportCounters {
         &self.counters
+    }
+
+    /// The last prefix that a remark was about.
+    pub fn example(&self, remark: Remark) -> Option<IpPrefix> {
+        self.examples[remark.index()]
+    }
+
+    fn remark(&mut self, remark: Remark, count: usize, example: IpPrefix) {
+        self.counters.remarks[remark.index()] += count as u64;
+        self.examples[remark.index()] = Some(example);
     }
 
     /// Puts out the routes of an UPDATE; `body` is what it was parsed from. Withdrawn routes come first, as
@@ -260,19 +321,27 @@ impl Importer {
         if !self.agreed_on::<A>(routes.len()) {
             return;
         }
-        let judged = self.judge(update, body, next_hop, A::ip_prefix(first), A::FAMILY);
+        let first = A::ip_prefix(first);
+        let judged = self.judge(update, body, next_hop, first, A::FAMILY);
         let by_prefix = self.policy.as_ref().is_some_and(|policy| policy.depends_on_prefix());
         match judged {
-            Ok(attrs) if by_prefix => self.announce_by_prefix(&attrs, routes, out),
+            Ok(attrs) if by_prefix || attrs.has(flag::BLACKHOLE) => {
+                self.announce_by_prefix(&attrs, by_prefix, routes, out);
+            }
             Ok(attrs) => {
                 self.counters.accepted += routes.len() as u64;
                 let index = out.push_attrs(attrs);
                 for (path_id, prefix) in routes {
-                    A::push(out, prefix, path_id, index);
+                    if A::is_martian(prefix) && self.checks.martians {
+                        self.counters.accepted -= 1;
+                        self.pass_over(prefix, path_id, out);
+                    } else {
+                        A::push(out, prefix, path_id, index);
+                    }
                 }
             }
             Err(rejection) => {
-                self.counters.rejected[rejection.index()] += routes.len() as u64;
+                self.remark(Remark::Rejected(rejection), routes.len(), first);
                 for (path_id, prefix) in routes {
                     A::push(out, prefix, path_id, WITHDRAWN);
                 }
@@ -341,18 +410,57 @@ impl Importer {
         self.interner.intern(&mut self.edit)
     }
 
+    /// RFC 4271 6.3: such a prefix is ignored; one from before there was a check goes.
+    #[cold]
+    fn pass_over<A: Pushed>(&mut self, prefix: Prefix<A>, path_id: u32, out: &mut RouteBatchBuilder) {
+        self.remark(Remark::Rejected(Rejection::Martian), 1, A::ip_prefix(prefix));
+        A::push(out, prefix, path_id, WITHDRAWN);
+    }
+
+    /// RFC 7999 3.3: a route that policy accepted with BLACKHOLE discards what it attracts, where that is agreed on
+    /// with the neighbor, and stays in this AS (3.2).
+    fn blackhole(&mut self, attrs: AttrRef, prefix: IpPrefix) -> AttrRef {
+        if !attrs.has(flag::BLACKHOLE) {
+            return attrs;
+        }
+        if !self.honor_blackhole.covers(prefix) {
+            self.remark(Remark::BlackholeIgnored, 1, prefix);
+            return attrs;
+        }
+        self.remark(Remark::BlackholeHonored, 1, prefix);
+        self.edit.load(&attrs);
+        self.edit.discard = true;
+        if attrs.flags & (flag::NO_EXPORT | flag::NO_ADVERTISE) == 0 {
+            let communities: Vec<u32> = attrs.communities().chain([community::NO_EXPORT]).collect();
+            if self.edit.set_communities(&communities).is_err() {
+                // No room for it among 16,383 communities: what must not leave this AS is not taken in.
+                self.edit.load(&attrs);
+            }
+        }
+        self.interner.intern(&mut self.edit)
+    }
+
+    /// `by_policy`: `attrs` are those before policy, which looks at prefixes.
     fn announce_by_prefix<A: Pushed>(
         &mut self,
         attrs: &AttrRef,
+        by_policy: bool,
         routes: Nlri<'_, A>,
         out: &mut RouteBatchBuilder,
     ) {
         // Neighbouring prefixes mostly come to the same: the index is looked for only where they do not.
         let mut last: Option<(AttrRef, u32)> = None;
         for (path_id, prefix) in routes {
-            let index = match self.apply_policy(attrs, A::ip_prefix(prefix)) {
+            if A::is_martian(prefix) && self.checks.martians {
+                self.pass_over(prefix, path_id, out);
+                continue;
+            }
+            let ip_prefix = A::ip_prefix(prefix);
+            let judged = if by_policy { self.apply_policy(attrs, ip_prefix) } else { Ok(attrs.clone()) };
+            let index = match judged {
                 Ok(accepted) => {
                     self.counters.accepted += 1;
+                    let accepted = self.blackhole(accepted, ip_prefix);
                     match &last {
                         Some((same, index)) if *same == accepted => *index,
                         _ => {
@@ -363,7 +471,7 @@ impl Importer {
                     }
                 }
                 Err(rejection) => {
-                    self.counters.rejected[rejection.index()] += 1;
+                    self.remark(Remark::Rejected(rejection), 1, ip_prefix);
                     WITHDRAWN
                 }
             };
@@ -429,6 +537,9 @@ pub fn build(
 trait Pushed: RouteAddress + Sized {
     fn push(out: &mut RouteBatchBuilder, prefix: Prefix<Self>, path_id: u32, attrs: u32);
 
+    /// Whether no network has it.
+    fn is_martian(prefix: Prefix<Self>) -> bool;
+
     fn ip_prefix(prefix: Prefix<Self>) -> IpPrefix;
 }
 
@@ -436,6 +547,11 @@ impl Pushed for u32 {
     #[inline]
     fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u32>, path_id: u32, attrs: u32) {
         out.push_v4(prefix, path_id, attrs);
+    }
+
+    #[inline]
+    fn is_martian(prefix: Prefix<u32>) -> bool {
+        martians::is_martian_v4(prefix)
     }
 
     fn ip_prefix(prefix: Prefix<u32>) -> IpPrefix {
@@ -447,6 +563,11 @@ impl Pushed for u128 {
     #[inline]
     fn push(out: &mut RouteBatchBuilder, prefix: Prefix<u128>, path_id: u32, attrs: u32) {
         out.push_v6(prefix, path_id, attrs);
+    }
+
+    #[inline]
+    fn is_martian(prefix: Prefix<u128>) -> bool {
+        martians::is_martian_v6(prefix)
     }
 
     fn ip_prefix(prefix: Prefix<u128>) -> IpPrefix {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use thalweg_base::Throttle;
 use thalweg_wire::bgp::{AfiSafi, Capabilities, Family, Notification, cease, error, open_error};
 
 use super::action::{Action, Cause, Connection, DownReason, Event, StaleEnd, State, StopReason};
@@ -118,16 +119,18 @@ impl Session {
         let limit = max.limit;
         if count > limit && max.action != MaxPrefixesAction::Warn {
             if self.established().is_some() {
+                self.counters.prefix_limit_exceeded += 1;
                 self.handle_stop(StopReason::MaxPrefixes { family, limit }, now);
             }
             return;
         }
-        let near = u64::from(count) * 100 >= u64::from(limit) * u64::from(max.warn_percent.min(100));
+        let near = count >= max.warns_at();
         let warned = std::mem::replace(&mut self.prefix_warned[family.index()], near);
         let above_told = std::mem::replace(&mut self.above_told[family.index()], count > limit);
         if count > limit && !above_told {
+            self.counters.prefix_limit_exceeded += 1;
             self.event(Event::PrefixesAboveLimit { family, count, limit });
-        } else if near && !warned && count > 0 {
+        } else if near && !warned {
             self.event(Event::PrefixesNearLimit { family, count, limit });
         }
     }
@@ -150,7 +153,7 @@ impl Session {
         self.attempt_failed(conn, state, reason, now);
         match collision {
             true if self.any_open() || self.dialing => {}
-            true => self.connect_later(now, false),
+            true => drop(self.connect_later(now)),
             false => self.rest_unless_other(now, false),
         }
     }
@@ -179,7 +182,7 @@ impl Session {
             }
         } else if collision {
             if !self.any_open() && !self.dialing {
-                self.connect_later(now, false);
+                self.connect_later(now);
             }
         } else {
             self.rest_unless_other(now, false);
@@ -231,6 +234,7 @@ impl Session {
         }
         self.abandon_connect();
         self.connect_failures = 0;
+        self.failed_connects = Throttle::default();
         self.up_since = now;
         self.counters.established += 1;
         self.prefix_warned = [false; 2];

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use thalweg_wire::bgp::{
-    Family, Frame, MessageKind, Notification, Open, RefreshKind, RouteRefresh, Update, Verdict, cease, error,
-    frame, fsm_error,
+    Attributes, Family, Frame, MessageKind, Notification, Open, RefreshKind, RouteRefresh, Update, Verdict,
+    cease, error, frame, fsm_error,
 };
 
 use super::action::{Action, Cause, Connection, DownReason, Event, State};
 use super::lifecycle::surviving;
 use super::negotiate::{self, Ends};
+use super::remarks::{excerpt, write_hex};
 use super::{Importer, ROUTES_PER_CALL, Session, restarts_gracefully};
 use crate::peer::Millis;
 use crate::route::RouteBatchBuilder;
 
 /// Bad UPDATEs are told at most this often; in between they are counted.
 const BAD_UPDATE_EVENT_MS: u64 = 10_000;
+
+/// Bytes of a message's header.
+const HEADER_BYTES: usize = 19;
 
 /// How long a connection that is ready waits for another one that has precedence.
 const SETTLE_MS: u64 = 3_000;
@@ -25,6 +29,19 @@ impl Session {
     /// and only until there is something to be done in order or [`ROUTES_PER_CALL`] routes are out: the
     /// caller keeps the rest, does what is to be done, and calls again until nothing more is taken.
     pub fn handle_bytes(
+        &mut self,
+        conn: Connection,
+        bytes: &[u8],
+        now: Millis,
+        import: &mut Importer,
+        out: &mut RouteBatchBuilder,
+    ) -> usize {
+        let used = self.take_messages(conn, bytes, now, import, out);
+        self.tell_remarks(import, now);
+        used
+    }
+
+    fn take_messages(
         &mut self,
         conn: Connection,
         bytes: &[u8],
@@ -51,7 +68,8 @@ impl Session {
                     self.message(conn, message, now, import, out);
                 }
                 Err(error) => {
-                    self.fail(conn, error.notification(), Cause::Malformed, now);
+                    let message = excerpt("message header", rest.get(..HEADER_BYTES).unwrap_or(rest));
+                    self.fail(conn, error.notification(), Cause::Malformed { message }, now);
                     return bytes.len();
                 }
             }
@@ -126,7 +144,7 @@ impl Session {
     fn open(&mut self, conn: Connection, body: &[u8], now: Millis) {
         let open = match Open::parse(body) {
             Ok(open) => open,
-            Err(notification) => return self.fail(conn, notification, Cause::Malformed, now),
+            Err(notification) => return self.malformed(conn, notification, "OPEN", body, now),
         };
         let slot = self.slot(conn);
         let ends = Ends { connection: conn, local: slot.local, remote: slot.remote };
@@ -189,7 +207,7 @@ impl Session {
         }
         let update = match Update::parse(body, &agreed.codec, import.facts()) {
             Ok(update) => update,
-            Err(notification) => return self.fail(conn, notification, Cause::Malformed, now),
+            Err(notification) => return self.malformed(conn, notification, "UPDATE", body, now),
         };
         import.import(&update, body, out);
         if update.verdict != Verdict::Good || !update.discards.is_empty() {
@@ -210,27 +228,33 @@ impl Session {
         self.act(Action::EndOfRib(family));
     }
 
+    /// A message that ends the session: says which.
+    #[cold]
+    fn malformed(&mut self, conn: Connection, said: Notification, kind: &str, body: &[u8], now: Millis) {
+        self.fail(conn, said, Cause::Malformed { message: excerpt(kind, body) }, now);
+    }
+
     #[cold]
     fn bad_update(&mut self, update: &Update<'_>, now: Millis) {
-        let problem = match update.verdict {
+        let (problem, action) = match update.verdict {
             Verdict::TreatAsWithdraw(problem) => {
                 self.counters.treated_as_withdraw += 1;
-                format!("{problem}; its routes are withdrawn")
+                (problem, "its routes are withdrawn (treat-as-withdraw")
             }
             Verdict::Good => {
                 self.counters.attributes_discarded += update.discards.len() as u64;
                 match update.discards.iter().next() {
-                    Some(problem) => format!("{problem}; left out"),
+                    Some(problem) => (problem, "left out (attribute discard"),
                     None => return,
                 }
             }
         };
-        self.bad_updates.count += 1;
-        if self.bad_updates.told_at.is_none_or(|at| now.since(at) >= BAD_UPDATE_EVENT_MS) {
-            self.bad_updates.told_at = Some(now);
-            let count = std::mem::take(&mut self.bad_updates.count);
-            self.event(Event::BadUpdate { problem, count });
-        }
+        let Some(count) = self.bad_updates.once(now.0, BAD_UPDATE_EVENT_MS) else { return };
+        // Where the attribute is missing, or has no place of its own, all of them are shown.
+        let whole = Attributes::new(update.field()).find(|each| each.code == problem.code);
+        let mut text = format!("{problem}; {action}, RFC 7606): ");
+        write_hex(&mut text, whole.map_or(update.field(), |attribute| attribute.whole));
+        self.event(Event::BadUpdate { problem: text, count });
     }
 
     /// RFC 2918, RFC 7313. What was not agreed on, and what is of no known family or kind, is ignored.
@@ -238,7 +262,7 @@ impl Session {
         self.slots[conn.index()].heard(now);
         let refresh = match RouteRefresh::parse(body) {
             Ok(refresh) => refresh,
-            Err(notification) => return self.fail(conn, notification, Cause::Malformed, now),
+            Err(notification) => return self.malformed(conn, notification, "ROUTE-REFRESH", body, now),
         };
         let agreed = self.slot(conn).agreed.as_ref();
         let known = |family: &Family| agreed.is_some_and(|agreed| agreed.family(*family));

@@ -4,6 +4,7 @@ use thalweg_base::mix64;
 use thalweg_wire::bgp::{Notification, error};
 
 use super::action::{Action, Cause, Connection, Event, StaleEnd};
+use super::remarks::REPEAT_MS;
 use super::{Run, Session};
 use crate::peer::Millis;
 
@@ -62,6 +63,7 @@ impl Session {
                 // Given up; the next attempt takes its place at once.
                 self.counters.connect_failures += 1;
                 self.connect_failures = self.connect_failures.saturating_add(1);
+                self.connect_failed("no answer".to_owned(), 0, now);
             }
             match self.run == Run::Seeking && !self.any_open() {
                 true => self.connect(now),
@@ -131,20 +133,30 @@ impl Session {
         self.act(Action::Connect);
     }
 
-    /// Another attempt later: soon at first, then less and less often.
-    pub(super) fn connect_later(&mut self, now: Millis, tell: bool) {
+    /// Another attempt later: soon at first, then less and less often. How much later, if there is one.
+    pub(super) fn connect_later(&mut self, now: Millis) -> Option<u64> {
         self.counters.connect_failures += 1;
         self.connect_failures = self.connect_failures.saturating_add(1);
         if self.run != Run::Seeking || self.config.passive || self.any_open() {
-            return;
+            return None;
         }
         let longest_ms = u64::from(self.config.timers.connect_retry_s.max(1)) * 1000;
         let doubled = CONNECT_RETRY_FIRST_MS << (self.connect_failures - 1).min(10);
         let retry_ms = self.chance.jitter(doubled.min(longest_ms));
         self.connect_at = Some(now.plus(retry_ms));
-        if tell {
-            self.event(Event::ConnectFailed { retry_ms });
+        Some(retry_ms)
+    }
+
+    /// Says that an attempt to connect failed. The kernel drops segments with a wrong signature without a word, so
+    /// that silence is all there is to see of a wrong password.
+    pub(super) fn connect_failed(&mut self, mut reason: String, retry_ms: u64, now: Millis) {
+        if self.config.transport.password.is_some() {
+            reason += " (a password is configured: the neighbor's may differ or be missing)";
         }
+        if let Some(count) = self.failed_connects.once(now.0, REPEAT_MS) {
+            self.event(Event::ConnectFailed { reason: reason.clone(), count, retry_ms });
+        }
+        self.counters.last_connect_error = Some(reason);
     }
 
     /// Gives up the connection being opened.

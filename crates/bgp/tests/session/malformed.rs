@@ -156,3 +156,29 @@ fn messages_before_their_time_are_state_machine_errors() {
         assert!(matches!(cause, Cause::Unexpected { state: got, .. } if got == state));
     }
 }
+
+/// The log says which message or attribute it was, what it was made of, and what was done about it.
+#[test]
+fn a_malformed_message_is_told_with_its_bytes() {
+    let bad_med = announce_with(&[64_601], &["10.9.0.0/16"], |out| write_attribute(out, 0x80, 4, &[1, 2, 3]));
+    let words = after(&bad_med).ends[0].words();
+    assert!(
+        words.contains("its routes are withdrawn (treat-as-withdraw, RFC 7606): 800403010203"),
+        "{words}"
+    );
+    let twice = announce_with(&[64_601], &["10.9.0.0/16"], |out| write_attribute(out, 0x40, 6, &[7]));
+    let words = after(&twice).ends[0].words();
+    assert!(words.contains("left out (attribute discard, RFC 7606): 40060107"), "{words}");
+    let words = after(&message(MessageKind::Update, &[0, 1, 33, 0, 0])).ends[0].words();
+    assert!(
+        words.contains("malformed UPDATE of 5 bytes: 0001210000; sent UPDATE Message Error (3)"),
+        "{words}"
+    );
+    let words = after(&raw(18, 4)).ends[0].words();
+    let header = format!("malformed message header of 19 bytes: {}001204", "ff".repeat(16));
+    assert!(words.contains(&header), "{words}");
+    let long = announce_with(&[64_601], &["10.9.0.0/16"], |out| write_attribute(out, 0x40, 77, &[0xaa; 255]));
+    let words = after(&long).ends[0].words();
+    assert!(words.contains("malformed UPDATE of ") && words.contains("..."), "{words}");
+    assert!(words.lines().all(|line| line.len() < 500), "{words}");
+}

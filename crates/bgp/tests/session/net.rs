@@ -280,7 +280,7 @@ impl Net {
         }
         let session = &mut self.ends[end].session;
         if !self.reachable {
-            session.handle_connect_failed(self.now);
+            session.handle_connect_failed("connection refused", self.now);
             return true;
         }
         // What was in the place of the connection is gone, and the other end reads what was left of it.

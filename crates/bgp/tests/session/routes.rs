@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use thalweg_bgp::attrs::flag;
 use thalweg_bgp::peer::Role;
 use thalweg_bgp::policy::Policy;
 use thalweg_bgp::session::NeighborConfig;
-use thalweg_bgp::session::config::{Confederation, RemoteAs};
+use thalweg_bgp::session::Remark;
+use thalweg_bgp::session::config::{Confederation, HonorBlackhole, RemoteAs};
 use thalweg_bgp::session::import::{CACHE_SLOTS, Rejection};
 use thalweg_wire::bgp::{
     begin_attributes, begin_mp_reach, begin_update, community, finish_attribute, finish_attributes,
@@ -25,8 +27,8 @@ fn received(change: impl Fn(&mut NeighborConfig), octets: &[Vec<u8>]) -> Net {
 
 fn rejected(net: &Net, rejection: Rejection) -> u64 {
     let counters = net.ends[0].import.counters();
-    assert_eq!(counters.rejected_total(), counters.rejected[rejection.index()], "{counters:?}");
-    counters.rejected[rejection.index()]
+    assert_eq!(counters.rejected_total(), counters.rejected(rejection), "{counters:?}");
+    counters.rejected(rejection)
 }
 
 #[test]
@@ -227,4 +229,99 @@ fn both_families_and_next_hops_that_differ() {
     net.deliver(1, &v6("2001:db8::1", 0x2001_0db8_0001 << 80));
     assert_eq!(net.ends[0].prefixes(), ["10.1.0.0/16"]);
     assert_eq!(net.ends[0].import.counters().other_family, 1);
+}
+
+/// RFC 4271 6.3: the prefix is ignored and logged, the session and the others stay.
+#[test]
+fn prefixes_that_no_network_has_are_passed_over() {
+    let all = ["0.0.0.0/0", "0.0.0.0/8", "10.1.0.0/16", "127.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4"];
+    let update = announce(&[64_601], &all);
+    let net = received(|_| {}, std::slice::from_ref(&update));
+    assert!(net.is_up());
+    assert_eq!(net.ends[0].prefixes(), ["0.0.0.0/0", "10.1.0.0/16"]);
+    assert_eq!(rejected(&net, Rejection::Martian), 4);
+    assert_eq!(net.ends[0].import.counters().accepted, 2);
+    let words = net.ends[0].words();
+    let told =
+        "4 routes rejected: no network has such a prefix (`martian_check`), the last of them 240.0.0.0/4";
+    assert!(words.contains(told), "{words}");
+    let net = received(|config| config.import.martian_check = false, &[update]);
+    assert_eq!(net.ends[0].prefixes().len(), all.len());
+}
+
+fn discards(net: &Net) -> Vec<String> {
+    let routes = net.ends[0].routes.iter().filter(|(_, route)| route.attrs.has(flag::DISCARD));
+    routes.map(|((prefix, _), _)| prefix.to_string()).collect()
+}
+
+/// RFC 7999 3.3: BLACKHOLE means nothing unless it was agreed on, and never takes a default route.
+#[test]
+fn blackhole_is_honored_only_where_it_was_agreed_on() {
+    let all = ["0.0.0.0/0", "1.1.1.0/24", "10.1.0.7/32", "198.51.100.0/25", "198.51.100.9/32"];
+    let tagged = announce_with(&[64_601], &all, |out| {
+        write_attribute(out, 0xc0, 8, &community::BLACKHOLE.to_be_bytes());
+    });
+    let within = |text: &str| HonorBlackhole::Within([text.parse().unwrap()].into());
+    let cases = [
+        (HonorBlackhole::No, &[][..]),
+        (HonorBlackhole::Hosts, &["10.1.0.7/32", "198.51.100.9/32"]),
+        (within("198.51.100.0/24"), &["198.51.100.0/25", "198.51.100.9/32"]),
+        (within("198.51.100.9/32"), &["198.51.100.9/32"]),
+        (within("0.0.0.0/0"), &all[1..]),
+    ];
+    for (honor, expected) in cases {
+        let net =
+            received(|config| config.import.honor_blackhole = honor.clone(), std::slice::from_ref(&tagged));
+        assert_eq!(net.ends[0].prefixes(), all, "all are routes");
+        assert_eq!(discards(&net), expected, "{honor:?}");
+        let counters = net.ends[0].import.counters();
+        let counted =
+            (counters.remarks(Remark::BlackholeHonored), counters.remarks(Remark::BlackholeIgnored));
+        assert_eq!(counted, (expected.len() as u64, (all.len() - expected.len()) as u64));
+        for route in net.ends[0].routes.values() {
+            // RFC 7999 3.2: it stays in this AS.
+            assert_eq!(route.attrs.has(flag::NO_EXPORT), route.attrs.has(flag::DISCARD));
+        }
+        let words = net.ends[0].words();
+        assert_eq!(words.contains("packets to them are discarded"), !expected.is_empty(), "{words}");
+        assert!(words.contains("`honor_blackhole` does not cover them"), "{words}");
+    }
+    // A route that policy rejects is none, whatever its community.
+    let mut net = Net::up_with(
+        NeighborConfig {
+            import: thalweg_bgp::session::config::ImportConfig {
+                honor_blackhole: HonorBlackhole::Hosts,
+                ..config(0).import
+            },
+            ..config(0)
+        },
+        config(1),
+    );
+    net.ends[0].import.set_policy(Some(Arc::new(Policy::reject_all())));
+    net.deliver(1, &tagged);
+    assert!(net.ends[0].routes.is_empty());
+    assert_eq!(rejected(&net, Rejection::Policy), all.len() as u64);
+}
+
+/// A neighbor that sends what is rejected all the time: a line at once, then one a minute with the count.
+#[test]
+fn rejected_routes_are_told_once_a_minute() {
+    let mut net = Net::up();
+    for number in 0..180_u32 {
+        let prefix = format!("10.{number}.0.0/16");
+        net.deliver(1, &announce(&[5, 64_601], &[&prefix, "10.250.0.0/16"]));
+        net.run_ms(1_000);
+    }
+    assert_eq!(rejected(&net, Rejection::FirstAs), 360);
+    let words = net.ends[0].words();
+    let lines: Vec<&str> = words.lines().filter(|line| line.contains("first_as_check")).collect();
+    let start = "2 routes rejected: the path does not begin with the neighbor's AS (`first_as_check`), the last of them ";
+    assert!(lines[0].starts_with(start), "{}", lines[0]);
+    assert!((3..=4).contains(&lines.len()), "{lines:?}");
+    let told: u64 = lines.iter().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    net.run_ms(120_000);
+    let words = net.ends[0].words();
+    let lines: Vec<&str> = words.lines().filter(|line| line.contains("first_as_check")).collect();
+    let all: u64 = lines.iter().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert!(told <= all && all == 360, "what was not told is told with a KEEPALIVE: {told} {all}");
 }

@@ -100,7 +100,7 @@ impl Lone {
         lone.session.handle_start(lone.now);
         match state {
             "Connect" => {}
-            "Active" => lone.session.handle_connect_failed(lone.now),
+            "Active" => lone.session.handle_connect_failed("connection refused", lone.now),
             _ => {
                 lone.connected(Connection::Outgoing);
                 let steps: &[Vec<u8>] = match state {
@@ -135,7 +135,7 @@ impl Lone {
             "no-room" => self.session.handle_stop(StopReason::OutOfResources, self.now),
             "tcp-out" => drop(self.connected(own)),
             "tcp-in" => drop(self.connected(other)),
-            "tcp-fails" => self.session.handle_connect_failed(self.now),
+            "tcp-fails" => self.session.handle_connect_failed("connection refused", self.now),
             "tcp-lost" => self.session.handle_disconnected(own, self.now),
             "link-down" => self.session.handle_link_down("link of port wan1 is down", self.now),
             "link-up" => self.session.handle_link_up(self.now),

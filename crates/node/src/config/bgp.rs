@@ -35,6 +35,7 @@ use thalweg_bgp::rib::{DampingConfig, DecisionConfig};
 use thalweg_bgp::session::config::{
     BGP_PORT, CapabilityConfig, Confederation, DynamicRange, NeighborConfig, RemoteAs,
 };
+use thalweg_bgp::session::import::is_martian;
 use thalweg_exec::THREADS_MAX;
 use thalweg_exec::control::SchedulingKind;
 use toml::de::DeValue;
@@ -311,7 +312,7 @@ fn read_damping(reader: &mut Reader, item: &Item<'_>) -> Option<DampingConfig> {
     Some(damping)
 }
 
-fn prefix(text: &str) -> Result<IpPrefix, &'static str> {
+pub(super) fn prefix(text: &str) -> Result<IpPrefix, &'static str> {
     text.parse().map_err(|_| "a prefix without bits set beyond its length, such as \"192.0.2.0/24\"")
 }
 
@@ -321,7 +322,11 @@ fn read_networks(reader: &mut Reader, section: &mut Section<'_>) -> Vec<IpPrefix
     let mut networks = Vec::new();
     for entry in reader.list(&item) {
         let Some(at) = reader.parse(&entry, prefix) else { continue };
-        if seen.insert(at.value) {
+        if is_martian(at.value) {
+            let message = format!("network {} is no prefix that may be announced", at.value);
+            let expected = "a prefix of hosts: not loopback, multicast, link-local, reserved or 0.0.0.0/8";
+            reader.error(ErrorKind::BadValue, &at.span, message, expected);
+        } else if seen.insert(at.value) {
             networks.push(at.value);
         } else {
             let message = format!("network {} is given twice", at.value);

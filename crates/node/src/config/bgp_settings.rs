@@ -14,11 +14,12 @@ use std::sync::Arc;
 
 use thalweg_bgp::peer::Role;
 use thalweg_bgp::session::config::{
-    AddPathConfig, GracefulRestartConfig, MaxPrefixes, MaxPrefixesAction, NeighborConfig, Password,
-    PrivateAs, RemoteAs, SendCommunities,
+    AddPathConfig, GracefulRestartConfig, HonorBlackhole, MaxPrefixes, MaxPrefixesAction, NeighborConfig,
+    Password, PrivateAs, RemoteAs, SendCommunities,
 };
 use toml::de::DeValue;
 
+use super::bgp::prefix;
 use super::diagnostic::ErrorKind;
 use super::policy_rules::{FAMILIES, ROLES};
 use super::reader::{At, Item, Reader, Section};
@@ -65,6 +66,8 @@ pub(super) struct Settings {
     allow_own_as: Option<u8>,
     reject_as_set: Option<bool>,
     first_as_check: Option<bool>,
+    martian_check: Option<bool>,
+    honor_blackhole: Option<HonorBlackhole>,
     route_reflector_client: Option<At<bool>>,
     route_server_client: Option<At<bool>>,
     next_hop_self: Option<At<bool>>,
@@ -148,6 +151,8 @@ impl Settings {
             })
             .map(|at| at.value),
             first_as_check: flag(r, section, "first_as_check"),
+            martian_check: flag(r, section, "martian_check"),
+            honor_blackhole: section.take("honor_blackhole").and_then(|item| honor_blackhole(r, &item)),
             route_reflector_client: flag_at(r, section, "route_reflector_client"),
             route_server_client: flag_at(r, section, "route_server_client"),
             next_hop_self: flag_at(r, section, "next_hop_self"),
@@ -211,6 +216,8 @@ impl Settings {
             allow_own_as,
             reject_as_set,
             first_as_check,
+            martian_check,
+            honor_blackhole,
             route_reflector_client,
             route_server_client,
             next_hop_self,
@@ -281,6 +288,8 @@ impl Settings {
         set(&mut config.import.allow_own_as, &self.allow_own_as);
         set(&mut config.import.reject_as_set, &self.reject_as_set);
         set(&mut config.import.first_as_check, &self.first_as_check);
+        set(&mut config.import.martian_check, &self.martian_check);
+        set(&mut config.import.honor_blackhole, &self.honor_blackhole);
         let export = &mut config.export;
         set_at(&mut export.route_reflector_client, &self.route_reflector_client);
         set_at(&mut export.route_server_client, &self.route_server_client);
@@ -413,6 +422,18 @@ fn next_hops(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<IpAddr>> {
         addresses.push(at.value);
     }
     Some(addresses)
+}
+
+/// `true`, `false` or the prefixes that the neighbor is authorized to announce.
+fn honor_blackhole(reader: &mut Reader, item: &Item<'_>) -> Option<HonorBlackhole> {
+    if let DeValue::Boolean(on) = item.value {
+        return Some(if *on { HonorBlackhole::Hosts } else { HonorBlackhole::No });
+    }
+    let mut prefixes = Vec::new();
+    for entry in reader.filled_list(item) {
+        prefixes.push(reader.parse(&entry, prefix)?.value);
+    }
+    Some(HonorBlackhole::Within(prefixes.into()))
 }
 
 /// `true`, `false` or a list of kinds.

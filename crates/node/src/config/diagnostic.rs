@@ -10,7 +10,8 @@
 //!    = help: did you mean `addresses`?
 //! ```
 //!
-//! Columns count characters from 1, lines from 1. A long line is shown in part, around the mark.
+//! Columns count characters from 1, lines from 1. A long line is shown in part, around the mark. What a line says of a
+//! password is masked, character by character: findings go to terminals, logs and tickets.
 
 use std::fmt;
 use std::ops::Range;
@@ -226,7 +227,7 @@ impl SourceText {
             line,
             column,
             length,
-            text: text.to_owned(),
+            text: without_secrets(&self.text, text),
             expected: expected.into(),
             help: None,
         }
@@ -236,6 +237,51 @@ impl SourceText {
     pub(crate) fn line_of(&self, at: usize) -> usize {
         locate(&self.text, at..at).0
     }
+}
+
+/// A line of `text` with passwords masked: values of keys that are, or seem to be meant as, a password, and all of a
+/// line within a string of several lines, whose key is not on it.
+fn without_secrets(text: &str, line: &str) -> String {
+    let start = (line.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    let before = text.get(..start).unwrap_or("");
+    let within = |quotes: &str| before.matches(quotes).count() % 2 == 1;
+    if within("\"\"\"") || within("'''") {
+        return line.chars().map(|_| '*').collect();
+    }
+    let mut shown = String::with_capacity(line.len());
+    let (mut quote, mut secret, mut escaped, mut depth) = (None, false, false, 0_i32);
+    for (at, c) in line.char_indices() {
+        let ends = match quote {
+            Some(_) if escaped => false,
+            Some(open) => c == open,
+            None => matches!(c, ',' | '}' | '#') && (depth <= 0 || c == '#'),
+        };
+        escaped = quote == Some('"') && c == '\\' && !escaped;
+        match quote {
+            Some(_) if ends => quote = None,
+            None if matches!(c, '"' | '\'') => quote = Some(c),
+            None if c == '=' => secret |= is_secret(key_before(&line[..at])),
+            None if ends => secret = false,
+            None if secret => depth += i32::from(c == '[') - i32::from(c == ']'),
+            _ => {}
+        }
+        let masked = secret && c != '=' && !c.is_whitespace() || secret && quote.is_some();
+        shown.push(if masked { '*' } else { c });
+    }
+    shown
+}
+
+/// The key whose `=` comes next: the last word, quotes and what is dotted before it aside.
+fn key_before(line: &str) -> &str {
+    let line = line.trim_end().trim_end_matches(['"', '\'']);
+    line.rsplit([' ', '\t', ',', '{', '.', '"', '\'']).next().unwrap_or(line)
+}
+
+/// Whether a key holds a password, or is a misspelling of one that does.
+fn is_secret(key: &str) -> bool {
+    let lower = key.to_lowercase();
+    ["pass", "secret", "pwd", "md5"].iter().any(|part| lower.contains(part))
+        || nearest(key, ["password"]).is_some()
 }
 
 /// Line, column, characters to mark on that line, and the line without its end.
@@ -311,6 +357,36 @@ mod tests {
         assert_eq!(edit_distance("mtu", "mac"), 2);
         assert_eq!(nearest("adresses", ["mac", "addresses"]), Some("addresses"));
         assert_eq!(nearest("colour", ["mac", "addresses"]), None);
+    }
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let lines = [
+            "password = \"hunter2\"",
+            "pasword = \"hunter2\" # for R2",
+            "pass = 'hunter2'",
+            "  { address = \"192.0.2.1\", password = \"hunter2\", as = 1 }",
+            "password = \"hunter2",
+            "password = hunter2",
+            "password = \"with \\\" hunter2\"",
+            "\"password\" = \"hunter2\"",
+            "bgp.md5_key=\"hunter2\"",
+            "password = \"\"\"\nhunter2\"\"\"",
+            "password = '''\na\nhunter2\n'''",
+            "passwrod = [\"x\", \"hunter2\"]",
+            "password = { value = \"hunter2\" }",
+        ];
+        for text in lines {
+            let source = SourceText::new("f", text);
+            for at in 0..text.len() {
+                let finding = source.error(ErrorKind::BadValue, at..at + 1, "m", "");
+                assert!(!finding.to_string().contains("hunter2"), "{finding}");
+                assert!(!finding.text.contains("hunter2"), "{}", finding.text);
+            }
+        }
+        let line = "{ password = \"é2\", as = 64500, name = \"a = b\" } # password";
+        let shown = SourceText::new("f", line).error(ErrorKind::BadValue, 0..1, "m", "").text;
+        assert_eq!(shown, "{ password = ****, as = 64500, name = \"a = b\" } # password");
     }
 
     #[test]

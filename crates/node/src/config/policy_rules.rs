@@ -357,6 +357,9 @@ fn actions(reader: &mut Reader, mut section: Section<'_>, sets: &Sets) -> Vec<Ac
     if let Some(item) = section.take("weight") {
         list.extend(reader.integer(&item, 0..=u64::from(u32::MAX), "").map(|n| Action::Weight(n as u32)));
     }
+    if let Some(item) = section.take("discard") {
+        list.extend(reader.boolean(&item).map(Action::Discard));
+    }
     if let Some(item) = section.take("origin") {
         list.extend(reader.word(&item, &ORIGINS).map(Action::Origin));
     }

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use thalweg_base::IpPrefix;
-use thalweg_bgp::attrs::{Attrs, AttrsBuilder, Interner, NextHop, SegmentKind};
+use thalweg_bgp::attrs::{Attrs, AttrsBuilder, Interner, NextHop, SegmentKind, flag};
 use thalweg_bgp::peer::{PeerId, PeerInfo};
 use thalweg_bgp::policy::{ACCEPT, Community, Outcome, Policy, REJECT, RouteContext, Verdict};
 use thalweg_bgp::session::config::{NeighborConfig, RemoteAs};
@@ -304,6 +304,10 @@ fn expectation(reader: &mut Reader, mut section: Section<'_>) -> Option<Expectat
         };
         values.extend(text.map(|text| (item.span, key, text)));
     }
+    if let Some(item) = section.take("discard") {
+        let text = reader.boolean(&item).map(|discard| discard.to_string());
+        values.extend(text.map(|text| (item.span, "discard", text)));
+    }
     if let Some(item) = section.take("origin") {
         let text = reader.word(&item, &ORIGINS).map(origin_text);
         values.extend(text.map(|text| (item.span, "origin", text.to_owned())));
@@ -347,6 +351,7 @@ fn value_text(key: &str, attrs: &Attrs) -> String {
         "local_pref" => attrs.local_pref.to_string(),
         "med" => attrs.med().map_or_else(|| "none".to_owned(), |med| med.to_string()),
         "weight" => attrs.weight.to_string(),
+        "discard" => attrs.has(flag::DISCARD).to_string(),
         "path_length" => attrs.path_length.to_string(),
         "origin" => origin_text(attrs.origin).to_owned(),
         "next_hop" => attrs.next_hop().to_string(),

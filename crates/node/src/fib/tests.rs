@@ -26,6 +26,7 @@ impl Attributes {
         };
         if !communities.is_empty() {
             builder.set_communities(communities).unwrap();
+            builder.discard = communities.contains(&BLACKHOLE);
         }
         self.0.intern(&mut builder)
     }

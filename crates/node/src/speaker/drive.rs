@@ -1,5 +1,6 @@
 //! Doing what sessions ask for: connections, tables for neighbours that came up, the end of those that went.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,7 +8,7 @@ use thalweg_bgp::export::DumpKind;
 use thalweg_bgp::peer::Millis;
 use thalweg_bgp::session::{Action, Admission, Connection, Negotiated};
 use thalweg_exec::control::Notice;
-use thalweg_wire::bgp::Family;
+use thalweg_wire::bgp::{Family, Notification, cease, error};
 
 use super::network::{ByteStream, Incoming};
 use super::shards::ShardOp;
@@ -80,10 +81,7 @@ impl Speaker {
         self.close(slot, state, Connection::Outgoing);
         match self.network.connect(&state.config) {
             Ok(stream) => self.open(slot, state, Connection::Outgoing, stream, true),
-            Err(error) => {
-                log::connect_failed(&state.config.name, &error);
-                state.session.handle_connect_failed(now);
-            }
+            Err(error) => state.session.handle_connect_failed(&error.to_string(), now),
         }
     }
 
@@ -114,10 +112,21 @@ impl Speaker {
         if incoming.stream.apply(&state.config).is_err() {
             return;
         }
+        // A session that is up and gives way has ended at the other end, who hears nothing any more.
+        let was_up = state.session.established() == Some(Connection::Incoming);
         match state.session.handle_connected(Connection::Incoming, local.ip(), remote.ip(), now) {
             Admission::Accept => {}
-            Admission::Replace => self.close(slot, &mut state, Connection::Incoming),
-            Admission::Refuse(_) => {
+            Admission::Replace => {
+                let old = state.links[Connection::Incoming as usize].as_mut().filter(|_| !was_up);
+                if let Some(link) = old {
+                    farewell(&mut *link.stream, cease::CONNECTION_COLLISION);
+                }
+                self.close(slot, &mut state, Connection::Incoming);
+            }
+            Admission::Refuse(refusal) => {
+                if let Some(notification) = refusal.notification() {
+                    farewell(&mut *incoming.stream, notification.subcode);
+                }
                 self.drive_alone(slot, &mut state, now);
                 return;
             }
@@ -139,14 +148,16 @@ impl Speaker {
                 let Ok((local, remote)) = link.stream.addresses() else { return };
                 let admission =
                     state.session.handle_connected(Connection::Outgoing, local.ip(), remote.ip(), now);
-                if let Admission::Refuse(_) = admission {
+                if let Admission::Refuse(refusal) = admission {
+                    if let Some(notification) = refusal.notification() {
+                        farewell(&mut *link.stream, notification.subcode);
+                    }
                     self.close(slot, state, Connection::Outgoing);
                 }
             }
             Some(Err(error)) => {
-                log::connect_failed(&state.config.name, &error);
                 self.close(slot, state, Connection::Outgoing);
-                state.session.handle_connect_failed(now);
+                state.session.handle_connect_failed(&error.to_string(), now);
             }
         }
     }
@@ -201,4 +212,15 @@ impl Speaker {
             self.wake();
         }
     }
+}
+
+/// Tells a connection that is about to be closed why (Cease), as far as its socket takes it now. What the other end said
+/// is read first: a connection that is closed with something unread in it is reset, and what was written is lost.
+pub(super) fn farewell(stream: &mut dyn ByteStream, subcode: u8) {
+    let mut unread = [0; 4096];
+    let _ = stream.read(&mut unread);
+    let mut bytes = Vec::new();
+    Notification::new(error::CEASE, subcode).write(&mut bytes);
+    // A socket that takes nothing gets no last words.
+    let _ = stream.write_vectored(&[IoSlice::new(&bytes)]);
 }

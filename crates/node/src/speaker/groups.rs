@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use thalweg_base::IpPrefix;
 use thalweg_bgp::export::{
     Dump, DumpKind, DumpProgress, ExportView, NextHopRule, PeerSet, RouteServerRules, Versions, earliest,
     is_later,
@@ -64,7 +65,10 @@ impl Speaker {
         info: &Arc<PeerInfo>,
     ) -> Arc<GroupSlot> {
         let policy = self.config().policy(config.export.rules.as_deref(), negotiated.kind);
-        let view = Arc::new(view_of(config, negotiated, info, policy));
+        let shared = shares(config, negotiated)
+            .then(|| self.network.shared_network(info.local_address, info.address))
+            .flatten();
+        let view = Arc::new(view_of(config, negotiated, info, policy, shared));
         self.group_for(view, info, u64::from(config.timers.mrai_ms))
     }
 
@@ -326,18 +330,27 @@ impl Speaker {
     }
 }
 
+/// Whether the neighbor is told of other routers on a network that it shares with us (RFC 4271 5.1.3): an external one
+/// that is next door and for which nothing else is configured.
+fn shares(config: &NeighborConfig, negotiated: &Negotiated) -> bool {
+    let export = &config.export;
+    let says = export.next_hop_self || export.next_hop_ipv4.is_some() || export.next_hop_ipv6.is_some();
+    negotiated.kind == PeerKind::External && config.transport.multihop_ttl.is_none() && !says
+}
+
 /// Everything that what a neighbour is sent depends on.
 pub(super) fn view_of(
     config: &NeighborConfig,
     negotiated: &Negotiated,
     info: &PeerInfo,
     policy: Arc<Policy>,
+    shared: Option<IpPrefix>,
 ) -> ExportView {
     let export = &config.export;
     let external = negotiated.kind == PeerKind::External;
     let next_hop = match (export.next_hop_unchanged || export.route_server_client, external) {
         (true, _) => NextHopRule::Keep,
-        (false, true) => NextHopRule::Own,
+        (false, true) => shared.map_or(NextHopRule::Own, NextHopRule::KeepWithin),
         (false, false) if export.next_hop_self => NextHopRule::OwnUnlessInternal,
         (false, false) => NextHopRule::Keep,
     };

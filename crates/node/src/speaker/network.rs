@@ -2,8 +2,9 @@
 //! simulated links in tests.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use thalweg_base::IpPrefix;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_exec::control::{Registry, Token};
 
@@ -51,4 +52,14 @@ pub trait Network: Send + Sync {
     /// A neighbour is or is no longer expected: listening sockets have the password that its configuration says,
     /// or none, whatever they had for its address before. With an error they have what they had.
     fn expect(&self, neighbor: &NeighborConfig, expected: bool) -> io::Result<()>;
+
+    /// The network of an interface with our address `local` that has `remote` in it too.
+    fn shared_network(&self, _local: IpAddr, _remote: IpAddr) -> Option<IpPrefix> {
+        None
+    }
+
+    /// Segments dropped because of their TCP MD5 signature, ever: wrong, missing, unexpected. `None`: nobody counts.
+    fn signature_faults(&self) -> Option<[u64; 3]> {
+        None
+    }
 }

@@ -11,7 +11,7 @@ use thalweg_bgp::peer::{Millis, PeerId};
 use thalweg_bgp::session::{Importer, NeighborConfig, Session};
 
 use super::network::Network;
-use super::slot::{PeerSlot, PeerState};
+use super::slot::{PathCounts, PeerSlot, PeerState};
 use super::{Speaker, lock, log};
 
 /// Neighbours there may be, dynamic ones included.
@@ -121,6 +121,7 @@ impl Speaker {
             session.handle_start(now);
         }
         let state = PeerState {
+            paths: Arc::new(PathCounts::new(config)),
             session,
             importer: Importer::new(self.interner.clone()),
             links: [None, None],

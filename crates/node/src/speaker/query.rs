@@ -1,5 +1,6 @@
 //! Answering questions about a running speaker.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,11 +8,12 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use thalweg_base::{Address, IpPrefix, Prefix};
-use thalweg_bgp::attrs::Attrs;
+use thalweg_bgp::attrs::{Attrs, flag};
 use thalweg_bgp::peer::{Millis, PeerId, PeerTable};
 use thalweg_bgp::rib::{Explained, PathView, RibShard, ScanCursor, Step, Verdict};
 use thalweg_bgp::route::{RouteAddress, shard_of};
-use thalweg_bgp::session::{Negotiated, State, StopReason};
+use thalweg_bgp::session::import::Rejection;
+use thalweg_bgp::session::{Negotiated, Remark, State, StopReason};
 use thalweg_wire::bgp::{Family, Origin};
 
 use super::Speaker;
@@ -238,6 +240,7 @@ impl Speaker {
             prefixes: prefixes.into(),
             paths: paths.into(),
             attribute_sets: self.interner.counters().sets as u64,
+            strangers_refused: self.strangers.count(),
             shards: self.shards.len(),
             scheduling: self.scheduling.clone(),
         }
@@ -370,6 +373,7 @@ fn route_view<A: Address>(
         local_pref: attrs.local_pref,
         weight: attrs.weight,
         communities: communities(attrs),
+        discard: attrs.has(flag::DISCARD),
         path_id: path.path_id,
         age_s: u64::from(now.seconds().saturating_sub(path.received_s)),
         stale: path.stale,
@@ -416,7 +420,9 @@ fn communities(attrs: &Attrs) -> Vec<String> {
 
 fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborView {
     let (counters, import) = (state.session.counters(), state.importer.counters());
-    let accepted = [0, 1].map(|family| slot.paths[family].load(Ordering::Relaxed).max(0) as u64);
+    let accepted = Family::ALL.map(|family| u64::from(slot.paths.get(family)));
+    let by_reason = |rejection: &Rejection| (rejection.name(), import.rejected(*rejection));
+    let rejected: BTreeMap<&str, u64> = Rejection::ALL.iter().map(by_reason).collect();
     NeighborView {
         name: state.config.name.to_string(),
         address: state.config.address,
@@ -444,9 +450,14 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> NeighborVie
             "refused": counters.refused,
             "established": counters.established,
             "collisions": counters.collisions,
+            "prefix_limit_exceeded": counters.prefix_limit_exceeded,
             "announced_accepted": import.accepted,
             "withdrawn": import.withdrawn,
             "announced_rejected": import.rejected_total(),
+            "rejected": rejected,
+            "blackholes_honored": import.remarks(Remark::BlackholeHonored),
+            "blackholes_ignored": import.remarks(Remark::BlackholeIgnored),
+            "last_connect_error": counters.last_connect_error,
             "other_family": import.other_family,
             "unknown_family": import.unknown_family,
         }),

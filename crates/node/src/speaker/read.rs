@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use thalweg_bgp::peer::Millis;
 use thalweg_bgp::session::Connection;
 use thalweg_exec::control::Reading;
-use thalweg_wire::bgp::Family;
 
 use super::profile::{Function, Profile};
 use super::shards::{ShardOp, Work};
@@ -91,10 +90,7 @@ impl Speaker {
         let mut turn = Turn::default();
         self.profile.time(Function::Housekeeping, || {
             self.check_connecting(slot, state, now);
-            for family in Family::ALL {
-                let count = slot.paths[family.index()].load(Ordering::Relaxed).max(0);
-                state.session.note_prefix_count(family, count as u32, now);
-            }
+            state.note_prefix_counts(now);
             turn.ended |= self.drive(slot, state, now, &mut turn.after);
         });
         for connection in Connection::ALL {

@@ -142,7 +142,11 @@ impl Speaker {
         now: Millis,
         act: impl FnOnce(&Self, &Arc<PeerSlot>, &mut PeerState),
     ) {
-        self.with_slot(neighbor.address, now, act);
+        self.with_slot(neighbor.address, now, |speaker, slot, state| {
+            act(speaker, slot, state);
+            // A limit may be lower than before.
+            state.note_prefix_counts(now);
+        });
     }
 
     /// Ends a neighbour's session for good; its place is free when its routes are gone.

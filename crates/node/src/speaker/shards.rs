@@ -115,7 +115,7 @@ impl ShardSlot {
                 let before = Family::ALL.map(|family| rib.peer_paths(slot.id, family));
                 rib.apply(&work.routes, peers, &mut changes);
                 for family in Family::ALL {
-                    slot.count_paths(family, before[family.index()], rib.peer_paths(slot.id, family));
+                    slot.paths.count(family, before[family.index()], rib.peer_paths(slot.id, family));
                 }
             }
             Some(_) => return,
@@ -237,7 +237,7 @@ impl Running {
                 };
                 let done =
                     withdraw(rib, slot.id, *family, &mut self.cursors[0], SLICE_ROUTES, peers, changes);
-                slot.count_paths(*family, before, rib.peer_paths(slot.id, *family));
+                slot.paths.count(*family, before, rib.peer_paths(slot.id, *family));
                 done
             }
             ShardOp::Deepen(_) | ShardOp::NextHops(_) => Family::ALL.iter().all(|family| {

@@ -86,8 +86,19 @@ impl Sending {
     }
 }
 
+/// How many routes of a neighbor the shards have, by family. The count belongs to no thread: a session learns that
+/// its neighbor is past a limit from the shard that applied the routes, not from the next thing the neighbor says.
+#[derive(Default)]
+pub(super) struct PathCounts {
+    paths: [AtomicI64; 2],
+    /// Counts at which the session has to look: where it warns, and the first one above the limit.
+    watched: [[AtomicI64; 2]; 2],
+    reached: AtomicBool,
+}
+
 /// What the lock guards.
 pub(super) struct PeerState {
+    pub(super) paths: Arc<PathCounts>,
     pub(super) session: Session,
     pub(super) config: Arc<NeighborConfig>,
     pub(super) importer: Importer,
@@ -112,14 +123,15 @@ pub(super) struct PeerSlot {
     pub(super) epoch: AtomicU32,
     /// Withdrawals of a session's end that have not been finished.
     withdrawals: AtomicU32,
-    /// Routes of it in the RIB, by family.
-    pub(super) paths: [AtomicI64; 2],
+    /// Routes of it in the RIB.
+    pub(super) paths: Arc<PathCounts>,
     /// Nobody uses the place.
     pub(super) free: AtomicBool,
 }
 
 impl PeerSlot {
     pub(super) fn new(id: PeerId, state: PeerState) -> Self {
+        let paths = state.paths.clone();
         Self {
             id,
             state: Mutex::new(state),
@@ -129,7 +141,7 @@ impl PeerSlot {
             deadline_ms: AtomicU64::new(0),
             epoch: AtomicU32::new(0),
             withdrawals: AtomicU32::new(0),
-            paths: Default::default(),
+            paths,
             free: AtomicBool::new(false),
         }
     }
@@ -152,13 +164,6 @@ impl PeerSlot {
     /// [`Self::note_ready`] has to be called.
     pub(super) fn take_readable(&self) -> bool {
         self.readable.swap(false, Ordering::AcqRel)
-    }
-
-    /// Notes how many routes of it a shard has, and had.
-    pub(super) fn count_paths(&self, family: Family, before: usize, after: usize) {
-        if before != after {
-            self.paths[family.index()].fetch_add(after as i64 - before as i64, Ordering::Relaxed);
-        }
     }
 
     pub(super) fn is_free(&self) -> bool {
@@ -201,9 +206,60 @@ impl PeerSlot {
     }
 }
 
+impl PathCounts {
+    /// Counts from zero, watched for what the configuration says.
+    pub(super) fn new(config: &NeighborConfig) -> Self {
+        let counts = Self::default();
+        counts.watch(config);
+        counts
+    }
+
+    /// Watches for other limits.
+    fn watch(&self, config: &NeighborConfig) {
+        for (watched, limit) in self.watched.iter().zip(config.max_prefixes) {
+            let at =
+                limit.map_or([i64::MAX; 2], |limit| [limit.warns_at().into(), i64::from(limit.limit) + 1]);
+            watched.iter().zip(at).for_each(|(watched, at)| watched.store(at, Ordering::Release));
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn get(&self, family: Family) -> u32 {
+        let count = self.paths[family.index()].load(Ordering::Acquire);
+        u32::try_from(count.max(0)).unwrap_or(u32::MAX)
+    }
+
+    /// Notes how many of them a shard has, and had.
+    pub(super) fn count(&self, family: Family, before: usize, after: usize) {
+        if before == after {
+            return;
+        }
+        let more = after as i64 - before as i64;
+        let was = self.paths[family.index()].fetch_add(more, Ordering::AcqRel);
+        let passed = |at: &AtomicI64| (was + 1..=was + more).contains(&at.load(Ordering::Acquire));
+        if self.watched[family.index()].iter().any(passed) {
+            self.reached.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether a count has come to where the session has to look; asked once. Shards add at the same time: the one
+    /// whose routes pass the mark says so, and whoever asks then sees a count that is past it.
+    pub(super) fn take_reached(&self) -> bool {
+        self.reached.load(Ordering::Acquire) && self.reached.swap(false, Ordering::AcqRel)
+    }
+}
+
 impl PeerState {
+    /// Has the session look at how many routes there are.
+    pub(super) fn note_prefix_counts(&mut self, now: Millis) {
+        for family in Family::ALL {
+            self.session.note_prefix_count(family, self.paths.get(family), now);
+        }
+    }
+
     pub(super) fn take_config(&mut self, config: &Arc<NeighborConfig>) {
         self.config = config.clone();
+        self.paths.watch(config);
         self.session.set_config(config.clone());
         if self.negotiated.is_some() {
             self.importer.set_config(config);
@@ -243,6 +299,10 @@ impl PeerState {
                         self.session.handle_written(connection, now);
                     }
                     self.session.note_pending_output(connection, link.full, now);
+                    if let Some(sending) = self.sending.as_mut().filter(|each| each.connection == connection)
+                    {
+                        self.session.note_updates_sent(sending.member.take_updates_written());
+                    }
                 }
                 // Reading will say the same, and with it the session learns of it.
                 Err(_) => link.full = true,

@@ -64,13 +64,11 @@ impl NetworkView {
     /// Reads it. `own_protocol` is the number whose routes are left out.
     pub fn read(own_protocol: u8) -> Result<Self, KernelError> {
         let mut view = Self::default();
-        let mut reader = Reader { netlink: Netlink::open()?, writer: MessageWriter::default() };
+        let mut reader = Reader::open()?;
         reader.list("its interfaces", libc::RTM_GETLINK, &[0; 16], |message| {
             view.links.extend(link(&message));
         })?;
-        reader.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
-            view.addresses.extend(interface_address(&message));
-        })?;
+        view.addresses = reader.addresses()?;
         reader.list("its neighbours", libc::RTM_GETNEIGH, &[0; 12], |message| {
             view.neighbors.extend(neighbor(&message));
         })?;
@@ -84,6 +82,11 @@ impl NetworkView {
             })?;
         }
         Ok(view)
+    }
+
+    /// Reads only our addresses.
+    pub fn read_addresses() -> Result<Vec<InterfaceAddress>, KernelError> {
+        Reader::open()?.addresses()
     }
 
     /// Whether the address is one of ours.
@@ -134,6 +137,18 @@ struct Reader {
 }
 
 impl Reader {
+    fn open() -> Result<Self, KernelError> {
+        Ok(Self { netlink: Netlink::open()?, writer: MessageWriter::default() })
+    }
+
+    fn addresses(&mut self) -> Result<Vec<InterfaceAddress>, KernelError> {
+        let mut addresses = Vec::new();
+        self.list("its addresses", libc::RTM_GETADDR, &[0; 8], |message| {
+            addresses.extend(interface_address(&message));
+        })?;
+        Ok(addresses)
+    }
+
     fn list(
         &mut self,
         what: &'static str,

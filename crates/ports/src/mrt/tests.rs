@@ -190,13 +190,31 @@ fn a_file_that_ends_early_gives_all_whole_records() {
     assert!(matches!(errors[..], [MrtError { problem: MrtProblem::Read { .. }, .. }]), "{errors:?}");
 }
 
+/// Lines of the good records, and the records that were passed over.
+fn skipped(errors: &[MrtError]) -> Vec<(u64, u64)> {
+    let torn = |error: &MrtError| match error.problem {
+        MrtProblem::Torn { skipped } => (error.offset, skipped),
+        _ => panic!("{error}"),
+    };
+    errors.iter().map(torn).collect()
+}
+
 #[test]
-fn a_length_that_cannot_be_ends_the_file() {
+fn a_length_that_cannot_be_costs_its_record() {
     let mut file = dump(2);
-    let at = file.len();
+    let (at, length) = (file.len(), rib(2, false).len());
     file.extend(rib(2, false));
     file[at + 8] = 0xff;
     file.extend(rib(4, false));
+    let (lines, errors) = read_bytes(&file);
+    assert_eq!(lines.lines().count(), 6);
+    let text = format!(
+        "test: record 4 at byte {at}: torn: its length leads to no record; {length} bytes passed over, to the next one"
+    );
+    assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
+    assert!(!errors[0].is_last());
+    // Where nothing follows that could be a record, it is the end.
+    file.truncate(at + length);
     let (lines, errors) = read_bytes(&file);
     assert_eq!(lines.lines().count(), 4);
     let text = errors[0].to_string();
@@ -204,6 +222,60 @@ fn a_length_that_cannot_be_ends_the_file() {
         format!("test: record 4 at byte {at}: expected a record of at most 16777216 bytes, found TABLE");
     assert!(text.starts_with(&start), "{text}");
     assert_eq!((errors.len(), errors[0].is_last()), (1, true));
+}
+
+/// A record that was torn anywhere while it was written, in the middle of a file that goes on: all others are read,
+/// whatever comes in pieces.
+#[test]
+fn a_torn_record_costs_nothing_but_itself() {
+    let (before, after) = (dump(20), (21..60).map(|number| rib(number, false)).collect::<Vec<_>>().concat());
+    let wanted = [before.clone(), after.clone()].concat();
+    let (wanted, none) = read_bytes(&wanted);
+    assert!(none.is_empty());
+    let torn = [rib(20, false), updates()].concat();
+    let last = rib(20, false).len();
+    // By chance its length may lead to the end of the record behind it: then both are one, which is broken.
+    let chance = last - rib(21, false).len().min(last);
+    for kept in (1..last).filter(|kept| *kept != chance) {
+        let file = [&before[..], &torn[..kept], &after].concat();
+        let (lines, errors) = read_bytes(&file);
+        assert_eq!(lines, wanted, "torn after {kept} bytes");
+        assert_eq!(skipped(&errors), [(before.len() as u64, kept as u64)]);
+        if kept % 16 == 0 {
+            assert_eq!(read(Drops(io::Cursor::new(file.clone()))).0, wanted);
+            assert_eq!(read_bytes(&gzip(&file)).0, wanted);
+        }
+    }
+}
+
+/// Garbage between records, in any amount, and several times.
+#[test]
+fn garbage_is_passed_over() {
+    let mut random = 1_u64;
+    let mut garbage = |length: usize| -> Vec<u8> {
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 56) as u8
+        };
+        (0..length).map(|_| next()).collect()
+    };
+    let (mut file, mut whole, mut bytes) = (table(), table(), 0);
+    for (number, length) in [1, 11, 12, 13, 500, 70_000, 3 * READ_BYTES].into_iter().enumerate() {
+        // A record is believed when another one follows it: of two, the second is read because the first was.
+        for record in [rib(2 * number as u32, false), rib(2 * number as u32 + 1, false)] {
+            file.extend_from_slice(&record);
+            whole.extend_from_slice(&record);
+        }
+        file.extend(garbage(length));
+        bytes += length as u64;
+    }
+    let record = rib(99, false);
+    file.extend_from_slice(&record);
+    whole.extend_from_slice(&record);
+    let (lines, errors) = read_bytes(&file);
+    assert_eq!(lines, read_bytes(&whole).0);
+    let passed: u64 = skipped(&errors).iter().map(|each| each.1).sum();
+    assert_eq!(passed, bytes);
 }
 
 #[test]

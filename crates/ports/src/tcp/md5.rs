@@ -56,6 +56,47 @@ pub(super) fn set_key(
     }
 }
 
+/// Segments that the kernel dropped because of their signature, ever, in this network namespace. It tells no socket of
+/// them: these counters and silence are all there is to see of a wrong password.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignatureFaults {
+    /// The signature was wrong: the passwords differ.
+    pub wrong: u64,
+    /// There was none, and one was expected: the neighbor has no password.
+    pub missing: u64,
+    /// There was one, and none was expected: we have no password for the neighbor.
+    pub unexpected: u64,
+}
+
+impl SignatureFaults {
+    /// What the kernel counts now; `None` where it does not say.
+    pub fn read() -> Option<Self> {
+        Self::parse(&std::fs::read_to_string("/proc/net/netstat").ok()?)
+    }
+
+    /// Pairs of lines, `TcpExt: NAME ...` and `TcpExt: VALUE ...`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
+        let (names, values) = (lines.next()?, lines.next()?);
+        let all = || names.split_whitespace().zip(values.split_whitespace());
+        let value = |wanted: &str| all().find(|(name, _)| *name == wanted)?.1.parse().ok();
+        Some(Self {
+            wrong: value("TCPMD5Failure")?,
+            missing: value("TCPMD5NotFound")?,
+            unexpected: value("TCPMD5Unexpected")?,
+        })
+    }
+
+    /// What came since `before`.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            wrong: self.wrong.saturating_sub(before.wrong),
+            missing: self.missing.saturating_sub(before.missing),
+            unexpected: self.unexpected.saturating_sub(before.unexpected),
+        }
+    }
+}
+
 fn encode(
     neighbour: IpAddr,
     length: u8,
@@ -96,6 +137,18 @@ mod tests {
         assert!(Md5Key::new(&[7; KEY_LENGTH_MAX]).is_ok());
         let error = Md5Key::new(&[7; 81]).expect_err("one too many");
         assert_eq!(error.to_string(), "an MD5 password has 1 to 80 octets, this one has 81");
+    }
+
+    #[test]
+    fn faults_are_found_by_name() {
+        let text = "TcpExt: SyncookiesSent TCPMD5NotFound TCPMD5Unexpected TCPMD5Failure Last\n\
+                    TcpExt: 9 1 2 3 8\nIpExt: InNoRoutes\nIpExt: 5\n";
+        let faults = SignatureFaults { wrong: 3, missing: 1, unexpected: 2 };
+        assert_eq!(SignatureFaults::parse(text), Some(faults));
+        assert_eq!(SignatureFaults::parse("TcpExt: SyncookiesSent\nTcpExt: 9\n"), None);
+        assert_eq!(SignatureFaults::parse(""), None);
+        let later = SignatureFaults { wrong: 5, missing: 1, unexpected: 2 };
+        assert_eq!(later.since(faults), SignatureFaults { wrong: 2, ..SignatureFaults::default() });
     }
 
     #[test]

@@ -8,12 +8,15 @@ use std::sync::{Mutex, PoisonError};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use thalweg_base::IpPrefix;
 use thalweg_bgp::peer::PeerKind;
 use thalweg_bgp::session::NeighborConfig;
 use thalweg_bgp::session::config::RemoteAs;
 use thalweg_node::speaker::{ByteStream, Incoming, Network};
+use thalweg_ports::kernel::NetworkView;
 use thalweg_ports::tcp::{
-    HopLimit, ListenOptions, Listener, Md5Key, Progress, SocketOptions, Stream, TcpError, connect,
+    HopLimit, ListenOptions, Listener, Md5Key, Progress, SignatureFaults, SocketOptions, Stream, TcpError,
+    connect,
 };
 
 /// Listening sockets, and how neighbours are connected to.
@@ -88,6 +91,22 @@ impl Network for TcpNetwork {
         };
         Ok(())
     }
+
+    fn shared_network(&self, local: IpAddr, remote: IpAddr) -> Option<IpPrefix> {
+        if local.is_loopback() {
+            return None;
+        }
+        let own = NetworkView::read_addresses().inspect_err(|error| {
+            tracing::warn!("cannot read the networks of interfaces: {error}; next hops on them are not kept");
+        });
+        let own = own.ok()?.into_iter().filter(|own| own.address == local);
+        own.map(|own| own.network).find(|network| has(*network, remote))
+    }
+
+    fn signature_faults(&self) -> Option<[u64; 3]> {
+        let faults = SignatureFaults::read()?;
+        Some([faults.wrong, faults.missing, faults.unexpected])
+    }
 }
 
 fn key(neighbor: &NeighborConfig) -> io::Result<Option<Md5Key>> {
@@ -104,6 +123,15 @@ fn options(neighbor: &NeighborConfig) -> SocketOptions {
         (None, None) => HopLimit::Any,
     };
     SocketOptions { hop_limit, ..SocketOptions::default() }
+}
+
+/// Whether a network has the address.
+fn has(network: IpPrefix, address: IpAddr) -> bool {
+    match (network, address) {
+        (IpPrefix::V4(network), IpAddr::V4(address)) => network.contains(address.into()),
+        (IpPrefix::V6(network), IpAddr::V6(address)) => network.contains(address.into()),
+        _ => false,
+    }
 }
 
 /// A neighbour of another AS is next door unless its configuration says otherwise.

@@ -163,6 +163,9 @@ pub(super) fn route(routes: &[RouteView]) -> String {
             &format!("    next hop {}, AS path {}, origin {}\n", route.next_hop, route.as_path, route.origin);
         let med = route.med.map_or_else(String::new, |med| format!(", MED {med}"));
         text += &format!("    local preference {}{med}, {} old\n", route.local_pref, age(route.age_s));
+        if route.discard {
+            text += "    packets to it are discarded\n";
+        }
         if !route.communities.is_empty() {
             text += &format!("    communities {}\n", route.communities.join(" "));
         }
@@ -178,8 +181,12 @@ pub(super) fn rib(view: &RibView) -> String {
     let families = [("IPv4", prefixes.ipv4, paths.ipv4), ("IPv6", prefixes.ipv6, paths.ipv6)];
     let rows = families.map(|(name, prefixes, paths)| vec![name.to_owned(), count(prefixes), count(paths)]);
     let attributes = count(view.attribute_sets);
+    let strangers = match view.strangers_refused {
+        0 => String::new(),
+        refused => format!("{} connections from unknown addresses refused\n", count(refused)),
+    };
     format!(
-        "{}{attributes} attribute sets in {} shards, scheduling {}\n",
+        "{}{attributes} attribute sets in {} shards, scheduling {}\n{strangers}",
         table(&["Family", "Prefixes", "Routes"], &[1, 2], rows),
         view.shards,
         view.scheduling

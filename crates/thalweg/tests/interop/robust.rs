@@ -16,7 +16,7 @@ use thalweg_lab::bgp::table::{Neighbours, Packing, PathKind, Table};
 use thalweg_wire::bgp::Family as Afi;
 
 use crate::net::{End, Net, until};
-use crate::router::{Family, Make, Router, Spec};
+use crate::router::{Family, Make, Route, Router, Spec};
 use crate::thalweg::Thalweg;
 
 /// Addresses of the neighbours that behave, of the monitor, and of the one that does not.
@@ -109,6 +109,27 @@ impl<'a> Stage<'a> {
 
 fn table(prefixes: usize, seed: u64) -> Table {
     Table::made(prefixes, Packing::Real, neighbours(STEADY, STEADY_AS), seed)
+}
+
+/// RFC 4271 5.1.3: on a network that all of them share, packets between two neighbors do not pass through us.
+#[test]
+fn a_next_hop_on_a_shared_network_stays() {
+    let Some(net) = Net::new() else { return };
+    let mut stage = Stage::new(&net, |spec| Spec { families: vec![Family::V4], ..spec });
+    let make: Make = crate::bird::make;
+    let spec = Spec { families: vec![Family::V4], ..Spec::new(End::Right) };
+    let Some(mut bird) = make(&net, spec) else { return };
+    until("BIRD's session", 20, || bird.established(Family::V4));
+    let steady = stage.steady();
+    stage.converges(&steady, &table(50, 3), &[]);
+    until("BIRD has the table, with the next hop of the neighbor that announced it", 20, || {
+        let routes = bird.routes(Family::V4)?;
+        let stays = |routes: &Vec<Route>| routes.iter().all(|route| route.next_hop == Some(STEADY.into()));
+        match routes.len() == 50 && routes.values().all(stays) {
+            true => Ok(()),
+            false => Err(format!("{routes:?}")),
+        }
+    });
 }
 
 /// Nobody hears of it when a host is gone: the hold timer ends the session, and its routes go.

@@ -17,7 +17,8 @@ pub(super) fn held(view: &ExportView, prefix: IpPrefix, attrs: &Attrs, member_as
         _ => 0,
     };
     let sent: usize = attrs.as_path().segments().map(|segment| segment.asns().len()).sum();
-    let med = (view.policy.depends_on_prefix() && number_of(prefix) < 16).then_some(7);
+    let ours = (view.policy.depends_on_prefix() && number_of(prefix) < 16).then_some(7);
+    let med = ours.or(attrs.med().filter(|_| view.kind != PeerKind::External));
     Held { origin: attrs.origin_as, path_asns: sent + prepended, med }
 }
 
@@ -60,6 +61,16 @@ pub(super) fn may_have(
         return false;
     }
     if source.kind == PeerKind::Internal && view.kind == PeerKind::Internal {
+        return false;
+    }
+    let kept = match (view.next_hop, path.attrs.next_hop()) {
+        (NextHopRule::Own, _) => false,
+        (NextHopRule::OwnUnlessInternal, _) => source.kind.is_internal(),
+        (NextHopRule::Keep, _) => true,
+        (NextHopRule::KeepWithin(IpPrefix::V4(net)), NextHop::V4(address)) => net.contains(address.into()),
+        (NextHopRule::KeepWithin(_), _) => false,
+    };
+    if kept && path.attrs.next_hop().address() == peers.get(member).unwrap().address {
         return false;
     }
     let keeps_v6 = matches!(path.attrs.next_hop(), NextHop::V6 { .. }) && view.next_hop == NextHopRule::Keep;

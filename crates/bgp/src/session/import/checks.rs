@@ -28,11 +28,13 @@ pub enum Rejection {
     NoPolicy,
     /// Policy.
     Policy,
+    /// No network has the prefix (RFC 4271 6.3).
+    Martian,
 }
 
 impl Rejection {
     /// How many reasons there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     /// All of them, in order of [`Self::index`].
     pub const ALL: [Rejection; Self::COUNT] = [
@@ -44,7 +46,23 @@ impl Rejection {
         Self::RouteLeak,
         Self::NoPolicy,
         Self::Policy,
+        Self::Martian,
     ];
+
+    /// The name in counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AsLoop => "as_loop",
+            Self::ReflectionLoop => "reflection_loop",
+            Self::FirstAs => "first_as",
+            Self::AsSet => "as_set",
+            Self::NextHop => "next_hop",
+            Self::RouteLeak => "route_leak",
+            Self::NoPolicy => "no_policy",
+            Self::Policy => "policy",
+            Self::Martian => "martian",
+        }
+    }
 
     /// Index into arrays with a slot for each.
     pub const fn index(self) -> usize {
@@ -57,12 +75,13 @@ impl fmt::Display for Rejection {
         f.write_str(match self {
             Self::AsLoop => "own AS in the path",
             Self::ReflectionLoop => "reflected back to where it came from",
-            Self::FirstAs => "the path does not begin with the neighbour's AS",
-            Self::AsSet => "AS_SET in the path",
+            Self::FirstAs => "the path does not begin with the neighbor's AS (`first_as_check`)",
+            Self::AsSet => "AS_SET in the path (`as_set`)",
             Self::NextHop => "the next hop is this router",
-            Self::RouteLeak => "route leak",
-            Self::NoPolicy => "no import policy is configured",
+            Self::RouteLeak => "route leak (RFC 9234)",
+            Self::NoPolicy => "no import policy is configured (`import`)",
             Self::Policy => "import policy",
+            Self::Martian => "no network has such a prefix (`martian_check`)",
         })
     }
 }
@@ -74,6 +93,7 @@ pub(super) struct Checks {
     own_as: [u32; 2],
     allow_own_as: u8,
     reject_as_set: bool,
+    pub(super) martians: bool,
     /// The AS that paths have to begin with.
     first_as: Option<u32>,
     local_address: IpAddr,
@@ -90,6 +110,7 @@ impl Default for Checks {
             own_as: [0; 2],
             allow_own_as: 0,
             reject_as_set: false,
+            martians: false,
             first_as: None,
             local_address: Ipv4Addr::UNSPECIFIED.into(),
             router_id: Ipv4Addr::UNSPECIFIED,
@@ -111,6 +132,7 @@ impl Checks {
             own_as: [config.local_as, config.confederation.as_ref().map_or(config.local_as, |each| each.id)],
             allow_own_as: config.import.allow_own_as,
             reject_as_set: config.import.reject_as_set,
+            martians: config.import.martian_check,
             first_as: first_as_check.then_some(peer.remote_as),
             local_address: peer.local_address,
             router_id: config.router_id,

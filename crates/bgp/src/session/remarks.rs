@@ -1,0 +1,57 @@
+//! What a log hears of a neighbor's routes and messages: at most one event of a kind in [`REPEAT_MS`], with a count.
+
+use std::fmt::Write as _;
+
+use thalweg_base::Throttle;
+
+use super::Session;
+use super::action::Event;
+use super::import::{Importer, Remark};
+use crate::peer::Millis;
+
+/// The least time between two events of one kind about one neighbor.
+pub(super) const REPEAT_MS: u64 = 60_000;
+
+/// Bytes of a message or an attribute that an event shows.
+const SHOWN_BYTES: usize = 48;
+
+/// What was counted of each remark, and what of it an event has told.
+#[derive(Debug, Default)]
+pub(super) struct Remarks {
+    counted: [u64; Remark::COUNT],
+    throttles: [Throttle; Remark::COUNT],
+}
+
+impl Session {
+    /// Tells what became of routes. What is too early to be told waits for the next bytes, which come with the next
+    /// KEEPALIVE at the latest.
+    pub(super) fn tell_remarks(&mut self, import: &Importer, now: Millis) {
+        for remark in Remark::all() {
+            let (index, count) = (remark.index(), import.counters().remarks(remark));
+            let before = std::mem::replace(&mut self.remarks.counted[index], count);
+            let throttle = &mut self.remarks.throttles[index];
+            throttle.note(count.saturating_sub(before));
+            if let Some(count) = throttle.due(now.0, REPEAT_MS) {
+                self.event(Event::Routes { remark, count, example: import.example(remark) });
+            }
+        }
+    }
+}
+
+/// A message for an event: `UPDATE of 27 bytes: 0000 0004 ...`.
+pub(super) fn excerpt(kind: &str, bytes: &[u8]) -> String {
+    let mut text = format!("{kind} of {} bytes: ", bytes.len());
+    write_hex(&mut text, bytes);
+    text
+}
+
+/// The first bytes in hexadecimal.
+pub(super) fn write_hex(text: &mut String, bytes: &[u8]) {
+    for byte in bytes.iter().take(SHOWN_BYTES) {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    if bytes.len() > SHOWN_BYTES {
+        text.push_str("...");
+    }
+}
