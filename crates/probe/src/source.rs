@@ -374,7 +374,7 @@ mod tests {
         let arrivals = [1_000, 1_005, 1_001, 560, 570, 565, 2_000, 571];
         let clocks = arrivals.map(|seconds| {
             let mut builder = ChunkBuilder::with_capacity(64);
-            builder.push(0, 20, 20, seconds * SECOND_NS, LinkType::RawIp, 0, 0);
+            builder.push(builder.next_frame_offset(), 20, 20, seconds * SECOND_NS, LinkType::RawIp, 0, 0);
             let mut chunk = builder.finish(0, 1, reader_ns);
             reader_ns = chunk.clock_ns;
             timeline.place(&mut chunk);
