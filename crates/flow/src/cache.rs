@@ -14,6 +14,13 @@
 //! within a tick (0.27 s) of the moment, by the clock of the chunk that is observed. What has been reported and had no
 //! packet since is forgotten without another record.
 //!
+//! # When the clock goes back
+//!
+//! A packet that arrives as long as the active timeout, or longer, before the last one of its flow finds the flow over
+//! (`ForcedEnd`), and so does a chunk whose clock is that far before the flow's last packet: the clock of whoever captured was set
+//! back, or captures are not in the order of time. The wheel then follows the clock. So no record is longer than the active timeout,
+//! whatever clocks do. Flows that end for this are counted (`flows_set_back`).
+//!
 //! # When there is no room
 //!
 //! At the limit of flows the one goes whose turn on the wheel comes first; one that had a packet since it was last
@@ -31,6 +38,7 @@
 mod arena;
 mod flood;
 mod index;
+mod standing;
 
 use crate::key::{Facts, Key, Matching, Outcome, TCP};
 use crate::memory::Refused;
@@ -42,6 +50,7 @@ use crate::wheel::{LIST, Linked, Wheel};
 use arena::{Arenas, Family, Fate, Half, place, state};
 use flood::Flood;
 use index::Index;
+use standing::{Standing, Timeouts};
 use thalweg_base::DropReason;
 
 /// TCP's flags.
@@ -65,13 +74,6 @@ const PLACES_V6: usize = usize::MAX / 2 + 1;
 
 /// Takes records.
 pub(crate) type Out<'a> = dyn FnMut(&FlowRecord) + 'a;
-
-#[derive(Clone, Copy, Debug)]
-struct Timeouts {
-    idle_ns: u64,
-    active_ns: u64,
-    linger_ns: u64,
-}
 
 /// Who goes ahead of evictions and asks for what they need.
 #[derive(Debug)]
@@ -105,73 +107,6 @@ pub(crate) struct Shard {
     flood: Flood,
     /// The books, without what is known otherwise.
     totals: MeterTotals,
-}
-
-/// Where a flow stands: by both its directions.
-struct Standing {
-    first_ns: u64,
-    last_ns: u64,
-    packets: u64,
-    full: bool,
-    state: u8,
-}
-
-impl Half {
-    /// Whether a flow of one direction is so far from its end that nothing else has to be asked: not ended, before both its
-    /// moments. What has nothing to report began at the end of time ([`Half::EMPTY`]), so its report is not due.
-    #[inline(always)]
-    fn surely_goes_on(&self, arrival_ns: u64, timeouts: &Timeouts) -> bool {
-        (self.state & state::ENDED == 0)
-            & (self.packets != u32::MAX)
-            & (arrival_ns < self.last_ns.saturating_add(timeouts.idle_ns))
-            & (arrival_ns < self.first_ns.saturating_add(timeouts.active_ns))
-    }
-}
-
-impl Standing {
-    fn new(half: &Half, reverse: Option<&Half>) -> Self {
-        let mut standing = Self {
-            first_ns: half.first_ns,
-            last_ns: half.last_ns,
-            packets: u64::from(half.packets),
-            full: half.packets == u32::MAX,
-            state: half.state,
-        };
-        if let Some(reverse) = reverse {
-            standing.first_ns = standing.first_ns.min(reverse.first_ns);
-            standing.last_ns = standing.last_ns.max(reverse.last_ns);
-            standing.packets += u64::from(reverse.packets);
-            standing.full |= reverse.packets == u32::MAX;
-        }
-        standing
-    }
-
-    fn is_ended(&self) -> bool {
-        self.state & state::ENDED != 0
-    }
-
-    /// When it is forgotten.
-    fn quiet_ns(&self, timeouts: &Timeouts) -> u64 {
-        self.last_ns.saturating_add(if self.is_ended() { timeouts.linger_ns } else { timeouts.idle_ns })
-    }
-
-    /// When it is reported and goes on; never, if there is nothing to report.
-    fn report_ns(&self, timeouts: &Timeouts) -> u64 {
-        if self.packets == 0 { u64::MAX } else { self.first_ns.saturating_add(timeouts.active_ns) }
-    }
-
-    /// Whether it is reported before it is forgotten.
-    fn reports_first(&self, timeouts: &Timeouts) -> bool {
-        self.packets > 0 && self.report_ns(timeouts) <= self.quiet_ns(timeouts)
-    }
-
-    fn deadline_ns(&self, timeouts: &Timeouts) -> u64 {
-        self.quiet_ns(timeouts).min(self.report_ns(timeouts))
-    }
-
-    fn reason(&self) -> EndReason {
-        if self.is_ended() { EndReason::EndDetected } else { EndReason::IdleTimeout }
-    }
 }
 
 impl Shard {
@@ -357,7 +292,8 @@ impl Shard {
     {
         let standing = self.standing::<WORDS>(place(slot));
         let begins = standing.is_ended() && facts.tcp_flags & (SYN | ACK | RST) == SYN;
-        if facts.arrival_ns >= standing.deadline_ns(&self.timeouts) || begins || standing.full {
+        let set_back = standing.is_ahead_of(facts.arrival_ns, &self.timeouts);
+        if facts.arrival_ns >= standing.deadline_ns(&self.timeouts) || begins || standing.full || set_back {
             self.settle_now(slot, key, facts, &standing, begins, out);
         }
     }
@@ -375,6 +311,16 @@ impl Shard {
         Key<WORDS>: Family,
     {
         let at = place(slot);
+        if standing.is_ahead_of(facts.arrival_ns, &self.timeouts) {
+            self.report::<WORDS>(at, EndReason::ForcedEnd, out);
+            self.totals.flows_set_back += 1;
+            self.totals.flows_created += 1;
+            Key::arena_mut(&mut self.arenas).renew(at, *key, initial_state(facts));
+            // It hangs for a time that may never come.
+            self.wheel.unlink(slot, &mut self.arenas);
+            self.wheel.push(slot, self.first_deadline_ns(facts), &mut self.arenas);
+            return;
+        }
         let due =
             standing.reports_first(&self.timeouts) && facts.arrival_ns >= standing.report_ns(&self.timeouts);
         let mut reported = standing.packets == 0;
@@ -444,11 +390,16 @@ impl Shard {
         if let Some(vacancy) = vacancy {
             self.index.put(vacancy, hash, slot);
         }
-        let deadline_ns = facts.arrival_ns.saturating_add(self.timeouts.idle_ns.min(self.timeouts.active_ns));
-        self.wheel.push(slot, deadline_ns, &mut self.arenas);
+        self.wheel.push(slot, self.first_deadline_ns(facts), &mut self.arenas);
         self.flows += 1;
         self.totals.flows_created += 1;
         slot
+    }
+
+    /// The deadline of a flow that begins with this packet.
+    #[inline(always)]
+    fn first_deadline_ns(&self, facts: &Facts) -> u64 {
+        facts.arrival_ns.saturating_add(self.timeouts.idle_ns.min(self.timeouts.active_ns))
     }
 
     /// Notes FIN and RST. A flow that they end has little time left, so it is hung up nearer.
@@ -539,8 +490,44 @@ impl Shard {
     /// Reports and forgets what is over by this clock.
     #[inline]
     pub(crate) fn advance(&mut self, clock_ns: u64, out: &mut Out<'_>) {
-        if Wheel::tick_after(clock_ns) - 1 > self.wheel.now() {
-            self.turn(Wheel::tick_after(clock_ns) - 1, out);
+        let tick = Wheel::tick_after(clock_ns) - 1;
+        if tick > self.wheel.now() {
+            self.turn(tick, out);
+        } else if Wheel::tick_after(clock_ns.saturating_add(self.timeouts.active_ns)) <= self.wheel.now() {
+            self.set_back(clock_ns, out);
+        }
+    }
+
+    /// The clock has gone back: the wheel follows it, and what is ahead of it is over.
+    #[cold]
+    fn set_back(&mut self, clock_ns: u64, out: &mut Out<'_>) {
+        let tick = Wheel::tick_after(clock_ns) - 1;
+        self.wheel = Wheel::at(tick);
+        self.scout = Scout::default();
+        for at in 0..self.arenas.v4.len() {
+            if self.arenas.v4.is_live(at) {
+                self.hang_again::<3>(Key::<3>::slot(at), (clock_ns, tick), out);
+            }
+        }
+        for at in 0..self.arenas.v6.len() {
+            if self.arenas.v6.is_live(at) {
+                self.hang_again::<6>(Key::<6>::slot(at), (clock_ns, tick), out);
+            }
+        }
+    }
+
+    /// Hangs a flow that hangs nowhere into the wheel that was set back, unless it is over.
+    fn hang_again<const WORDS: usize>(&mut self, slot: u32, (clock_ns, tick): (u64, u64), out: &mut Out<'_>)
+    where
+        Key<WORDS>: Family,
+    {
+        let hash = self.hash_of(slot);
+        if self.standing::<WORDS>(place(slot)).is_ahead_of(clock_ns, &self.timeouts) {
+            self.report::<WORDS>(place(slot), EndReason::ForcedEnd, out);
+            self.totals.flows_set_back += 1;
+            self.forget::<WORDS>(slot, hash);
+        } else {
+            self.visit::<WORDS>(slot, hash, tick, out);
         }
     }
 

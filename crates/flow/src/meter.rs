@@ -31,7 +31,7 @@ use crate::record::{EndReason, FlowRecord};
 use fragments::Fragments;
 use options::{MeterError, MeterOptions};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use thalweg_base::{Batch, Chunk, Origin, Packet};
 use totals::MeterTotals;
 
@@ -44,6 +44,10 @@ const AHEAD_FRAME: usize = 16;
 
 /// Takes records one after another.
 pub type RecordSink<'a> = dyn FnMut(&FlowRecord) + 'a;
+
+/// Somebody works on a shard just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardBusy;
 
 /// A flow meter: shards of a flow cache, and the table of fragments before them.
 ///
@@ -163,6 +167,11 @@ impl Meter {
         }
     }
 
+    /// How many records were made, if nobody works on the shards just now.
+    pub fn try_records(&self) -> Option<u64> {
+        self.shards.iter().map(|shard| Some(try_lock(shard)?.totals().records_sum())).sum()
+    }
+
     /// The books of all shards together. They balance whenever no shard is being worked on.
     pub fn totals(&self) -> MeterTotals {
         let fragments = lock(&self.fragments);
@@ -182,12 +191,34 @@ impl Meter {
     pub fn snapshot(&self, shard: usize, from: usize, out: &mut RecordSink<'_>) -> Option<usize> {
         lock(self.shards.get(shard)?).snapshot(from, out)
     }
+
+    /// The same, if nobody works on the shard just now.
+    pub fn try_snapshot(
+        &self,
+        shard: usize,
+        from: usize,
+        out: &mut RecordSink<'_>,
+    ) -> Result<Option<usize>, ShardBusy> {
+        match self.shards.get(shard) {
+            Some(shard) => try_lock(shard).map(|shard| shard.snapshot(from, out)).ok_or(ShardBusy),
+            None => Ok(None),
+        }
+    }
 }
 
 /// A poisoned lock means that a thread died with it in hand, which is reported where it happened; what it guards is whole
 /// between packets.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same if nobody has it.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// See [`Meter::label`]. A hash that is keyed, because who could foresee it could fill one shard alone.

@@ -57,6 +57,11 @@ impl Wheel {
         Self { lists: (0..LISTS as u32).map(list).collect(), occupied: [0; (LISTS / 64) as usize], now: 0 }
     }
 
+    /// An empty one at this tick.
+    pub(crate) fn at(tick: u64) -> Self {
+        Self { now: tick, ..Self::new() }
+    }
+
     /// Octets of memory.
     pub(crate) fn memory_octets(&self) -> usize {
         size_of_val(&*self.lists) + size_of::<Self>()
@@ -64,7 +69,7 @@ impl Wheel {
 
     /// Empties all lists.
     pub(crate) fn clear(&mut self) {
-        *self = Self { now: self.now, ..Self::new() };
+        *self = Self::at(self.now);
     }
 
     /// The tick at which a deadline is surely over.

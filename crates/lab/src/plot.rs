@@ -11,7 +11,7 @@
 //!
 //! Error bars are ranges, smallest to largest. Axes of quantities begin at zero unless they are logarithmic.
 //!
-//! Missing: time axes, stacked bars, areas. They come with the experiment that needs them.
+//! Missing: stacked bars, areas. They come with the experiment that needs them.
 
 mod axis;
 mod bars;

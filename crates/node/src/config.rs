@@ -33,6 +33,7 @@ mod policy_rules;
 mod policy_test;
 mod ports;
 mod qos;
+pub mod quantity;
 mod reader;
 mod route_file;
 mod routing;
@@ -57,9 +58,9 @@ pub use mask::masked;
 pub use ports::LearnedAddress;
 pub use types::{
     BlockAllocation, Class, ClassIndex, DpdkConfig, Driver, Filtering, FlowsConfig, ForwardProtocol,
-    HostLimits, InterfaceConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging, NatRefusal,
-    NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex, PortRange,
-    PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
+    HostLimits, InterfaceConfig, KeepConfig, KernelSync, MacAddress, Match, Meter, NatConfig, NatLogging,
+    NatRefusal, NatTimeouts, Neighbour, NextHop, PORTS_MAX, Policer, PortConfig, PortForward, PortIndex,
+    PortRange, PortSelection, QosConfig, RedAction, ReversePathMode, RouteSources, RouteTarget, RouterConfig,
     RoutingConfig, Service, SubInterface, SubscriberConfig, TargetIndex, ValidateConfig, WorkersConfig,
     XdpPlace,
 };

@@ -12,7 +12,7 @@ use crate::deliver::Delivered;
 use crate::inputs::Read;
 use crate::outbox::Outbox;
 use crate::plan::Scratch;
-use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNSAMPLED};
+use crate::summary::{EXPORT_QUEUE, InputIssues, ProbeSummary, UNDELIVERED, UNSAMPLED};
 use crate::{ProbeOptions, Shape, usage};
 
 /// What the pipelines leave.
@@ -55,7 +55,10 @@ pub(crate) fn summary(
     cpu: Duration,
 ) -> ProbeSummary {
     let Shape { pipelines, model, workers, readers, .. } = options.shape;
-    let Amount { records, packets, octets } = delivered.amount;
+    let missed = delivered.missed;
+    let mut reached = delivered.amount;
+    reached -= missed;
+    let Amount { records, packets, octets } = reached;
     let mut summary = ProbeSummary {
         packets_exported: packets,
         bytes_exported: octets,
@@ -72,6 +75,7 @@ pub(crate) fn summary(
         input_issues: issues(&outcome.read.report),
         ..ProbeSummary::default()
     };
+    summary.drop_for(UNDELIVERED, missed.packets, missed.octets);
     outcome.meters.iter().for_each(|meter| summary.add_meter(meter));
     for book in outcome.books {
         summary.packets_seen += book.packets;
@@ -91,6 +95,7 @@ impl ProbeSummary {
         self.bytes_cached += totals.cached.octets;
         self.flows += totals.flows_created;
         self.flows_evicted += totals.evicted();
+        self.flows_set_back += totals.flows_set_back;
         self.cache_bytes += totals.memory_octets;
         for (reason, amount) in totals.not_metered() {
             self.drop_for(reason.name(), amount.packets, amount.octets);

@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use thalweg_flow::Meter;
 use thalweg_store::live::Cache;
 
-use crate::deliver::{Books, Completing};
+use crate::deliver::Completing;
 use crate::outbox::Passage;
 use thalweg_flow::FlowRecord;
 
-/// How often it is looked whether records have come through.
+/// How often it is looked whether records have come through, or whether a shard is free.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// How long a shard is waited for. Workers have it for milliseconds, but for as long as it takes while packets of a file wait
+/// for a disk that is full; whoever asks must not wait with them.
+const SHARD_WITHIN: Duration = Duration::from_millis(500);
 
 /// Shows the meters that are at work.
 pub type ShowMeters = Box<dyn Fn() -> Vec<Arc<Meter>> + Send + Sync>;
@@ -21,38 +24,61 @@ pub type ShowMeters = Box<dyn Fn() -> Vec<Arc<Meter>> + Send + Sync>;
 /// The caches of meters, and the way of their records to the store.
 pub(crate) struct MeterCaches {
     pub(crate) meters: ShowMeters,
-    pub(crate) books: Arc<Books>,
     pub(crate) passage: Arc<Passage>,
     /// Completes flows as it does records.
     pub(crate) completing: Completing,
 }
 
+impl MeterCaches {
+    /// How many records the meters have made; nothing if somebody keeps a shard.
+    fn made(&self) -> Option<u64> {
+        let records = |meter: &Arc<Meter>| wait_for(|| meter.try_records());
+        (self.meters)().iter().map(records).sum()
+    }
+}
+
 impl Cache for MeterCaches {
-    fn show(&self, take: &mut dyn FnMut(&[FlowRecord]) -> ControlFlow<()>) {
+    fn show(&self, take: &mut dyn FnMut(&[FlowRecord]) -> ControlFlow<()>) -> bool {
         let mut flows: Vec<FlowRecord> = Vec::new();
         for meter in (self.meters)() {
             for shard in 0..meter.shard_count() {
                 let mut next = Some(0);
                 while let Some(from) = next {
                     flows.clear();
-                    next = meter.snapshot(shard, from, &mut |flow| flows.push(*flow));
+                    let shown =
+                        wait_for(|| meter.try_snapshot(shard, from, &mut |flow| flows.push(*flow)).ok());
+                    let Some(then) = shown else { return false };
+                    next = then;
                     self.completing.complete(&mut flows);
                     if take(&flows).is_break() {
-                        return;
+                        return true;
                     }
                 }
             }
         }
+        true
     }
 
-    fn settle(&self, patience: Duration) -> u64 {
-        let (made, began) = (self.books.made(), Instant::now());
+    fn settle(&self, patience: Duration) -> Option<u64> {
+        let (made, began) = (self.made()?, Instant::now());
         loop {
             let missing = made.saturating_sub(self.passage.through());
             if missing == 0 || began.elapsed() >= patience {
-                return missing;
+                return Some(missing);
             }
             thread::sleep(LOOK_EVERY);
         }
+    }
+}
+
+/// Asks until there is an answer, but no longer than a shard is waited for.
+fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let began = Instant::now();
+    loop {
+        let answer = ask();
+        if answer.is_some() || began.elapsed() >= SHARD_WITHIN {
+            return answer;
+        }
+        thread::sleep(LOOK_EVERY);
     }
 }

@@ -1,7 +1,8 @@
 //! The thread at the end: gives records to everybody who wants them.
 //!
-//! An outlet that fails (a full disk) ends the run: the input is asked to stop, what is on its way is let through without
-//! being written, and the error is what the run comes to.
+//! An outlet that fails (lines to a full disk, a reader that has gone) ends the run: the input is asked to stop, the other
+//! outlets get what is on its way and end in order, and the error is what the run comes to. A store whose disk is full is no such
+//! failure: it waits for room, or loses records and counts them.
 //!
 //! From time to time, and last when all has been delivered, outlets are told the meters' books, which collectors are sent
 //! as options data. While workers run, another thread asks the meters ([`Books::read`]): a worker that waits for room in the
@@ -28,7 +29,7 @@ use crate::outbox::{Arrival, Arrivals, amount_of};
 use crate::summary::{OutletSummary, UNSAMPLED};
 pub(crate) use collectors::Collectors;
 pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
-pub(crate) use kept::Kept;
+pub(crate) use kept::{Kept, KeptOptions, Waiting};
 pub(crate) use lines::Lines;
 
 /// How often outlets are told that time passes.
@@ -57,7 +58,16 @@ pub(crate) trait Outlet: Send {
     fn hear_interfaces(&mut self, _interfaces: &Interfaces) {}
 
     /// There are no more records. Returns when all that can be said of them is known.
-    fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError>;
+    fn finish(self: Box<Self>) -> Result<Finished, ProbeError>;
+}
+
+/// What became of all records that an outlet was given.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// By receiver.
+    pub(crate) summaries: Vec<OutletSummary>,
+    /// What reached none of its receivers, as far as is known.
+    pub(crate) missed: Amount,
 }
 
 /// Asks meters for their books.
@@ -74,6 +84,8 @@ pub type Completion = Box<dyn FnMut(&mut FlowRecord) + Send>;
 pub(crate) struct Delivered {
     /// Records that came here.
     pub(crate) amount: Amount,
+    /// Those of them that reached no outlet, as far as is known.
+    pub(crate) missed: Amount,
     /// What each outlet did with them.
     pub(crate) outlets: Vec<OutletSummary>,
 }
@@ -110,7 +122,7 @@ impl Delivery {
         loop {
             let done = match self.arrivals.next(TICK) {
                 Arrival::End => break,
-                Arrival::Nothing => self.outlets.iter_mut().try_for_each(|outlet| outlet.tick()),
+                Arrival::Nothing => self.each_outlet(|outlet| outlet.tick()),
                 Arrival::Batch(batch) => {
                     records.clear();
                     records.extend(batch.records());
@@ -125,7 +137,6 @@ impl Delivery {
             };
             if let Err(error) = done {
                 self.stop.store(true, Ordering::Relaxed);
-                self.outlets.clear();
                 failed.get_or_insert(error);
             }
             self.hand_out_events();
@@ -135,17 +146,41 @@ impl Delivery {
                 self.outlets.iter_mut().for_each(|outlet| outlet.hear(&statistics));
             }
         }
-        if let Some(error) = failed {
-            return Err(error);
-        }
         self.hand_out_events();
         // Nobody works on the meters any more.
         let last = self.with_lost_events(self.books.last(delivered.amount));
         self.outlets.iter_mut().for_each(|outlet| outlet.hear(&last));
+        let mut missed: Option<Amount> = None;
         for outlet in self.outlets {
-            delivered.outlets.extend(outlet.finish()?);
+            match outlet.finish() {
+                Ok(finished) => {
+                    missed = Some(missed.map_or(finished.missed, |least| least_of(least, finished.missed)));
+                    delivered.outlets.extend(finished.summaries);
+                }
+                Err(error) => _ = failed.get_or_insert(error),
+            }
         }
-        Ok(delivered)
+        delivered.missed = missed.unwrap_or_default();
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(delivered),
+        }
+    }
+
+    /// Has each outlet do something. One that fails gets nothing more.
+    fn each_outlet(
+        &mut self,
+        mut work: impl FnMut(&mut dyn Outlet) -> Result<(), ProbeError>,
+    ) -> Result<(), ProbeError> {
+        let mut done = Ok(());
+        self.outlets.retain_mut(|outlet| match work(outlet.as_mut()) {
+            Ok(()) => true,
+            Err(error) => {
+                done = Err(error);
+                false
+            }
+        });
+        done
     }
 
     fn renew_interfaces(&mut self) {
@@ -173,12 +208,26 @@ impl Delivery {
 
     /// Gives records to everybody; the last one may keep the list.
     fn hand_out(&mut self, records: &mut Vec<FlowRecord>) -> Result<(), ProbeError> {
-        let Some((last, others)) = self.outlets.split_last_mut() else { return Ok(()) };
-        others.iter_mut().try_for_each(|outlet| outlet.take(records))?;
-        if let Some(given_back) = last.take_all(std::mem::take(records))? {
-            *records = given_back;
-        }
-        Ok(())
+        let mut left = self.outlets.len();
+        self.each_outlet(|outlet| {
+            left -= 1;
+            if left > 0 {
+                return outlet.take(records);
+            }
+            if let Some(given_back) = outlet.take_all(std::mem::take(records))? {
+                *records = given_back;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The smaller of each number: what surely reached nobody, of what two outlets missed.
+fn least_of(one: Amount, other: Amount) -> Amount {
+    Amount {
+        records: one.records.min(other.records),
+        packets: one.packets.min(other.packets),
+        octets: one.octets.min(other.octets),
     }
 }
 
@@ -231,11 +280,6 @@ impl Books {
     pub(crate) fn read(&self) {
         let statistics = statistics(&(self.ask)());
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
-    }
-
-    /// How many records the meters have made. Each of their shards is waited for, as by [`Self::read`].
-    pub(crate) fn made(&self) -> u64 {
-        (self.ask)().iter().map(MeterTotals::records_sum).sum()
     }
 
     /// What was read last, if it has not been told.

@@ -31,11 +31,13 @@ use thalweg_flow::FlowRecord;
 use thalweg_ports::exporters::{Exporters as Sockets, Heard, StreamEnd};
 use thalweg_ports::live::LiveClock;
 use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec, PortNames, decompressed};
+use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_octets;
 
 use crate::columns::LineFormat;
-use crate::deliver::{Kept, Lines, Outlet, label};
+use crate::deliver::{Kept, KeptOptions, Lines, Outlet, Waiting, label};
 use crate::interfaces::SharedInterfaces;
+use crate::notices::passing_on;
 use crate::summary::{InputIssues, OutletSummary};
 use crate::{ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_octets};
@@ -96,6 +98,8 @@ pub struct ImportOptions {
     pub json: Option<PathBuf>,
     /// The same as comma-separated values.
     pub csv: Option<PathBuf>,
+    /// What of the dataset is kept.
+    pub retention: Retention,
 }
 
 /// What was imported.
@@ -139,6 +143,8 @@ pub struct ImportSummary {
     pub outlets: Vec<OutletSummary>,
     /// What could not be read.
     pub input_issues: InputIssues,
+    /// Files that had no record, each with what was found in it instead.
+    pub files_without_records: Vec<String>,
 }
 
 /// Reads all sources and hands records on. Ends early, but in order, when `stop` is set.
@@ -150,23 +156,33 @@ pub fn import(
     stop: &Arc<AtomicBool>,
     progress: &dyn ProbeProgress,
 ) -> Result<ImportSummary, ProbeError> {
+    passing_on(progress, |notify| import_telling(options, stop, progress, notify))
+}
+
+fn import_telling(
+    options: &ImportOptions,
+    stop: &Arc<AtomicBool>,
+    progress: &dyn ProbeProgress,
+    notify: Notify,
+) -> Result<ImportSummary, ProbeError> {
     let started = Instant::now();
     let listens = |source: &ImportSource| !matches!(source, ImportSource::File(_));
     let waits = !options.sources.iter().any(listens);
     let mut work = Work {
         exporters: Exporters::default(),
         captures: Captures::new(options.port),
-        outlets: outlets(options, waits, progress)?,
+        outlets: outlets(options, waits.then_some(stop), notify)?,
         records: Vec::new(),
         passed_over: BTreeMap::new(),
         issues: InputIssues::default(),
         messages: 0,
+        without_records: Vec::new(),
         clock: LiveClock::start(),
     };
     let mut sockets = open_sockets(options, progress)?;
     for source in &options.sources {
         if let ImportSource::File(path) = source {
-            work.read_file(path, stop, progress)?;
+            work.read_source(path, stop, progress)?;
         }
     }
     if !waits {
@@ -179,8 +195,8 @@ pub fn import(
 
 fn outlets(
     options: &ImportOptions,
-    waits: bool,
-    progress: &dyn ProbeProgress,
+    waits_until: Option<&Arc<AtomicBool>>,
+    notify: Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
     for (format, path) in [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)] {
@@ -189,9 +205,9 @@ fn outlets(
         }
     }
     if let Some(folder) = &options.store {
-        let (kept, notices) = Kept::open(folder, waits, None)?;
-        notices.iter().for_each(|notice| progress.notice(notice));
-        outlets.push(Box::new(kept));
+        let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
+        let kept = KeptOptions { retention: options.retention, waiting, cache: None, notify };
+        outlets.push(Box::new(Kept::open(folder, kept)?));
     }
     Ok(outlets)
 }
@@ -220,10 +236,42 @@ struct Work {
     passed_over: BTreeMap<String, u64>,
     issues: InputIssues,
     messages: u64,
+    without_records: Vec<String>,
     clock: LiveClock,
 }
 
 impl Work {
+    /// Reads a file. One that has no record is noted, with what is known of it.
+    fn read_source(
+        &mut self,
+        path: &Path,
+        stop: &AtomicBool,
+        progress: &dyn ProbeProgress,
+    ) -> Result<(), ProbeError> {
+        let (found, messages, issues) = (self.exporters.found(), self.messages, self.issues.total);
+        let passed_over: u64 = self.passed_over.values().sum();
+        self.read_file(path, stop, progress)?;
+        if self.exporters.found() > found || stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let packets = self.passed_over.values().sum::<u64>() - passed_over;
+        let why = if self.messages > messages {
+            "messages came, but no flow record could be read: the exporter's templates may be missing (capture for longer: \
+             exporters repeat them every few minutes)"
+                .to_owned()
+        } else if packets > 0 {
+            format!(
+                "none of its {packets} packets carries NetFlow or IPFIX (`thalweg probe` meters the packets themselves)"
+            )
+        } else if self.issues.total > issues {
+            "it is neither a capture (pcap, pcapng) nor a file of NetFlow or IPFIX messages".to_owned()
+        } else {
+            "it is empty".to_owned()
+        };
+        self.without_records.push(format!("{}: {why}", path.display()));
+        Ok(())
+    }
+
     fn read_file(
         &mut self,
         path: &Path,
@@ -462,7 +510,7 @@ impl Work {
         self.hand_on()?;
         let mut outlets = Vec::new();
         for outlet in self.outlets {
-            outlets.extend(outlet.finish()?);
+            outlets.extend(outlet.finish()?.summaries);
         }
         let balance = self.exporters.balance();
         let exporters = self.exporters.into_summaries();
@@ -490,6 +538,7 @@ impl Work {
             exporters,
             outlets,
             input_issues: self.issues,
+            files_without_records: self.without_records,
         })
     }
 }

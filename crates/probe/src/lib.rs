@@ -26,6 +26,7 @@ mod import;
 mod inputs;
 mod interfaces;
 mod live;
+mod notices;
 mod options;
 mod outbox;
 mod packed;

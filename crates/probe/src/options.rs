@@ -11,7 +11,7 @@ use thalweg_flow::{MeterError, MeterOptions};
 use thalweg_ports::collector::{CollectorError, TlsOptions};
 use thalweg_ports::live::LiveError;
 use thalweg_ports::{InputError, Issue};
-use thalweg_store::StoreError;
+use thalweg_store::{Retention, StoreError};
 
 /// Packets of files in a chunk.
 pub(crate) const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
@@ -161,6 +161,8 @@ pub struct ProbeOptions {
     pub csv: Option<PathBuf>,
     /// The folder of a dataset to add records to.
     pub store: Option<PathBuf>,
+    /// What of the dataset is kept.
+    pub retention: Retention,
 }
 
 impl ProbeOptions {
@@ -176,6 +178,7 @@ impl ProbeOptions {
             json: None,
             csv: None,
             store: None,
+            retention: Retention::default(),
         }
     }
 
@@ -190,8 +193,11 @@ pub trait ProbeProgress: Send + Sync {
     /// `packets` taken on so far; `fraction` of the input's octets, where its size is known.
     fn advanced(&self, packets: u64, fraction: Option<f64>);
 
-    /// Something that somebody should know, before the first packet.
+    /// Something that somebody should look into, at any time.
     fn notice(&self, _text: &str) {}
+
+    /// Something that happened as it was configured to, at any time.
+    fn note(&self, _text: &str) {}
 }
 
 /// Hears nothing.

@@ -10,13 +10,16 @@ use std::time::{Duration, Instant};
 use thalweg_base::ChunkBuilder;
 use thalweg_exec::{ModelKind, Source, THREADS_MAX};
 use thalweg_flow::{EndReason, Meter, MeterOptions};
+use thalweg_store::Notify;
+use thalweg_store::live::Cache;
 
 use crate::account::{Book, Outcome, summary};
 use crate::cached::MeterCaches;
 use crate::columns::LineFormat;
-use crate::deliver::{Books, Collectors, Completing, Delivery, Kept, Lines, Outlet};
+use crate::deliver::{Books, Collectors, Completing, Delivery, Kept, KeptOptions, Lines, Outlet, Waiting};
 use crate::inputs::{self, Opened, Read};
 use crate::interfaces::SharedInterfaces;
+use crate::notices::passing_on;
 use crate::outbox::{Way, queue};
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
@@ -43,6 +46,15 @@ pub fn probe(
     progress: &dyn ProbeProgress,
 ) -> Result<ProbeSummary, ProbeError> {
     check(options).map_err(ProbeError::Options)?;
+    passing_on(progress, |notify| probe_telling(options, stop, progress, notify))
+}
+
+fn probe_telling(
+    options: &ProbeOptions,
+    stop: &Arc<AtomicBool>,
+    progress: &dyn ProbeProgress,
+    notify: Notify,
+) -> Result<ProbeSummary, ProbeError> {
     let names = inputs::port_names(&options.input);
     let seen = Arc::new(Seen::default());
     let mut clock = Clock::start();
@@ -60,11 +72,10 @@ pub fn probe(
         Completing { labelling: options.meter.labelling, interfaces: interfaces.clone(), elsewhere: None };
     let cache = MeterCaches {
         meters: Box::new(move || shown.clone()),
-        books: Arc::clone(&books),
         passage: Arc::clone(way.passage()),
         completing: completing.clone(),
     };
-    let outlets = outlets(options, &interfaces, progress, cache)?;
+    let outlets = outlets(options, &interfaces, (stop, cache), notify)?;
     let delivery = Delivery {
         arrivals,
         events: None,
@@ -124,8 +135,8 @@ fn check(options: &ProbeOptions) -> Result<(), String> {
 fn outlets(
     options: &ProbeOptions,
     interfaces: &SharedInterfaces,
-    progress: &dyn ProbeProgress,
-    cache: MeterCaches,
+    (stop, cache): (&Arc<AtomicBool>, MeterCaches),
+    notify: Notify,
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
     let files = [(LineFormat::Json, &options.json), (LineFormat::Csv, &options.csv)];
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
@@ -137,9 +148,10 @@ fn outlets(
     // Packets of files can wait until their records are sent or written.
     let waits = matches!(options.input, Input::Files(_));
     if let Some(folder) = &options.store {
-        let (kept, notices) = Kept::open(folder, waits, Some(Arc::new(cache)))?;
-        notices.iter().for_each(|notice| progress.notice(notice));
-        outlets.push(Box::new(kept));
+        let waiting = if waits { Waiting::Until(Arc::clone(stop)) } else { Waiting::Never };
+        let cache: Option<Arc<dyn Cache>> = Some(Arc::new(cache));
+        let kept = KeptOptions { retention: options.retention, waiting, cache, notify };
+        outlets.push(Box::new(Kept::open(folder, kept)?));
     }
     if !options.export.addresses.is_empty() {
         outlets.push(Box::new(Collectors::open(&options.export, &options.meter, interfaces, waits)?));

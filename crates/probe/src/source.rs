@@ -22,6 +22,8 @@ use thalweg_ports::{FileSource, InputError, InputOptions, InputReport, InputSpec
 
 /// How long to sleep at most before looking whether to stop.
 const NAP: Duration = Duration::from_millis(50);
+/// Packets that come so long before others were captured by a clock that was set back.
+const SET_BACK_NS: u64 = 10_000_000_000;
 
 /// What to read.
 #[derive(Clone, Debug)]
@@ -225,7 +227,9 @@ impl Source<Chunk> for &mut Captures {
     }
 }
 
-/// The time that packets arrive at, over all runs through the inputs.
+/// The time that packets arrive at, over all runs through the inputs. It goes back where theirs does, by [`SET_BACK_NS`] or more:
+/// the clock was set while they were captured, or the inputs are not in the order of time. Else flows of such packets would not
+/// be over until the end.
 #[derive(Debug, Default)]
 struct Timeline {
     /// What the first run covers has to be known.
@@ -240,6 +244,11 @@ struct Timeline {
     latest_ns: u64,
     /// Set after the first run: how long one is.
     run_ns: Option<u64>,
+}
+
+/// Whether a clock that comes to this time was set back: packets are in no strict order, but not so far apart.
+fn is_set_back(clock_ns: u64, to_ns: u64) -> bool {
+    to_ns.saturating_add(SET_BACK_NS) <= clock_ns
 }
 
 impl Timeline {
@@ -258,8 +267,13 @@ impl Timeline {
                 packet.arrival_ns = packet.arrival_ns.saturating_add(self.shift_ns);
             }
         }
-        // The reader's clock began anew with its run.
-        self.clock_ns = self.clock_ns.max(chunk.clock_ns.saturating_add(self.shift_ns));
+        // The reader's clock began anew with its run, and never goes back within it.
+        let mut now_ns = chunk.clock_ns.saturating_add(self.shift_ns);
+        let first_ns = chunk.packets().first().map(|packet| packet.arrival_ns);
+        if let Some(first_ns) = first_ns.filter(|first_ns| is_set_back(now_ns, *first_ns)) {
+            now_ns = first_ns;
+        }
+        self.clock_ns = if is_set_back(self.clock_ns, now_ns) { now_ns } else { self.clock_ns.max(now_ns) };
         chunk.clock_ns = self.clock_ns;
         chunk.sequence = self.sequence;
         chunk.first_packet_number = self.packets + 1;
@@ -349,6 +363,24 @@ mod tests {
                 (5, 11, 1_079, 1_079)
             ]
         );
+    }
+
+    #[test]
+    fn time_goes_back_where_the_clock_was_set_back() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut timeline = Timeline::default();
+        let mut reader_ns = 0;
+        // In seconds: packets out of order by a little, a clock set back, and what comes behind.
+        let arrivals = [1_000, 1_005, 1_001, 560, 570, 565, 2_000, 571];
+        let clocks = arrivals.map(|seconds| {
+            let mut builder = ChunkBuilder::with_capacity(64);
+            builder.push(builder.next_frame_offset(), 20, 20, seconds * SECOND_NS, LinkType::RawIp, 0, 0);
+            let mut chunk = builder.finish(0, 1, reader_ns);
+            reader_ns = chunk.clock_ns;
+            timeline.place(&mut chunk);
+            chunk.clock_ns / SECOND_NS
+        });
+        assert_eq!(clocks, [1_000, 1_005, 1_005, 560, 570, 570, 2_000, 571]);
     }
 
     #[test]

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::export::{Amount, NatEvent};
 use thalweg_flow::{FlowRecord, MeterOptions};
+use thalweg_store::{Notify, Retention};
 
 use crate::cached::{MeterCaches, ShowMeters};
 use crate::deliver::{
     AskInterfaces, AskMeters, Books, Collectors, Completing, Completion, Delivered, Delivery, EventCounts,
-    EventWay, Kept, Outlet, event_queue,
+    EventWay, Kept, KeptOptions, Outlet, Waiting, event_queue,
 };
 use crate::interfaces::SharedInterfaces;
 use crate::outbox::{BATCH_RECORDS, Way, queue};
@@ -33,6 +34,10 @@ pub struct StandingOptions {
     pub export: ExportTargets,
     /// The folder of a dataset.
     pub store: Option<PathBuf>,
+    /// What of the dataset is kept.
+    pub retention: Retention,
+    /// Where troubles are told.
+    pub notify: Notify,
     /// What the meter is told, as far as collectors are told.
     pub meter: MeterOptions,
     /// The interfaces of the ports; asked for again from time to time.
@@ -49,8 +54,6 @@ pub struct StandingOptions {
 pub struct StandingDelivery {
     thread: JoinHandle<Result<Delivered, ProbeError>>,
     failed: Arc<AtomicBool>,
-    /// What somebody should know of how it began.
-    pub notices: Vec<String>,
 }
 
 /// The way to it.
@@ -75,7 +78,6 @@ impl StandingDelivery {
     /// Opens collectors and store, and starts the thread. Errors if one of them cannot be opened.
     pub fn start(options: StandingOptions) -> Result<(Self, StandingWay), ProbeError> {
         let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
-        let mut notices = Vec::new();
         let (way, arrivals) = queue();
         let books = Arc::new(Books::new(options.ask));
         let elsewhere = Some(Arc::new(Mutex::new(options.complete)));
@@ -86,13 +88,16 @@ impl StandingDelivery {
         if let Some(folder) = &options.store {
             let cache = MeterCaches {
                 meters: options.meters,
-                books: Arc::clone(&books),
                 passage: Arc::clone(way.passage()),
                 completing: completing.clone(),
             };
-            let (kept, said) = Kept::open(folder, false, Some(Arc::new(cache)))?;
-            notices.extend(said);
-            outlets.push(Box::new(kept));
+            let kept = KeptOptions {
+                retention: options.retention,
+                waiting: Waiting::Never,
+                cache: Some(Arc::new(cache)),
+                notify: options.notify,
+            };
+            outlets.push(Box::new(Kept::open(folder, kept)?));
         }
         if !options.export.addresses.is_empty() {
             let collectors = Collectors::open(&options.export, &options.meter, &interfaces, false)?;
@@ -105,7 +110,7 @@ impl StandingDelivery {
         let delivery = Delivery { arrivals, events, outlets, books: told, completing, ask_interfaces, stop };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
-        Ok((Self { thread, failed, notices }, StandingWay::new(way, event_way, books)))
+        Ok((Self { thread, failed }, StandingWay::new(way, event_way, books)))
     }
 
     /// Whether an outlet failed: records go nowhere since.

@@ -8,10 +8,14 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use thalweg_flow::export::Amount;
+use thalweg_flow::export::{Amount, Unsayable};
 
 /// The name under which packets count that sampling passed over.
 pub const UNSAMPLED: &str = "unsampled";
+/// The name under which packets count whose records reached none of those that were to get them.
+pub const UNDELIVERED: &str = "undelivered";
+/// The name under which records count that wait on disk for a collector.
+pub const SPOOLED: &str = "spooled";
 /// The name under which packets count whose records found the queue to the export thread full for too long.
 pub const EXPORT_QUEUE: &str = "export-queue";
 
@@ -24,7 +28,7 @@ pub struct ProbeSummary {
     pub bytes_seen: u64,
     /// Their octets on the wire.
     pub frame_bytes_seen: u64,
-    /// Packets in the records that were delivered.
+    /// Packets in the records that were delivered: to whom most were, if there are several. All of them if nobody was to get any.
     pub packets_exported: u64,
     /// Octets in those records.
     pub bytes_exported: u64,
@@ -44,6 +48,8 @@ pub struct ProbeSummary {
     pub flows: u64,
     /// Flows that had to end because their place was needed.
     pub flows_evicted: u64,
+    /// Flows that were ended because the clock of the packets went back.
+    pub flows_set_back: u64,
     /// Whether the law holds.
     pub conserved: bool,
     /// Wall-clock time from the first packet to the last record delivered.
@@ -86,12 +92,19 @@ impl ProbeSummary {
     }
 }
 
+impl ProbeSummary {
+    /// What was not delivered to whom, and why, in words; nothing if everybody got what he can be told.
+    pub fn failures(&self) -> Vec<String> {
+        self.outlets.iter().filter_map(OutletSummary::failure).collect()
+    }
+}
+
 /// What somebody who was given records did with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OutletSummary {
     /// Who: a file, a collector's address, a folder.
     pub to: String,
-    /// Records taken.
+    /// Records that arrived, as far as is known: on disk, acknowledged, or taken by the network.
     pub records: u64,
     /// Packets in them.
     pub packets: u64,
@@ -99,13 +112,35 @@ pub struct OutletSummary {
     pub bytes: u64,
     /// Records that did not arrive as far as is known, by reason; only reasons that occurred.
     pub lost: BTreeMap<String, u64>,
+    /// Datagrams that were answered with an ICMP error: nobody listens there.
+    pub datagrams_refused: u64,
+    /// Why records did not arrive, in the words of the system.
+    pub error: Option<String>,
 }
 
 impl OutletSummary {
     /// Nothing was lost.
     pub(crate) fn all_taken(to: String, amount: Amount) -> Self {
         let Amount { records, packets, octets: bytes } = amount;
-        Self { to, records, packets, bytes, lost: BTreeMap::new() }
+        Self { to, records, packets, bytes, ..Self::default() }
+    }
+
+    /// What was not delivered, and why, in words. What a protocol cannot say is no failure, nor is what waits in a spool.
+    pub fn failure(&self) -> Option<String> {
+        let is_no_failure =
+            |reason: &str| reason == SPOOLED || Unsayable::ALL.iter().any(|why| why.name() == reason);
+        let failed = self.lost.iter().filter(|(reason, _)| !is_no_failure(reason));
+        let words: Vec<String> = failed.map(|(reason, records)| format!("{records} {reason}")).collect();
+        let what = match (words.is_empty(), self.datagrams_refused) {
+            (true, 0) => return None,
+            (true, 1) => format!("1 datagram to {} was refused", self.to),
+            (true, refused) => format!("{refused} datagrams to {} were refused", self.to),
+            (false, _) => format!("records that did not reach {}: {}", self.to, words.join(", ")),
+        };
+        Some(match &self.error {
+            Some(error) => format!("{what} ({error})"),
+            None => what,
+        })
     }
 }
 

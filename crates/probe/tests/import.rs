@@ -14,7 +14,7 @@ use thalweg_flow::import::Importer;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 use thalweg_probe::{ImportOptions, ImportSource, ImportSummary, ProbeProgress, import};
 use thalweg_store::query::{Key, Metric, Query, top};
-use thalweg_store::{Dataset, Filter, Window};
+use thalweg_store::{Dataset, Filter, Retention, Window};
 use thalweg_wire::netflow::decode::{Source, first_message_octets};
 
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -54,7 +54,8 @@ fn records(count: u32) -> Vec<FlowRecord> {
 }
 
 fn options(sources: Vec<ImportSource>) -> ImportOptions {
-    ImportOptions { sources, port: None, seconds: None, store: None, json: None, csv: None }
+    let retention = Retention::default();
+    ImportOptions { sources, port: None, seconds: None, store: None, json: None, csv: None, retention }
 }
 
 fn file(path: &Path) -> ImportSource {

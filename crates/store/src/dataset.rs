@@ -1,10 +1,13 @@
 //! Where the files of a dataset lie, and what belongs to it at a moment.
 //!
 //! ```text
-//! DIR/writer.lock                                                   who writes, and whether it ended properly
+//! DIR/.writer.lock                                                  who writes, and whether it ended properly
+//! DIR/.live.sock                                                    where the writer answers questions
 //! DIR/date=2026-11-22/hour=05/flows-20261122T050000-20261122T055959-00000000002a.parquet
 //!                             .flows-....tmp                        not whole yet: nobody reads it
 //! ```
+//!
+//! Whatever is no Parquet file has a name that begins with a dot: engines that are given the whole folder pass over those.
 //!
 //! A record is in the partition of the hour (UTC) in which its last packet came. A file is written under a name that begins
 //! with a dot, brought to disk, and renamed; so what has a proper name is whole. Two cases remain, and both are seen by who
@@ -189,6 +192,12 @@ impl Dataset {
         }
     }
 
+    /// Whether records were ever kept here, or somebody began to: other folders answer every question with nothing.
+    pub fn is_one(&self) -> Result<bool, StoreError> {
+        let is_lock = |path: &PathBuf| name_of(path).trim_start_matches('.') == "writer.lock";
+        Ok(folder(&self.root)?.iter().any(is_lock) || !partitions(&self.root)?.is_empty())
+    }
+
     /// Its folder.
     pub fn root(&self) -> &Path {
         &self.root
@@ -339,9 +348,55 @@ pub(crate) fn file_id(path: &Path) -> Option<u64> {
     u64::from_str_radix(name.rsplit_once('-')?.1, 16).ok()
 }
 
-/// The name under which a file is written, before it gets its own.
-pub(crate) fn temporary_name(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".{}{TEMPORARY}", name_of(path)))
+/// A file that is not whole yet, under a name that nobody reads. It is removed unless it gets its own name.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    path: PathBuf,
+    name: PathBuf,
+    is_published: bool,
+}
+
+impl Temporary {
+    /// For a file that will have this name.
+    pub(crate) fn of(name: PathBuf) -> Self {
+        let path = name.with_file_name(format!(".{}{TEMPORARY}", name_of(&name)));
+        Self { path, name, is_published: false }
+    }
+
+    /// Where it is written.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives it its own name.
+    pub(crate) fn publish(&mut self) -> Result<&Path, StoreError> {
+        fs::rename(&self.path, &self.name).map_err(StoreError::io("rename", &self.path))?;
+        self.is_published = true;
+        Ok(&self.name)
+    }
+
+    /// Gives all of them their names, or none.
+    pub(crate) fn publish_all(files: &mut [Self]) -> Result<(), StoreError> {
+        for at in 0..files.len() {
+            if let Err(error) = files[at].publish() {
+                // Their records will be written again: a name that cannot be removed now would make them count twice.
+                for file in &files[..at] {
+                    fs::remove_file(&file.name).map_err(StoreError::io("remove", &file.name))?;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // Where it cannot be removed the next writer does it, as after a crash.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// Brings a folder's names to disk.

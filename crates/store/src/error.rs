@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use thalweg_flow::export::Amount;
+
 /// Why the store could not do what it was asked.
 #[derive(Debug)]
 pub enum StoreError {
@@ -32,6 +34,22 @@ pub enum StoreError {
         /// What that process wrote into the lock file.
         owner: String,
     },
+    /// Less is free on the file system than is to stay free.
+    Reserve {
+        /// The dataset.
+        path: PathBuf,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that are to stay free.
+        reserve: u64,
+    },
+    /// Records could not be written before the writer ended.
+    Lost {
+        /// How much.
+        amount: Amount,
+        /// Why they could not be written.
+        why: String,
+    },
     /// Files kept disappearing while they were read: somebody else removes them.
     Moving(PathBuf),
     /// The query makes no sense.
@@ -45,6 +63,16 @@ impl StoreError {
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { doing, path, source }
+    }
+
+    /// Whether there is no room: the disk is full, a quota is used up, or the reserve is reached.
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::Reserve { .. } => true,
+            Self::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
+            _ => false,
+        }
     }
 
     /// Whether a file is gone that was there a moment ago.
@@ -65,6 +93,17 @@ impl fmt::Display for StoreError {
             Self::Busy { path, owner } => {
                 write!(f, "{}: another process writes this dataset ({owner})", path.display())
             }
+            Self::Reserve { path, free, reserve } => write!(
+                f,
+                "{}: only {} is free on the file system, and {} stays free (keep_free): remove something, or set keep or \
+                 keep_bytes so that the oldest records are removed",
+                path.display(),
+                megabytes(*free),
+                megabytes(*reserve)
+            ),
+            Self::Lost { amount, why } => {
+                write!(f, "{} flow records ({} packets) are lost: {why}", amount.records, amount.packets)
+            }
             Self::Moving(path) => {
                 write!(f, "{}: files keep disappearing while they are read", path.display())
             }
@@ -72,6 +111,11 @@ impl fmt::Display for StoreError {
             Self::Closed => f.write_str("the dataset's writer has ended"),
         }
     }
+}
+
+/// A size for a person.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 impl std::error::Error for StoreError {

@@ -9,6 +9,7 @@
 //! Map of the crate:
 //! - [`dataset`]: where files lie, what belongs to the dataset at a moment;
 //! - [`writer`]: records to files, on a thread of its own; [`upkeep`]: compaction, retention, recovery;
+//! - `space`: room on the file system; [`notify`]: what an operator should hear;
 //! - [`live`]: what the writer knows beyond the files, for other processes;
 //! - `schema`, `block`, `file`: the columns, records as columns, one file;
 //! - [`filter`]: which records; [`query`]: sums by key, graphs, lists; [`fields`]: a record by the names of its columns;
@@ -25,8 +26,10 @@ pub mod fields;
 mod file;
 pub mod filter;
 pub mod live;
+pub mod notify;
 pub mod query;
 mod schema;
+mod space;
 #[cfg(test)]
 mod testing;
 pub mod upkeep;
@@ -35,5 +38,6 @@ pub mod writer;
 pub use dataset::{Dataset, Skipped, Summary, View, Window};
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
+pub use notify::{Notify, Severity};
 pub use upkeep::{Recovery, Retention, Upkeep};
 pub use writer::{Writer, WriterOptions, WriterStatus};

@@ -5,7 +5,7 @@
 //!    2, shown      3, waited for      4, both at one moment
 //! ```
 //!
-//! Whoever writes a dataset listens on `live.sock` in its folder, readable and writable by its owner alone. A question is
+//! Whoever writes a dataset listens on `.live.sock` in its folder, readable and writable by its owner alone. A question is
 //! answered in these steps:
 //!
 //! 1. From now on the writer notes which flows come in with new records.
@@ -24,8 +24,8 @@
 //! - Two flows of one key that begin and end in the same nanoseconds are taken for one.
 //!
 //! Both sides have bounds: the server keeps notes of [`NOTED_MAX`] records and the pending ones, which the writer bounds; the
-//! client takes [`RECORDS_MAX`]. Where they do not suffice the cache is left out, and that is said. Who does not read for some
-//! seconds is left.
+//! client takes [`RECORDS_MAX`]. Where they do not suffice the cache is left out, and that is said; so it is while the cache
+//! cannot be looked at, because packets of a file wait for a disk that is full. Who does not read for some seconds is left.
 //!
 //! The same socket gives out records as they come in ([`Follow`]). Who reads too slowly misses some, and is told how many.
 
@@ -39,13 +39,17 @@ use std::time::Duration;
 
 use thalweg_flow::FlowRecord;
 
+use crate::error::StoreError;
+
 pub(crate) use frame::Note;
 
 pub use client::{Follow, Followed, LiveFacts, Writing};
 pub use server::LiveServer;
 
-/// The socket's name in the dataset's folder.
-pub const SOCKET: &str = "live.sock";
+/// The socket's name in the dataset's folder. Engines that read the folder pass over names that begin with a dot.
+pub const SOCKET: &str = ".live.sock";
+/// The name that earlier versions used: they are asked as well.
+const OLD_SOCKET: &str = "live.sock";
 /// Records that come in while a question is answered, of which notes are kept: 24 octets each.
 pub const NOTED_MAX: usize = 1 << 21;
 /// Records that an answer may have beyond the files.
@@ -59,11 +63,24 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The flow cache of the process that writes.
 pub trait Cache: Send + Sync {
-    /// Shows every flow that is in the cache all the time, once, some at a time. Ends early if `take` breaks.
-    fn show(&self, take: &mut dyn FnMut(&[FlowRecord]) -> ControlFlow<()>);
+    /// Shows every flow that is in the cache all the time, once, some at a time. Ends early if `take` breaks. Whether it could
+    /// show all: not if somebody keeps a part of the cache for so long that whoever asked would give up.
+    fn show(&self, take: &mut dyn FnMut(&[FlowRecord]) -> ControlFlow<()>) -> bool;
 
-    /// Waits until all records made before have come to the writer, or are lost; for so long at most. How many have not.
-    fn settle(&self, patience: Duration) -> u64;
+    /// Waits until all records made before have come to the writer, or are lost; for so long at most. How many have not, if that
+    /// can be said.
+    fn settle(&self, patience: Duration) -> Option<u64>;
+}
+
+/// Removes the socket that an earlier version left. Only for who holds the lock.
+pub(crate) fn remove_old_socket(folder: &Path) -> Result<(), StoreError> {
+    let path = folder.join(OLD_SOCKET);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(StoreError::io("remove", &path)(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A path to the socket that is short enough for its address: the system allows 108 octets.

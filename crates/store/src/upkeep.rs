@@ -19,23 +19,36 @@ use thalweg_flow::FlowRecord;
 
 use crate::block::Block;
 use crate::calendar::HOUR_NS;
-use crate::dataset::{self, Skipped, View, name_of};
-use crate::error::StoreError;
+use crate::dataset::{self, Skipped, Temporary, View, name_of};
+use crate::error::{StoreError, megabytes};
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
 use crate::schema::ColumnId;
+use crate::space::Space;
 
 /// Files with fewer rows are worth joining.
 const SMALL_ROWS: u64 = ROW_GROUP_ROWS as u64 / 2;
 /// Rows of a file that compaction makes.
 const COMPACTED_ROWS_MAX: u64 = 8 * ROW_GROUP_ROWS as u64;
 
-/// What is kept. Hours go as a whole, the oldest first.
+/// What is kept. Hours go as a whole, the oldest first; of the latest hour files go, and the newest file stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     /// Hours that ended longer ago than this are removed.
     pub age_max_s: Option<u64>,
-    /// Hours are removed until the files have at most so many octets together. The latest hour is always kept.
+    /// The oldest records are removed until the files have at most so many bytes together.
     pub bytes_max: Option<u64>,
+    /// Bytes of the file system that stay free: nothing is written while there is less. Unless it is given, a twentieth of the
+    /// file system, and a gigabyte at most.
+    pub free_min: Option<u64>,
+    /// Whether the oldest records are removed where less than `free_min` is free.
+    pub makes_room: bool,
+}
+
+impl Retention {
+    /// Whether there is anything that may have to be removed.
+    pub fn removes(&self) -> bool {
+        self.age_max_s.is_some() || self.bytes_max.is_some() || self.makes_room
+    }
 }
 
 /// What upkeep did.
@@ -51,11 +64,22 @@ pub struct Upkeep {
     pub files_expired: u64,
     /// Records in those, as far as they could be read.
     pub records_expired: u64,
-    /// Octets of those.
+    /// Bytes of those.
     pub bytes_expired: u64,
 }
 
 impl Upkeep {
+    /// What was removed, for the operator; nothing if nothing was.
+    pub(crate) fn removed(&self) -> Option<String> {
+        (self.files_expired > 0).then(|| {
+            let size = megabytes(self.bytes_expired);
+            format!(
+                "{} records in {} files ({size}) were removed, the oldest first",
+                self.records_expired, self.files_expired
+            )
+        })
+    }
+
     pub(crate) fn add(&mut self, other: &Upkeep) {
         self.files_joined += other.files_joined;
         self.files_made += other.files_made;
@@ -71,21 +95,30 @@ pub(crate) struct Changes {
     pub(crate) root: PathBuf,
     /// Held while names change, so that views taken in this process see all of a change or nothing.
     pub(crate) publish: Mutex<()>,
+    /// Held while files are joined or removed: one thread at a time does that.
+    pub(crate) upkeep: Mutex<()>,
     pub(crate) next_id: AtomicU64,
 }
 
 impl Changes {
+    /// For the holder of the dataset's lock; new files have numbers from this one on.
+    pub(crate) fn new(root: &Path, next_id: u64) -> Self {
+        let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
+        Self { root, publish: Mutex::default(), upkeep: Mutex::default(), next_id }
+    }
+
     pub(crate) fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Joins small files of every hour.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
+        let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = Upkeep::default();
         for partition in dataset::partitions(&self.root)? {
             let view = dataset::open_all(&dataset::published(&partition.path)?)?;
             for files in groups(&view) {
-                let compaction = Compaction::write(self, &partition.path, files)?;
+                let mut compaction = Compaction::write(self, &partition.path, files)?;
                 {
                     let _names = self.publish.lock().unwrap_or_else(PoisonError::into_inner);
                     compaction.publish()?;
@@ -102,41 +135,78 @@ impl Changes {
 
     /// Removes what need not be kept. `now_ns` is the wall clock's time.
     pub(crate) fn retain(&self, policy: Retention, now_ns: u64) -> Result<Upkeep, StoreError> {
+        let _upkeep = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = Upkeep::default();
-        let mut partitions = dataset::partitions(&self.root)?;
         if let Some(age_s) = policy.age_max_s {
             let keep_from_ns = now_ns.saturating_sub(age_s.saturating_mul(1_000_000_000));
-            while let Some(first) = partitions.first()
-                && (first.hour + 1).saturating_mul(HOUR_NS) <= keep_from_ns
-            {
-                self.expire(&partitions.remove(0).path, &mut done)?;
-            }
-        }
-        if let Some(bytes_max) = policy.bytes_max {
-            let sizes: Result<Vec<u64>, StoreError> =
-                partitions.iter().map(|partition| size(&partition.path)).collect();
-            let sizes = sizes?;
-            let mut bytes: u64 = sizes.iter().sum();
-            for (partition, size) in partitions.iter().zip(&sizes).rev().skip(1).rev() {
-                if bytes <= bytes_max {
+            for partition in dataset::partitions(&self.root)? {
+                if (partition.hour + 1).saturating_mul(HOUR_NS) > keep_from_ns {
                     break;
                 }
                 self.expire(&partition.path, &mut done)?;
-                bytes -= size;
             }
         }
+        if let Some(bytes_max) = policy.bytes_max {
+            let partitions = dataset::partitions(&self.root)?;
+            let bytes: Result<u64, StoreError> =
+                partitions.iter().map(|partition| size(&partition.path)).sum();
+            self.remove_oldest(bytes?.saturating_sub(bytes_max), &mut done)?;
+        }
+        if policy.makes_room {
+            self.free_up(policy.free_min, &mut done)?;
+        }
         Ok(done)
+    }
+
+    /// Removes the oldest records until the reserve is free. Does nothing while another thread joins or removes files.
+    pub(crate) fn make_room(&self, free_min: Option<u64>) -> Result<Upkeep, StoreError> {
+        let mut done = Upkeep::default();
+        if let Ok(_upkeep) = self.upkeep.try_lock() {
+            self.free_up(free_min, &mut done)?;
+        }
+        Ok(done)
+    }
+
+    fn free_up(&self, free_min: Option<u64>, done: &mut Upkeep) -> Result<(), StoreError> {
+        let Some(space) = Space::of(&self.root) else { return Ok(()) };
+        // Half as much again, so that not each file that is written makes another go.
+        let reserve = space.reserve(free_min);
+        if space.free >= reserve {
+            return Ok(());
+        }
+        self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), done)
+    }
+
+    /// Removes at least so many bytes if there are so many: hours, the oldest first, then files of the latest hour. The newest
+    /// file stays.
+    fn remove_oldest(&self, bytes: u64, done: &mut Upkeep) -> Result<(), StoreError> {
+        let until = done.bytes_expired.saturating_add(bytes);
+        let mut partitions = dataset::partitions(&self.root)?;
+        // Somebody else's folders, and hours whose records have gone, are none of ours.
+        partitions
+            .retain(|partition| dataset::published(&partition.path).is_ok_and(|files| !files.is_empty()));
+        let Some(latest) = partitions.pop() else { return Ok(()) };
+        for partition in partitions {
+            if done.bytes_expired >= until {
+                return Ok(());
+            }
+            self.expire(&partition.path, done)?;
+        }
+        let files = dataset::published(&latest.path)?;
+        for path in &files[..files.len().saturating_sub(1)] {
+            if done.bytes_expired >= until {
+                break;
+            }
+            let _names = self.publish.lock().unwrap_or_else(PoisonError::into_inner);
+            remove(path, done)?;
+        }
+        Ok(())
     }
 
     fn expire(&self, partition: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
         let _names = self.publish.lock().unwrap_or_else(PoisonError::into_inner);
         for path in dataset::published(partition)? {
-            if let Ok(file) = FlowFile::open(&path) {
-                done.records_expired += file.rows();
-            }
-            done.bytes_expired += fs::metadata(&path).map_or(0, |metadata| metadata.len());
-            done.files_expired += 1;
-            fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            remove(&path, done)?;
         }
         // Somebody else's files may be left; then so are the folders.
         if fs::remove_dir(partition).is_ok()
@@ -145,6 +215,22 @@ impl Changes {
             let _ = fs::remove_dir(day);
         }
         Ok(())
+    }
+}
+
+/// Removes a file and counts what was in it. One that has gone by itself is not counted.
+fn remove(path: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
+    let rows = FlowFile::open(path).map_or(0, |file| file.rows());
+    let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    match fs::remove_file(path).map_err(StoreError::io("remove", path)) {
+        Ok(()) => {
+            done.records_expired += rows;
+            done.bytes_expired += bytes;
+            done.files_expired += 1;
+            Ok(())
+        }
+        Err(error) if error.is_gone() => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -177,8 +263,7 @@ fn groups(view: &View) -> Vec<Vec<Arc<FlowFile>>> {
 
 /// Files that become one.
 pub(crate) struct Compaction {
-    temporary: PathBuf,
-    path: PathBuf,
+    file: Temporary,
     replaced: Vec<PathBuf>,
     rows: u64,
 }
@@ -193,10 +278,9 @@ impl Compaction {
         let spans = || files.iter().filter_map(|file| file.span());
         let from_ns = spans().map(|(from, _)| from).min().unwrap_or(0);
         let to_ns = spans().map(|(_, to)| to).max().unwrap_or(0);
-        let path = partition.join(dataset::file_name(from_ns, to_ns, changes.id()));
-        let temporary = dataset::temporary_name(&path);
+        let new = Temporary::of(partition.join(dataset::file_name(from_ns, to_ns, changes.id())));
         let names: Vec<String> = files.iter().map(|file| name_of(&file.path).to_owned()).collect();
-        let mut writer = FileWriter::create(&temporary, &names)?;
+        let mut writer = FileWriter::create(new.path(), &names)?;
         let mut records: Vec<FlowRecord> = Vec::new();
         let mut rows = 0;
         for file in &files {
@@ -214,14 +298,14 @@ impl Compaction {
         rows += append_sorted(&mut writer, &mut records)?;
         writer.finish()?;
         let replaced = files.iter().map(|file| file.path.clone()).collect();
-        Ok(Self { temporary, path, replaced, rows })
+        Ok(Self { file: new, replaced, rows })
     }
 
     /// Gives the new file its name, for good.
-    pub(crate) fn publish(&self) -> Result<(), StoreError> {
-        fs::rename(&self.temporary, &self.path).map_err(StoreError::io("rename", &self.temporary))?;
+    pub(crate) fn publish(&mut self) -> Result<(), StoreError> {
+        let path = self.file.publish()?;
         // The new name must be on disk before an old one goes.
-        self.path.parent().map_or(Ok(()), dataset::sync_folder)
+        path.parent().map_or(Ok(()), dataset::sync_folder)
     }
 
     /// Removes the files that it was made of.

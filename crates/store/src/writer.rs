@@ -6,43 +6,46 @@
 //! ```
 //!
 //! A record is in a file on disk at most `flush_interval_s` after it was handed over, or as soon as a row group is full. What
-//! is pending when the process dies is lost, and nothing else; the next writer says so. If a file cannot be written (a full
-//! disk), the records stay pending and it is tried again each second: the queue fills, `append` waits and `offer` refuses and
-//! counts.
+//! is pending when the process dies is lost, and nothing else; the next writer says so.
+//!
+//! If a file cannot be written (a full disk, a folder that may not be written any more), what was begun of it is removed, the
+//! operator is told ([`Notify`]), the records stay pending, and it is tried again, every ten seconds at last. Meanwhile the queue
+//! fills: `append` waits, `append_within` gives up in time, `offer` refuses and counts. What is pending when the writer ends is
+//! tried once more, and then lost and counted ([`StoreError::Lost`]). Less than the reserve of the file system
+//! ([`Retention::free_min`]) counts as a full disk, so that a dataset never takes the last room from others.
 //!
 //! A second thread does the upkeep now and then, so that joining files never holds up writing them.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
+use thalweg_flow::export::Amount;
 
-use crate::block::Block;
-use crate::calendar::HOUR_NS;
-use crate::dataset::{self, Dataset, View, Window};
+use crate::dataset::{Dataset, View, Window};
 use crate::error::StoreError;
-use crate::file::{FileWriter, ROW_GROUP_ROWS};
-use crate::live::{Cache, LiveServer};
+use crate::file::ROW_GROUP_ROWS;
+use crate::live::{self, Cache, LiveServer};
+use crate::notify::{Notify, Trouble};
 use crate::upkeep::{Changes, Recovery, Retention, Upkeep, recover};
 
+mod lock;
 mod taps;
+#[cfg(test)]
+mod tests;
+mod threads;
 
+use lock::Lock;
 use taps::Tap;
 
 /// Records of a pending batch, at most.
 const BATCH_RECORDS: usize = 16_384;
-/// How long the writer waits before it tries again to write what it could not.
-const RETRY: Duration = Duration::from_secs(1);
-const LOCK_FILE: &str = "writer.lock";
 
 /// How a dataset is written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct WriterOptions {
     /// Seconds after which what is pending is brought to disk: what a crash may lose.
     pub flush_interval_s: u64,
@@ -54,6 +57,8 @@ pub struct WriterOptions {
     pub retention: Retention,
     /// The wall clock, nanoseconds since the epoch: retention by age goes by it.
     pub now_ns: fn() -> u64,
+    /// Where troubles are told, and what retention removes.
+    pub notify: Notify,
 }
 
 impl WriterOptions {
@@ -65,6 +70,7 @@ impl WriterOptions {
             upkeep_interval_s: 300,
             retention: Retention::default(),
             now_ns,
+            notify: Notify::default(),
         }
     }
 }
@@ -95,13 +101,12 @@ pub struct WriterStatus {
 pub struct Writer {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    lock: File,
-    lock_path: PathBuf,
 }
 
 pub(crate) struct Shared {
     changes: Changes,
     options: WriterOptions,
+    lock: Mutex<Lock>,
     state: Mutex<State>,
     /// There is something to do for the threads.
     work: Condvar,
@@ -123,7 +128,17 @@ struct State {
     oldest: Option<Instant>,
     /// Everything taken until this count is to be written at once.
     flush_until: u64,
+    /// Times somebody asked for that.
+    flushes: u64,
+    /// Attempts to write files that failed.
+    failures: u64,
     closing: bool,
+    /// Files cannot be written.
+    trouble: Trouble,
+    /// Files cannot be joined or removed.
+    upkeep_trouble: Trouble,
+    /// Bytes of files since retention was last applied.
+    bytes_since_retention: u64,
     status: WriterStatus,
     taps: Vec<Tap>,
     next_tap: u64,
@@ -133,25 +148,23 @@ impl Writer {
     /// Begins to write the dataset in this folder, which is made if it is not there. Clears what an interrupted writer left
     /// behind, and says what that was. Fails with [`StoreError::Busy`] if somebody writes it already.
     pub fn open(root: &Path, options: WriterOptions) -> Result<(Self, Recovery), StoreError> {
-        fs::create_dir_all(root).map_err(StoreError::io("create the dataset", root))?;
-        let lock_path = root.join(LOCK_FILE);
-        let (mut lock, left) = lock(root, &lock_path)?;
+        let (mut lock, left) = Lock::take(root)?;
         let (mut recovery, next_id) = recover(root)?;
         recovery.unclean = (!left.is_empty()).then_some(left);
-        let owner = format!("process {}, flush interval {} s", std::process::id(), options.flush_interval_s);
-        rewrite(&mut lock, &owner).map_err(StoreError::io("write", &lock_path))?;
-        let changes =
-            Changes { root: root.to_path_buf(), publish: Mutex::new(()), next_id: AtomicU64::new(next_id) };
+        lock.sign(&owner(&options))?;
+        live::remove_old_socket(root)?;
+        let looks_after_itself = options.upkeep_interval_s > 0;
         let shared = Arc::new(Shared {
-            changes,
+            changes: Changes::new(root, next_id),
             options,
+            lock: Mutex::new(lock),
             state: Mutex::default(),
             work: Condvar::new(),
             written: Condvar::new(),
         });
-        let mut writer = Self { shared, threads: Vec::new(), lock, lock_path };
+        let mut writer = Self { shared, threads: Vec::new() };
         writer.start("flow-store", Shared::write)?;
-        if options.upkeep_interval_s > 0 {
+        if looks_after_itself {
             writer.start("flow-upkeep", Shared::upkeep)?;
         }
         Ok((writer, recovery))
@@ -166,18 +179,37 @@ impl Writer {
 
     /// Takes records, and waits for room as long as too many are pending.
     pub fn append(&self, records: &[FlowRecord]) -> Result<(), StoreError> {
+        self.append_until(records, None).map(|_| ())
+    }
+
+    /// Takes records, and waits for room, but no longer than this; returns how many it took.
+    pub fn append_within(&self, records: &[FlowRecord], patience: Duration) -> Result<usize, StoreError> {
+        self.append_until(records, Some(Instant::now() + patience))
+    }
+
+    fn append_until(&self, records: &[FlowRecord], until: Option<Instant>) -> Result<usize, StoreError> {
+        let mut taken = 0;
         for batch in records.chunks(BATCH_RECORDS) {
-            let batch: Arc<[FlowRecord]> = batch.into();
             let mut state = self.shared.state();
             while !self.shared.has_room(&state, batch.len()) && !state.closing {
-                state = wait(&self.shared.written, state, None);
+                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                if left == Some(Duration::ZERO) {
+                    return Ok(taken);
+                }
+                state = wait(&self.shared.written, state, left);
             }
             if state.closing {
                 return Err(StoreError::Closed);
             }
-            self.shared.take(&mut state, batch);
+            self.shared.take(&mut state, batch.into());
+            taken += batch.len();
         }
-        Ok(())
+        Ok(taken)
+    }
+
+    /// Whether the last attempt to write a file failed.
+    pub fn is_in_trouble(&self) -> bool {
+        self.shared.state().trouble.lasts()
     }
 
     /// Takes records as far as there is room, without waiting for more; returns how many it took. The others are counted.
@@ -198,11 +230,12 @@ impl Writer {
     /// Brings everything taken so far to disk. Fails with what could not be written, while that stays pending.
     pub fn flush(&self) -> Result<(), StoreError> {
         let mut state = self.shared.state();
-        let (until, errors) = (state.status.records_taken, state.status.errors);
+        let (until, failures) = (state.status.records_taken, state.failures);
         state.flush_until = until;
+        state.flushes += 1;
         self.shared.work.notify_all();
         while state.status.records_written < until {
-            if state.status.errors > errors {
+            if state.failures > failures {
                 return Err(StoreError::Query(state.status.last_error.clone().unwrap_or_default()));
             }
             if state.closing {
@@ -253,17 +286,18 @@ impl Writer {
         WriterStatus { records_pending: state.pending_records as u64, ..state.status.clone() }
     }
 
-    /// Writes what is pending and ends. Fails if not all could be written.
+    /// Writes what is pending and ends. Fails with [`StoreError::Lost`] if not all could be written.
     pub fn close(mut self) -> Result<WriterStatus, StoreError> {
         self.stop();
         let status = self.status();
-        match (status.records_pending, &status.last_error) {
-            (0, _) => Ok(status),
-            (lost, why) => {
-                let why = why.as_deref().unwrap_or("the writer's thread ended");
-                Err(StoreError::Query(format!("{lost} flow records are lost, they cannot be written: {why}")))
-            }
+        if status.records_pending == 0 {
+            return Ok(status);
         }
+        let mut amount = Amount::default();
+        let state = self.shared.state();
+        state.pending.iter().flat_map(|batch| batch.iter()).for_each(|record| amount += Amount::of(record));
+        let why = status.last_error.unwrap_or_else(|| "the writer's thread ended".to_owned());
+        Err(StoreError::Lost { amount, why })
     }
 
     fn stop(&mut self) {
@@ -273,18 +307,13 @@ impl Writer {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // An empty lock file says that this writer ended properly.
-        if self.shared.state().pending_records == 0 {
-            let emptied = self.lock.set_len(0).and_then(|()| self.lock.sync_all());
-            if let Err(error) = emptied {
-                let what = StoreError::io("write", &self.lock_path)(error).to_string();
-                self.shared.state().status.last_error = Some(what);
-            }
+        if self.shared.options.upkeep_interval_s > 0 {
+            self.shared.apply_retention();
         }
-        // Closing the file is not enough: a child process that is just being started has it too, until it is another program.
-        if let Err(error) = self.lock.unlock() {
-            let what = StoreError::io("unlock", &self.lock_path)(error).to_string();
-            self.shared.state().status.last_error = Some(what);
+        let is_clean = self.shared.state().pending_records == 0;
+        let released = self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner).release(is_clean);
+        if let Err(error) = released {
+            self.shared.state().status.last_error = Some(error.to_string());
         }
     }
 }
@@ -297,27 +326,9 @@ impl Drop for Writer {
     }
 }
 
-/// Takes the lock; returns what the last owner left in it.
-fn lock(root: &Path, path: &Path) -> Result<(File, String), StoreError> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).write(true).create(true).truncate(false).open(path);
-    let mut file = file.map_err(StoreError::io("open", path))?;
-    let mut left = Vec::new();
-    let locked = file.try_lock();
-    Read::by_ref(&mut file).take(1024).read_to_end(&mut left).map_err(StoreError::io("read", path))?;
-    let left = String::from_utf8_lossy(&left).trim().to_owned();
-    match locked {
-        Ok(()) => Ok((file, left)),
-        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: root.to_path_buf(), owner: left }),
-        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
-    }
-}
-
-fn rewrite(file: &mut File, text: &str) -> std::io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{text}")?;
-    file.sync_all()
+/// What the lock file says.
+fn owner(options: &WriterOptions) -> String {
+    format!("process {}, flush interval {} s", std::process::id(), options.flush_interval_s)
 }
 
 fn wait<'a>(
@@ -368,138 +379,5 @@ impl Shared {
         }
         let interval = Duration::from_secs(self.options.flush_interval_s);
         state.oldest.map(|oldest| interval.saturating_sub(oldest.elapsed()))
-    }
-
-    /// The writer's thread.
-    fn write(&self) {
-        loop {
-            let mut state = self.state();
-            loop {
-                match self.due(&state) {
-                    Some(Duration::ZERO) => break,
-                    timeout => state = wait(&self.work, state, timeout),
-                }
-            }
-            if state.pending.is_empty() {
-                return;
-            }
-            let mut records = 0;
-            let batches: Vec<Arc<[FlowRecord]>> = state
-                .pending
-                .iter()
-                .take_while(|batch| {
-                    let first = records == 0;
-                    records += batch.len();
-                    first || records <= ROW_GROUP_ROWS
-                })
-                .cloned()
-                .collect();
-            drop(state);
-            if let Err(error) = self.publish(&batches) {
-                let mut state = self.state();
-                state.status.errors += 1;
-                state.status.last_error = Some(error.to_string());
-                self.written.notify_all();
-                if state.closing {
-                    return;
-                }
-                drop(wait(&self.work, state, Some(RETRY)));
-            }
-        }
-    }
-
-    /// Brings batches, which are the first that are pending, to disk.
-    fn publish(&self, batches: &[Arc<[FlowRecord]>]) -> Result<(), StoreError> {
-        let files = self.write_files(batches)?;
-        {
-            let _names = self.changes.publish.lock().unwrap_or_else(PoisonError::into_inner);
-            for (temporary, path) in &files {
-                fs::rename(temporary, path).map_err(StoreError::io("rename", temporary))?;
-            }
-            let mut state = self.state();
-            for _ in batches {
-                if let Some(batch) = state.pending.pop_front() {
-                    state.pending_records -= batch.len();
-                }
-            }
-            // Those that are left came while a file was being written; an interval from now is soon enough for a crash to
-            // lose no more than one interval and the time that writing takes.
-            state.oldest = (!state.pending.is_empty()).then(Instant::now);
-            state.status.files_published += files.len() as u64;
-        }
-        // They have their names now, and are not written again, even if the names may not have come to disk.
-        let mut folders = files.iter().filter_map(|(_, path)| path.parent());
-        let synced = folders.try_for_each(dataset::sync_folder);
-        let mut state = self.state();
-        state.status.records_written += batches.iter().map(|batch| batch.len() as u64).sum::<u64>();
-        drop(state);
-        self.written.notify_all();
-        synced
-    }
-
-    /// Writes temporary files, one for each hour; returns their names and those they shall have.
-    fn write_files(&self, batches: &[Arc<[FlowRecord]>]) -> Result<Vec<(PathBuf, PathBuf)>, StoreError> {
-        let mut hours: BTreeMap<u64, Vec<(u64, &FlowRecord)>> = BTreeMap::new();
-        for record in batches.iter().flat_map(|batch| batch.iter()) {
-            let last_ns = record.counters.last_ns;
-            hours.entry(last_ns / HOUR_NS).or_default().push((last_ns, record));
-        }
-        let mut files = Vec::with_capacity(hours.len());
-        for (hour, mut records) in hours {
-            records.sort_by_key(|(last_ns, _)| *last_ns);
-            let span = records.first().map_or(0, |first| first.0)..=records.last().map_or(0, |last| last.0);
-            let partition = dataset::partition_path(&self.changes.root, hour);
-            self.make_partition(&partition)?;
-            let path = partition.join(dataset::file_name(*span.start(), *span.end(), self.changes.id()));
-            let temporary = dataset::temporary_name(&path);
-            let mut writer = FileWriter::create(&temporary, &[])?;
-            writer.append(&Block::of(records.iter().map(|(_, record)| *record)))?;
-            writer.finish()?;
-            files.push((temporary, path));
-        }
-        Ok(files)
-    }
-
-    /// Makes an hour's folder, for good: the names of new folders are brought to disk, too.
-    fn make_partition(&self, partition: &Path) -> Result<(), StoreError> {
-        if partition.is_dir() {
-            return Ok(());
-        }
-        fs::create_dir_all(partition).map_err(StoreError::io("create", partition))?;
-        if let Some(day) = partition.parent() {
-            dataset::sync_folder(day)?;
-        }
-        dataset::sync_folder(&self.changes.root)
-    }
-
-    /// The upkeep's thread.
-    fn upkeep(&self) {
-        let interval = Duration::from_secs(self.options.upkeep_interval_s);
-        let mut last = Instant::now();
-        loop {
-            let mut state = self.state();
-            while !state.closing && last.elapsed() < interval {
-                let left = interval.saturating_sub(last.elapsed());
-                state = wait(&self.work, state, Some(left));
-            }
-            if state.closing {
-                return;
-            }
-            drop(state);
-            let done = self.changes.compact().and_then(|mut done| {
-                done.add(&self.changes.retain(self.options.retention, (self.options.now_ns)())?);
-                Ok(done)
-            });
-            let mut state = self.state();
-            match done {
-                Ok(done) => state.status.upkeep.add(&done),
-                Err(error) => {
-                    state.status.errors += 1;
-                    state.status.last_error = Some(error.to_string());
-                }
-            }
-            drop(state);
-            last = Instant::now();
-        }
     }
 }

@@ -74,7 +74,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
             if path.is_dir() { folders.push(path) } else { found.push(path) }
         }
     }
-    found.retain(|path| !path.ends_with("writer.lock"));
+    found.retain(|path| !path.ends_with(".writer.lock"));
     found.sort();
     found
 }
@@ -199,21 +199,21 @@ fn what_is_old_or_too_much_goes() {
     }
     let count = || Dataset::open(folder.path()).unwrap().view(Window::ALL).unwrap().summary();
     // The clock says that it is START; nothing is old.
-    let done = writer.retain(Retention { age_max_s: Some(1), bytes_max: None }).unwrap();
+    let done = writer.retain(Retention { age_max_s: Some(1), ..Retention::default() }).unwrap();
     assert_eq!(done.files_expired, 0);
     let summary = count();
     let keep = summary.bytes / 6 * 7 / 2;
-    let done = writer.retain(Retention { age_max_s: None, bytes_max: Some(keep) }).unwrap();
+    let done = writer.retain(Retention { bytes_max: Some(keep), ..Retention::default() }).unwrap();
     assert_eq!((done.files_expired, done.records_expired), (3, 300));
     assert_eq!(count().records, 300);
     assert_eq!(count().span_ns.unwrap().0, START_NS + 3 * 60 * MINUTE_NS);
     // The latest hour stays, however small the bound.
-    writer.retain(Retention { age_max_s: None, bytes_max: Some(1) }).unwrap();
+    writer.retain(Retention { bytes_max: Some(1), ..Retention::default() }).unwrap();
     assert_eq!(count().records, 100);
     assert_eq!(writer.close().unwrap().upkeep.files_expired, 5);
     let later = WriterOptions { now_ns: || START_NS + 8 * 60 * MINUTE_NS, ..options() };
     let (writer, _) = Writer::open(folder.path(), later).unwrap();
-    let done = writer.retain(Retention { age_max_s: Some(3600), bytes_max: None }).unwrap();
+    let done = writer.retain(Retention { age_max_s: Some(3600), ..Retention::default() }).unwrap();
     assert_eq!((done.files_expired, count().files), (1, 0));
     writer.close().unwrap();
     assert_eq!(files(folder.path()), Vec::<PathBuf>::new());

@@ -6,6 +6,7 @@ mod clear;
 mod flows;
 mod flows_import;
 mod forwarding;
+mod keep;
 mod lab_probe;
 mod lpm;
 mod nat;
@@ -26,11 +27,10 @@ use thalweg_replay::{FieldOrder, ModelKind, Output, ReplayOptions, Work};
 pub(crate) use bgp::LabBgpArgs;
 pub(crate) use capture::CaptureArgs;
 pub(crate) use clear::{ClearArgs, ClearNatArgs, ClearThing};
-pub(crate) use flows::{
-    FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
-};
+pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use forwarding::{ForwardingPartArg, LabForwardingArgs, SubjectArg};
+pub(crate) use keep::KeepArgs;
 pub(crate) use lab_probe::LabProbeArgs;
 pub(crate) use lpm::LabLpmArgs;
 pub(crate) use nat::{LabNatArgs, NatPartArg, NatSubjectArg};

@@ -15,19 +15,15 @@ use thalweg_store::live::Writing;
 use thalweg_store::query::{
     Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
 };
-use thalweg_store::{
-    Dataset, Filter, Recovery, Retention, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
-};
-use thalweg_text::units::Unit;
-use thalweg_text::units::{count, share};
+use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions};
+use thalweg_text::units::{Unit, count, counted, share};
 
 use crate::cli::{
-    FlowsAction, FlowsArgs, FlowsCompactArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs,
-    Format,
+    FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs, Format, KeepArgs,
 };
 use crate::tables::table;
 use crate::{Failure, flows_import, print};
-use live::{follow, live_json, tell_writing, view};
+use live::{follow, live_json, tell_empty, tell_writing, view};
 
 /// Steps of a graph whose length was not given, about.
 const STEPS: u64 = 30;
@@ -94,12 +90,28 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
     }
     tell_writing(&writing);
     tell(&answer.scanned, query.raw);
-    Ok(())
+    if answer.total.flows == 0 { tell_empty(args) } else { Ok(()) }
 }
 
-/// How counters are written.
+/// How counters are written: with `--human` three digits and a prefix from a thousand on.
 fn numbers(which: &FlowsWhichArgs) -> fn(u64) -> String {
-    if which.human { |number| Unit::Count.format(number as f64) } else { count }
+    match which.human {
+        true => |number| if number < 1000 { number.to_string() } else { Unit::Count.format(number as f64) },
+        false => count,
+    }
+}
+
+/// So many of something: `1 record`, `1.25 M records`.
+fn some(n: u64, what: &str, number: fn(u64) -> String) -> String {
+    format!("{} {what}{}", number(n), if n == 1 { "" } else { "s" })
+}
+
+/// Sums in words.
+fn sums_text(sums: Sums, number: fn(u64) -> String) -> String {
+    let [packets, octets, records] =
+        [(sums.packets, "packet"), (sums.octets, "octet"), (sums.flows, "record")]
+            .map(|(n, what)| some(n, what, number));
+    format!("{packets}, {octets} in {records}")
 }
 
 /// Says how much of an answer is in no file yet.
@@ -108,12 +120,10 @@ fn live_line(live: Sums, scanned: &Scanned, number: fn(u64) -> String) -> String
         return String::new();
     }
     format!(
-        "of which live: {} packets, {} octets in {} records (looked at: {} that wait to be written, {} flows in the cache)\n",
-        number(live.packets),
-        number(live.octets),
-        number(live.flows),
-        number(scanned.pending_records),
-        number(scanned.cached_records)
+        "of which live: {} (looked at: {} waiting to be written, {} in the cache)\n",
+        sums_text(live, number),
+        some(scanned.pending_records, "record", number),
+        some(scanned.cached_records, "flow", number)
     )
 }
 
@@ -130,18 +140,16 @@ fn top_table(answer: &Top, keys: &[Key], by: Metric, number: fn(u64) -> String) 
     let mut text = table(&header, &numbers, rows);
     let _ = writeln!(
         text,
-        "in all: {} packets, {} octets in {} records; {} different values",
-        number(answer.total.packets),
-        number(answer.total.octets),
-        number(answer.total.flows),
-        number(answer.keys)
+        "in all: {}; {}",
+        sums_text(answer.total, number),
+        some(answer.keys, "different value", number)
     );
     text += &live_line(answer.live, &answer.scanned, number);
     if answer.rest.flows > 0 {
         let _ = writeln!(
             text,
-            "too many different values: {} records are of ones that are not shown here, and rows may lack some",
-            count(answer.rest.flows)
+            "too many different values: {} of ones that are not shown here, and rows may lack some",
+            counted(answer.rest.flows, "record")
         );
     }
     text
@@ -263,7 +271,7 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
     print(&(lines.header() + &lines.of(&records)))?;
     tell_writing(&writing);
     tell(&scanned, query.raw);
-    Ok(())
+    if records.is_empty() { tell_empty(args) } else { Ok(()) }
 }
 
 /// How records are written, a line each.
@@ -396,7 +404,7 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     }
     tell_writing(&writing);
     tell(&answer.scanned, query.raw);
-    Ok(())
+    if answer.total.flows == 0 { tell_empty(args) } else { Ok(()) }
 }
 
 fn graph_json(answer: &Graph, keys: &[Key], writing: &Writing) -> Value {
@@ -410,6 +418,7 @@ fn graph_json(answer: &Graph, keys: &[Key], writing: &Writing) -> Value {
     json!({
         "from": format_time(answer.from_ns),
         "step_s": answer.step_ns as f64 / SECOND_NS as f64,
+        "incomplete_steps": answer.steps().zip(0..).filter(|(step, _)| !step.1).map(|(_, n)| n).collect::<Vec<u64>>(),
         "series": series.collect::<Vec<Value>>(),
         "total": total_json(answer.total),
         "live": live_json(answer.live, writing),
@@ -427,7 +436,7 @@ fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
             Some(values) => values.iter().map(|value| csv_value(value) + ",").collect(),
             None => "others,".repeat(keys.len()),
         };
-        for (time, sums) in times(answer).zip(&series.steps) {
+        for ((time, _), sums) in answer.steps().zip(&series.steps) {
             let _ = writeln!(
                 text,
                 "{},{values}{},{},{}",
@@ -439,11 +448,6 @@ fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
         }
     }
     text
-}
-
-/// The beginnings of the steps.
-fn times(answer: &Graph) -> impl Iterator<Item = u64> + '_ {
-    (0..).map(|step: u64| answer.from_ns.saturating_add(step.saturating_mul(answer.step_ns)))
 }
 
 /// The unit of a rate, and what a metric is multiplied by for it.
@@ -472,18 +476,16 @@ fn graph_bars(answer: &Graph, by: Metric, number: fn(u64) -> String) -> String {
     let mut text = String::new();
     for series in &answer.series {
         let _ = writeln!(text, "{}: {name}, steps of {seconds} s", title(series));
-        for (time, sums) in times(answer).zip(&series.steps) {
+        for ((time, is_whole), sums) in answer.steps().zip(&series.steps) {
             let value = sums.of(by);
             // Halves of characters: what is there at all is seen.
             let halves = (u128::from(value) * u128::from(BAR) * 2).div_ceil(u128::from(most)) as usize;
             let bar = "█".repeat(halves / 2) + if halves % 2 == 1 { "▌" } else { "" };
             let rate = (value as f64 * unit / seconds).round() as u64;
-            let line = format!("  {:<20} {:>16} {bar}", format_time(time), number(rate));
+            let mark = if is_whole { "" } else { " (incomplete step)" };
+            let line = format!("  {:<20} {:>16} {bar}{mark}", format_time(time), number(rate));
             let _ = writeln!(text, "{}", line.trim_end());
         }
-    }
-    if answer.series.is_empty() {
-        text.push_str("no records\n");
     }
     text += &live_line(answer.live, &answer.scanned, number);
     text
@@ -533,15 +535,19 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run_compact(args: &FlowsArgs, compact: &FlowsCompactArgs, format: Format) -> Result<(), Failure> {
+fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
     // A writer would make the folder; here a folder that is not there is a mistake.
-    Dataset::open(&args.data).map_err(failed)?;
+    live::open(args)?;
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(now_ns) };
-    let (writer, recovery) = Writer::open(&args.data, options).map_err(failed)?;
+    let (writer, recovery) = Writer::open(&args.data, options).map_err(|error| match error {
+        StoreError::Busy { .. } => Failure::Run(format!(
+            "{error}: it joins small files itself, nothing was done. What it keeps is told to it: keep and keep_bytes in [flows] \
+             of a router, --keep and --keep-bytes of `thalweg probe` and `thalweg flows import`"
+        )),
+        other => failed(other),
+    })?;
     tell_recovery(&recovery);
-    let retention =
-        Retention { age_max_s: compact.keep.map(|span| span / SECOND_NS), bytes_max: compact.keep_octets };
-    writer.retain(retention).and_then(|_| writer.compact()).map_err(failed)?;
+    writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
     let done = writer.close().map_err(failed)?.upkeep;
     let Upkeep { files_joined, files_made, records_joined, files_expired, records_expired, bytes_expired } =
         done;
@@ -558,13 +564,13 @@ fn run_compact(args: &FlowsArgs, compact: &FlowsCompactArgs, format: Format) -> 
             })
         )),
         Format::Human => print(&format!(
-            "joined {} files with {} records to {}; removed {} files with {} records, {} octets\n",
-            count(files_joined),
-            count(records_joined),
+            "joined {} with {} to {}; removed {} with {}, {}\n",
+            counted(files_joined, "file"),
+            counted(records_joined, "record"),
             count(files_made),
-            count(files_expired),
-            count(records_expired),
-            count(bytes_expired)
+            counted(files_expired, "file"),
+            counted(records_expired, "record"),
+            counted(bytes_expired, "byte")
         )),
     }
 }

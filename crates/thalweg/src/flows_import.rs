@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use thalweg_probe::{ExporterSummary, ImportSummary, ProbeError, ProbeProgress};
+use thalweg_probe::{ExporterSummary, ImportSummary, OutletSummary, ProbeError, ProbeProgress};
 use thalweg_text::units::{count, duration};
 
 use crate::cli::{FlowsArgs, FlowsImportArgs, Format};
@@ -26,6 +26,10 @@ impl ProbeProgress for Notices {
     fn notice(&self, text: &str) {
         // Without standard error there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "{text}");
+    }
+
+    fn note(&self, text: &str) {
+        self.notice(text);
     }
 }
 
@@ -57,12 +61,13 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
     } else {
         print(&text)?;
     }
-    if summary.conserved {
-        return Ok(());
+    if !summary.conserved {
+        let what = "records were decoded that are neither flows nor anything else: please report this, with the input";
+        return Err(Failure::Run(what.to_owned()));
     }
-    let what =
-        "records were decoded that are neither flows nor anything else: please report this, with the input";
-    Err(Failure::Run(what.to_owned()))
+    let mut failures = summary.files_without_records.clone();
+    failures.extend(summary.outlets.iter().filter_map(OutletSummary::failure));
+    if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
 }
 
 fn to_json(summary: &ImportSummary) -> String {

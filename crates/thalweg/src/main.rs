@@ -52,6 +52,8 @@ enum Failure {
     Probe(ProbeError),
     /// The probe lost or invented packets: a mistake in this program.
     ProbeConservation(Box<ProbeSummary>),
+    /// The work is done, its summary was printed, and something of it did not succeed: what, and what to do.
+    Incomplete(Vec<String>),
     /// An experiment failed.
     Lab(lab::LabError),
     /// Input had errors, each of which was told; what could be read was printed.
@@ -112,6 +114,7 @@ impl fmt::Display for Failure {
                 summary.packets_cached,
                 summary.dropped_total()
             ),
+            Failure::Incomplete(what) => write!(f, "error: {}", what.join("\nerror: ")),
             Failure::Lab(error) => write!(f, "error: {error}"),
             Failure::Damaged { errors, not_shown: 0 } => write!(f, "error: errors in the input: {errors}"),
             Failure::Damaged { errors, not_shown } => {
@@ -148,7 +151,8 @@ fn main() -> ExitCode {
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             // What was printed is good, and one object per line.
-            if format == Format::Json && !matches!(failure, Failure::Damaged { .. }) {
+            if format == Format::Json && !matches!(failure, Failure::Damaged { .. } | Failure::Incomplete(_))
+            {
                 let _ = print(&format!("{:#}\n", failure.to_json()));
             }
             let _ = writeln!(std::io::stderr(), "{failure}");

@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicBool;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use thalweg_base::DropReason;
-use thalweg_probe::summary::{EXPORT_QUEUE, UNSAMPLED};
-use thalweg_probe::{ProbeError, ProbeSummary};
-use thalweg_text::units::{bytes, count, duration, packet_rate, share};
+use thalweg_probe::summary::{EXPORT_QUEUE, UNDELIVERED, UNSAMPLED};
+use thalweg_probe::{ProbeError, ProbeOptions, ProbeSummary};
+use thalweg_text::units::{bytes, count, counted, duration, packet_rate, share};
 
 use crate::cli::{Format, ProbeArgs};
 use crate::progress::Bar;
@@ -30,8 +30,10 @@ pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
     let result = thalweg_probe::probe(&options, &stop, &bar);
     bar.finish();
     let summary = result.map_err(|error| match error {
-        // Whoever reads the records may have seen enough.
-        ProbeError::Output { source, .. } if source.kind() == std::io::ErrorKind::BrokenPipe => {
+        // Whoever reads the records may have seen enough; what else was to get them has less than was asked for.
+        ProbeError::Output { source, .. }
+            if source.kind() == std::io::ErrorKind::BrokenPipe && has_one_output(&options) =>
+        {
             Failure::Output(source)
         }
         other => Failure::Probe(other),
@@ -47,7 +49,22 @@ pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
     } else {
         print(&text)?;
     }
-    if summary.conserved { Ok(()) } else { Err(Failure::ProbeConservation(Box::new(summary))) }
+    if !summary.conserved {
+        return Err(Failure::ProbeConservation(Box::new(summary)));
+    }
+    let mut failures = summary.failures();
+    if summary.packets_seen == 0 && summary.input_issues.total > 0 {
+        failures.push(
+            "there is no packet in the input: expected captures (pcap, pcapng) or text traces (docs/formats.md)".to_owned(),
+        );
+    }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
+}
+
+/// Whether records go to one place only.
+fn has_one_output(options: &ProbeOptions) -> bool {
+    let others = [options.json.is_some(), options.csv.is_some(), options.store.is_some()];
+    others.into_iter().filter(|is_there| *is_there).count() + options.export.addresses.len() == 1
 }
 
 /// The summary as one JSON object, in the order of its fields.
@@ -108,6 +125,7 @@ fn drops(text: &mut String, s: &ProbeSummary) {
 fn meaning(name: &str) -> &'static str {
     match name {
         UNSAMPLED => "Passed over by sampling, as it was told to.",
+        UNDELIVERED => "Metered, but the records reached nobody: see what is delivered to whom.",
         EXPORT_QUEUE => "Metered, but records came faster than they could be delivered.",
         _ => {
             DropReason::ALL.iter().find(|reason| reason.name() == name).map_or("", |reason| reason.meaning())
@@ -122,6 +140,14 @@ fn records(text: &mut String, s: &ProbeSummary) {
     let made: u64 = s.records_by_reason.values().sum();
     let rows = s.records_by_reason.iter().map(|(reason, n)| vec![reason.clone(), count(*n), share(*n, made)]);
     *text += &table(&["records because of", "records", "share"], &[1, 2], rows);
+    if s.flows_set_back > 0 {
+        let _ = writeln!(
+            text,
+            "{} ended because the clock of the packets went back: it was set while they were captured, or inputs are not in \
+             the order of time",
+            counted(s.flows_set_back, "flow")
+        );
+    }
     if s.flows_evicted > 0 {
         let _ = writeln!(
             text,
@@ -243,6 +269,7 @@ mod tests {
                 packets: 900_000,
                 bytes: 57_600_000,
                 lost: of(&[("refused", 3)]),
+                ..OutletSummary::default()
             }],
             input_issues: InputIssues {
                 total: 12,

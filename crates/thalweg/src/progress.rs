@@ -1,6 +1,6 @@
 //! A progress bar for long work: on a terminal only, and only once the work turns out to be long.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -52,11 +52,23 @@ impl ProbeProgress for Bar {
     }
 
     fn notice(&self, text: &str) {
-        eprintln!("warning: {text}");
+        self.tell(&format!("warning: {text}"));
+    }
+
+    fn note(&self, text: &str) {
+        self.tell(&format!("note: {text}"));
     }
 }
 
 impl Bar {
+    /// A line above the bar.
+    fn tell(&self, line: &str) {
+        self.bar.suspend(|| {
+            // Without standard error there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "{line}");
+        });
+    }
+
     fn show(&self, packets: u64, fraction: Option<f64>) {
         let elapsed = self.started.elapsed();
         if elapsed < QUIET_TIME || self.bar.is_hidden() {

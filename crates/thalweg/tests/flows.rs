@@ -85,8 +85,40 @@ fn questions_are_answered_in_every_form() {
     assert!(bars.contains("2026-11-22T05:00:00Z") && bars.contains('█'), "{bars}");
     let stats = json(&ask(&["stats", "--format", "json"]));
     assert_eq!((&stats["records"], &stats["partitions"]), (&Value::from(100), &Value::from(2)));
-    let none = json(&ask(&["top", "src", "--last", "1s", "--format", "json"]));
-    assert_eq!(none["rows"], Value::Array(Vec::new()));
+    let none = ask(&["top", "src", "--to", "2026-11-22T04:00", "--format", "json"]);
+    assert_eq!(json(&none)["rows"], Value::Array(Vec::new()));
+    // Where nothing is found it is said where something is.
+    for arguments in [
+        &["top", "src", "--to", "2026-11-22T04:00"][..],
+        &["list", "--from", "2026-11-23"],
+        &["graph", "src 192.0.2.99"],
+    ] {
+        let output = ask(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let span = "the data begins at 2026-11-22T05:00:00Z and ends at 2026-11-22T06:39:00Z";
+        assert!(output.status.success() && said.contains(span), "{arguments:?}: {said}");
+    }
+    // Counts below a thousand are whole numbers, and one is one.
+    let one = text(&ask(&["top", "src", "--human", "src 10.0.0.3 and dst port 853 and octets 193"]));
+    assert!(one.contains("in all: 2 packets, 193 octets in 1 record; 1 different value\n"), "{one}");
+    assert!(!one.contains("1.00"), "{one}");
+    // The last hour ends before it is over.
+    let bars = text(&ask(&["graph", "--step", "1h"]));
+    let marked: Vec<&str> = bars.lines().filter(|line| line.ends_with("(incomplete step)")).collect();
+    assert!(marked.len() == 1 && marked[0].contains("2026-11-22T06:00:00Z"), "{bars}");
+    assert_eq!(graph["incomplete_steps"], serde_json::json!([1]));
+    let whole = json(&ask(&[
+        "graph",
+        "--step",
+        "30m",
+        "--from",
+        "2026-11-22T05:30",
+        "--to",
+        "2026-11-22T06:30",
+        "--format",
+        "json",
+    ]));
+    assert_eq!(whole["incomplete_steps"], serde_json::json!([]), "there are records before and behind");
 }
 
 #[test]
@@ -110,6 +142,15 @@ fn mistakes_are_named() {
     let output = flows(&nowhere, &["stats"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot open the dataset"));
+    // A folder of something else has no answers.
+    let other = tempfile::tempdir().unwrap();
+    std::fs::write(other.path().join("notes.txt"), "").unwrap();
+    for arguments in [&["top", "src"][..], &["stats"], &["compact"], &["list", "--follow"]] {
+        let output = flows(other.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains("is no dataset of flow records"), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1, "nothing was made there");
 }
 
 #[test]
@@ -126,7 +167,12 @@ fn small_files_are_joined_and_old_hours_removed() {
     assert_eq!(done["records_expired"], 180);
     let (writer, _) = Writer::open(folder.path(), WriterOptions::new(|| START_NS)).unwrap();
     let output = flows(folder.path(), &["compact"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("another process writes this dataset"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("another process writes this dataset") && said.contains("keep_bytes in [flows]"),
+        "{said}"
+    );
     writer.close().unwrap();
 }
 
@@ -163,7 +209,10 @@ fn what_is_not_on_disk_is_in_answers() {
     assert_eq!((&answer["live"]["writer"], &answer["live"]["flows"]), (&"answered".into(), &1.into()));
     let table = text(&ask(&["top", "src", "--human"]));
     assert!(table.contains("1.25 G") && table.contains("1.00 M"), "{table}");
-    assert!(table.contains("of which live: 1.00 M packets, 1.25 G octets in 1"), "{table}");
+    assert!(
+        table.contains("of which live: 1.00 M packets, 1.25 G octets in 1 record (looked at: 1 record waiting to be written, 0 flows"),
+        "{table}"
+    );
     let without = json(&ask(&["--no-live", "top", "src", "--format", "json"]));
     assert_eq!((&without["total"]["flows"], &without["live"]["writer"]), (&100.into(), &"nobody".into()));
     let list = text(&ask(&["list", "src 10.0.0.77"]));
@@ -177,7 +226,7 @@ fn what_is_not_on_disk_is_in_answers() {
     assert!(drawn.starts_with("<svg xmlns") && drawn.contains("10.0.0.77") && drawn.contains("bit/s"));
     // A socket that a killed writer left says so, and the answer is that of the files.
     drop(server);
-    drop(std::os::unix::net::UnixListener::bind(folder.path().join("live.sock")).unwrap());
+    drop(std::os::unix::net::UnixListener::bind(folder.path().join(".live.sock")).unwrap());
     let output = ask(&["top", "src", "--format", "json"]);
     assert_eq!(json(&output)["total"]["flows"], 100);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

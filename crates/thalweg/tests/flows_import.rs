@@ -196,15 +196,33 @@ fn pmacctd_is_understood() {
 #[test]
 fn the_summary_is_documented_and_mistakes_are_told() {
     let manual = include_str!("../../../docs/flow-import.md");
-    let summary = json(&["flows", "--format", "json", "import", "--no-store", OFFICE]);
+    let output = thalweg(&["flows", "--format", "json", "import", "--no-store", OFFICE]);
+    assert_eq!(output.status.code(), Some(1), "nobody exports there");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("`thalweg probe` meters the packets themselves")
+    );
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
     let object = summary.as_object().unwrap();
     assert!(object.keys().all(|name| manual.contains(&format!("`{name}`"))), "{:?}", object.keys());
     assert_eq!(summary["records"], 0, "nobody exports there");
     assert!(summary["passed_over"].as_object().unwrap().values().any(|n| n.as_u64() > Some(0)));
     let table = thalweg(&["flows", "import", "--no-store", OFFICE]);
     assert!(String::from_utf8(table.stdout).unwrap().contains("packets passed over"));
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, octets: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, octets).unwrap();
+        path.display().to_string()
+    };
+    let prose = file("prose.txt", b"dear collector, please find enclosed\n");
+    let binary = file("binary", &(1..=255).cycle().take(5_000).collect::<Vec<u8>>());
+    let empty = file("empty", b"");
     for (arguments, code, word) in [
         (&["import"][..], 2, "SOURCE"),
+        (&["import", &prose, "--no-store"], 1, "prose.txt: it is neither a capture"),
+        (&["import", &binary, "--no-store"], 1, "binary: it is neither a capture"),
+        (&["import", &empty, "--no-store"], 1, "empty: it is empty"),
+        (&["import", OFFICE, "--no-store", "--keep", "1d"], 2, "leave out --no-store"),
         (&["import", "udp://here", "--no-store"], 2, "0.0.0.0:2055"),
         (&["import", "sctp://1.2.3.4:5", "--no-store"], 2, "udp://ADDRESS:PORT"),
         (&["import", "-", "-", "--no-store"], 2, "only once"),

@@ -68,6 +68,91 @@ fn mistakes_exit_with_2_and_say_what_was_expected() {
     assert!(text(&output.stderr).contains("no/such.pcap"), "{}", text(&output.stderr));
 }
 
+fn summary(output: &std::process::Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+/// Delivered is what was delivered: nothing here, and everything is accounted for.
+#[test]
+fn a_collector_that_is_not_there_is_no_success() {
+    for (url, why) in [
+        ("ipfix+tcp://127.0.0.1:1", "Connection refused"),
+        ("ipfix://127.0.0.1:1", "nobody listens there"),
+        ("v9://[::1]:1", "nobody listens there"),
+    ] {
+        let output = thalweg(&["probe", OFFICE, "--format", "json", "--export", url]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{url}: {said}");
+        assert!(said.contains(url) && said.contains(why), "{url}: {said}");
+        let summary = summary(&output);
+        assert_eq!(summary["conserved"], true, "{summary}");
+        if url.starts_with("ipfix+tcp") {
+            assert_eq!((&summary["records_exported"], &summary["packets_exported"]), (&0.into(), &0.into()));
+            assert_eq!(summary["outlets"][0]["records"], 0, "{summary}");
+            assert!(summary["dropped"]["undelivered"].as_u64() > Some(0), "{summary}");
+        } else {
+            assert!(summary["outlets"][0]["datagrams_refused"].as_u64() > Some(0), "{summary}");
+        }
+        // A file beside it gets everything, and that it does not help the collector is said.
+        let folder = tempfile::tempdir().expect("a folder");
+        let lines = folder.path().join("flows.json").display().to_string();
+        let output = thalweg(&["probe", OFFICE, "--format", "json", "--export", url, "--json", &lines]);
+        assert_eq!(output.status.code(), Some(1), "{url}");
+        let count = std::fs::read_to_string(&lines).expect("lines").lines().count() as u64;
+        assert_eq!(self::summary(&output)["records_exported"], count, "{url}");
+    }
+}
+
+#[test]
+fn input_without_a_packet_is_no_success_unless_it_is_empty() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, octets: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, octets).expect("a file");
+        path.display().to_string()
+    };
+    let prose = file("prose.txt", b"this is no trace\nnor is this\n");
+    let binary = file("binary", &(0..=255).cycle().take(5_000).collect::<Vec<u8>>());
+    for input in [&prose, &binary] {
+        let output = thalweg(&["probe", input]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{input}: {said}");
+        assert!(said.contains("expected") && said.contains("pcap"), "{input}: {said}");
+    }
+    let mut empty: Vec<u8> = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        empty.extend(word.to_le_bytes());
+    }
+    let output = thalweg(&["probe", &file("empty.pcap", &empty)]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+}
+
+/// What is kept of a dataset is told on the command line, too.
+#[test]
+fn a_dataset_is_kept_within_its_bound() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = folder.path().join("flows").display().to_string();
+    let output = thalweg(&["probe", OFFICE, "--keep", "30d"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("add --store DIR"), "{}", text(&output.stderr));
+    let output = thalweg(&["probe", OFFICE, "--store", &store, "--keep-bytes", "20 GB"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("such as \"500MB\""), "{}", text(&output.stderr));
+    let files = || {
+        let output = thalweg(&["flows", "--data", &store, "stats", "--format", "json"]);
+        summary(&output)["files"].as_u64().expect("a number")
+    };
+    for _ in 0..3 {
+        assert_eq!(thalweg(&["probe", OFFICE, "--store", &store]).status.code(), Some(0));
+    }
+    let before = files();
+    assert!(before >= 3, "{before}");
+    let output = thalweg(&["probe", OFFICE, "--store", &store, "--keep-bytes", "1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("were removed, the oldest first"), "{}", text(&output.stderr));
+    assert_eq!(files(), 1, "the newest file stays");
+}
+
 #[cfg(not(feature = "kafka"))]
 #[test]
 fn kafka_that_is_not_built_in_says_how_to_build_it_in() {

@@ -72,7 +72,9 @@ impl Half {
     pub(crate) fn count(&mut self, facts: &Facts) {
         self.octets += u64::from(facts.octets);
         self.first_ns = self.first_ns.min(facts.arrival_ns);
-        self.last_ns = self.last_ns.max(facts.arrival_ns);
+        // What was reported does not count: this packet may have come a little earlier.
+        let reported_ns = if self.packets == 0 { 0 } else { self.last_ns };
+        self.last_ns = reported_ns.max(facts.arrival_ns);
         self.packets += 1;
         self.tcp_flags |= facts.tcp_flags;
         self.ttl_min = self.ttl_min.min(facts.ttl);

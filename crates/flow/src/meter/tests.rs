@@ -48,8 +48,12 @@ impl Run {
         Self { meter, grouping, sequence: 0, clock_ns: 0, records: Vec::new(), before: Default::default() }
     }
 
-    /// Observes a chunk of these packets; its clock.
+    /// Observes a chunk of these packets; its clock. It goes back if theirs has been set back by a minute.
     fn observe(&mut self, samples: &[Sample]) -> u64 {
+        let first_ns = samples.first().map_or(self.clock_ns, |sample| sample.arrival_ns);
+        if first_ns + 60 * SECOND_NS <= self.clock_ns {
+            self.clock_ns = first_ns;
+        }
         let mut chunk = testing::chunk(self.sequence, self.clock_ns, samples);
         self.sequence += 1;
         self.clock_ns = chunk.clock_ns;
@@ -138,11 +142,14 @@ struct Source {
     rng: XorShift64Star,
     clock_ns: u64,
     hosts: u32,
+    /// Now and then the clock is set, back or forward, by minutes to decades.
+    clock_is_set: bool,
 }
 
 impl Source {
     fn new(seed: u64, hosts: u32) -> Self {
-        Self { rng: XorShift64Star::new(seed.max(1)), clock_ns: START_NS, hosts }
+        let rng = XorShift64Star::new(seed.max(1));
+        Self { rng, clock_ns: START_NS, hosts, clock_is_set: false }
     }
 
     fn one_in(&mut self, count: u32) -> bool {
@@ -164,6 +171,13 @@ impl Source {
             _ => SECOND_NS / 100,
         };
         self.clock_ns += u64::from(self.rng.below(1000)) * gap_ns / 1000;
+        if self.clock_is_set && self.one_in(400) {
+            let step_s = [440, 7_200, 86_400, 1_000_000_000][self.rng.below(4) as usize];
+            let back_ns = self.clock_ns.saturating_sub(step_s * SECOND_NS);
+            let stays_far = back_ns > 10_000 * SECOND_NS;
+            self.clock_ns =
+                if stays_far && self.one_in(2) { back_ns } else { self.clock_ns + step_s * SECOND_NS };
+        }
         let ipv6 = self.one_in(3);
         let (src, dst) = (self.host(ipv6), self.host(ipv6));
         let ports = |rng: &mut XorShift64Star| 1000 + rng.below(2) as u16;
@@ -205,19 +219,29 @@ impl Source {
 
 /// The meter and its twin over the same traffic, in chunks of different sizes.
 fn agree(options: &MeterOptions, grouping: Grouping, seed: u64, chunks: usize) {
-    let mut source = Source::new(seed, 4);
+    agree_on(Source::new(seed, 4), options, grouping, chunks);
+}
+
+/// The same for this traffic; how many flows were ended because the clock went back.
+fn agree_on(mut source: Source, options: &MeterOptions, grouping: Grouping, chunks: usize) -> u64 {
+    let longest_ns = options.active_timeout_ns;
     let (mut run, mut twin) = (Run::new(options, grouping), Twin::new(options));
     for _ in 0..chunks {
         let packets = 1 + source.rng.below(150) as usize;
         let samples = source.chunk(packets);
         let clock_ns = run.observe(&samples);
         twin.observe(&samples, clock_ns);
-        assert_eq!(sorted(&run.take()), sorted(&std::mem::take(&mut twin.records)));
+        let records = run.take();
+        let is_short = |record: &FlowRecord| record.counters.last_ns - record.counters.first_ns < longest_ns;
+        assert!(records.iter().all(is_short), "no record is longer than the active timeout");
+        assert_eq!(sorted(&records), sorted(&std::mem::take(&mut twin.records)));
         assert_eq!(sorted(&run.cached()), sorted(&twin.cached()));
     }
     run.flush();
     twin.flush();
     assert_eq!(sorted(&run.records), sorted(&twin.records));
+    assert_eq!(run.meter.totals().flows_set_back, twin.set_back);
+    twin.set_back
 }
 
 proptest! {
@@ -244,6 +268,37 @@ proptest! {
         ];
         agree(&options, groupings[(seed % 4) as usize], seed, 30);
     }
+}
+
+#[test]
+fn a_shard_that_somebody_works_on_is_not_waited_for() {
+    let meter = Meter::new(&MeterOptions { shards: 1, ..options() }).unwrap();
+    let observe = |at_s, out: &mut RecordSink<'_>| {
+        let sample = tcp("10.0.0.1:1", "10.0.0.2:2", 16, at_s);
+        let mut chunk = testing::chunk(at_s, 0, &[sample]);
+        meter.observe(&mut chunk, 0..1, 1, out);
+    };
+    observe(0, &mut |_| {});
+    assert_eq!((meter.try_records(), meter.try_snapshot(0, 0, &mut |_| {})), (Some(0), Ok(None)));
+    let mut asked = 0;
+    observe(100, &mut |_| {
+        asked += 1;
+        assert_eq!((meter.try_records(), meter.try_snapshot(0, 0, &mut |_| {})), (None, Err(ShardBusy)));
+    });
+    assert_eq!(asked, 1);
+    assert_eq!(meter.try_records(), Some(1));
+}
+
+#[test]
+fn clocks_that_are_set_make_no_long_records() {
+    let mut set_back = 0;
+    for seed in 1..60 {
+        let options = MeterOptions { biflow: seed % 2 == 0, ..options() };
+        let source = Source { clock_is_set: true, ..Source::new(seed, 4) };
+        let grouping = Grouping::Groups { count: 1 + seed as usize % 5, with_index: seed % 3 == 0 };
+        set_back += agree_on(source, &options, grouping, 40);
+    }
+    assert!(set_back > 100, "{set_back}: clocks went back");
 }
 
 fn tcp(from: &str, to: &str, flags: u8, at_s: u64) -> Sample {

@@ -78,6 +78,8 @@ pub struct MeterTotals {
     pub evicted_bucket_full: u64,
     /// Flows that never came into the full cache: reported with their first packet, in a flood of such.
     pub passed_by: u64,
+    /// Flows that were ended because the clock went back.
+    pub flows_set_back: u64,
     /// Later fragments that got the ports of their first.
     pub fragments_matched: u64,
     /// Later fragments whose first was not seen before: flows without ports.
@@ -102,6 +104,7 @@ impl Default for MeterTotals {
             evicted_cache_full: 0,
             evicted_bucket_full: 0,
             passed_by: 0,
+            flows_set_back: 0,
             fragments_matched: 0,
             fragments_unmatched: 0,
             fragments_evicted: 0,
@@ -161,6 +164,7 @@ impl MeterTotals {
         self.evicted_cache_full += other.evicted_cache_full;
         self.evicted_bucket_full += other.evicted_bucket_full;
         self.passed_by += other.passed_by;
+        self.flows_set_back += other.flows_set_back;
         self.fragments_matched += other.fragments_matched;
         self.fragments_unmatched += other.fragments_unmatched;
         self.fragments_evicted += other.fragments_evicted;

@@ -24,17 +24,33 @@ pub struct Axis {
     /// Ticks stand at the values of the data instead of at round ones; for worker counts and sizes. Such
     /// an axis does not include zero.
     pub ticks_at_data: bool,
+    /// Ticks that stand at these values, with these labels, instead of at round ones: times. Such an axis ends at the
+    /// outermost values.
+    pub named_ticks: Vec<(f64, String)>,
+    /// How the place of a mark is written, if not as ticks are.
+    pub name: Option<fn(f64) -> String>,
 }
 
 impl Axis {
     /// An axis with round ticks.
     pub fn new(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
-        Self { label: label.into(), unit, scale, ticks_at_data: false }
+        Self { label: label.into(), unit, scale, ticks_at_data: false, named_ticks: Vec::new(), name: None }
     }
 
     /// An axis with ticks at the data's values.
     pub fn at_data(label: impl Into<String>, unit: Unit, scale: Scale) -> Self {
         Self { ticks_at_data: true, ..Self::new(label, unit, scale) }
+    }
+
+    /// An axis of times, which are numbers here: `ticks` has those that are labelled, `name` writes any of them.
+    pub fn of_times(label: impl Into<String>, ticks: Vec<(f64, String)>, name: fn(f64) -> String) -> Self {
+        let plain = Self::new(label, Unit::Plain, Scale::Linear);
+        Self { named_ticks: ticks, name: Some(name), ..plain }
+    }
+
+    /// How the place of a mark is written.
+    pub(super) fn place_name(&self, value: f64) -> String {
+        self.name.map_or_else(|| self.unit.format_tick(value), |name| name(value))
     }
 }
 
@@ -44,8 +60,7 @@ pub(super) struct Fitted {
     scale: Scale,
     low: f64,
     high: f64,
-    ticks: Vec<f64>,
-    unit: Unit,
+    ticks: Vec<(f64, String)>,
 }
 
 impl Fitted {
@@ -56,16 +71,24 @@ impl Fitted {
         values.sort_unstable_by(f64::total_cmp);
         values.dedup();
         let (&min, &max) = (values.first()?, values.last()?);
-        let (scale, unit) = (axis.scale, axis.unit);
+        let scale = axis.scale;
+        let labelled =
+            |ticks: Vec<f64>| ticks.into_iter().map(|tick| (tick, axis.unit.format_tick(tick))).collect();
+        if axis.name.is_some() {
+            let (low, high) = if max > min { (min, max) } else { (min - 0.5, max + 0.5) };
+            let inside = |(tick, _): &&(f64, String)| (low..=high).contains(tick);
+            let ticks = axis.named_ticks.iter().filter(inside).cloned().collect();
+            return Some(Fitted { scale, low, high, ticks });
+        }
         if axis.ticks_at_data {
             let (low, high) = padded(scale, min, max);
-            return Some(Fitted { scale, low, high, ticks: values, unit });
+            return Some(Fitted { scale, low, high, ticks: labelled(values) });
         }
         let (low, high, ticks) = match scale {
             Scale::Linear => linear(min.min(0.0), max.max(0.0)),
             Scale::Log => logarithmic(min, max),
         };
-        Some(Fitted { scale, low, high, ticks, unit })
+        Some(Fitted { scale, low, high, ticks: labelled(ticks) })
     }
 
     /// Place of `value` from 0 (low end) to 1; what cannot be shown stands at the low end.
@@ -91,12 +114,11 @@ impl Fitted {
     pub(super) fn ticks(&self, length: f64) -> Vec<(f64, String)> {
         let mut kept: Vec<(f64, String)> = Vec::new();
         let mut end = f64::NEG_INFINITY;
-        for &tick in &self.ticks {
-            let label = self.unit.format_tick(tick);
-            let (centre, half) = (self.place(tick) * length, text_width(&label) / 2.0);
+        for (tick, label) in &self.ticks {
+            let (centre, half) = (self.place(*tick) * length, text_width(label) / 2.0);
             if centre - half > end + 4.0 {
                 end = centre + half;
-                kept.push((tick, label));
+                kept.push((*tick, label.clone()));
             }
         }
         kept
@@ -104,7 +126,7 @@ impl Fitted {
 
     /// All ticks, for an axis whose labels stand above each other.
     pub(super) fn stacked_ticks(&self) -> Vec<(f64, String)> {
-        self.ticks.iter().map(|&tick| (tick, self.unit.format_tick(tick))).collect()
+        self.ticks.clone()
     }
 }
 
@@ -165,7 +187,8 @@ mod tests {
     fn linear_axes_begin_at_zero_and_have_round_ticks() {
         let axis = fitted(Scale::Linear, &[3.0, 19.0]);
         assert_eq!((axis.low, axis.high), (0.0, 20.0));
-        assert_eq!(axis.ticks, [0.0, 5.0, 10.0, 15.0, 20.0]);
+        let ticks: Vec<f64> = axis.ticks.iter().map(|(tick, _)| *tick).collect();
+        assert_eq!(ticks, [0.0, 5.0, 10.0, 15.0, 20.0]);
         let axis = fitted(Scale::Linear, &[-0.4, 0.7]);
         assert_eq!((axis.low, axis.high), (-0.5, 1.0));
         assert_eq!(fitted(Scale::Linear, &[0.0]).high, 1.0);
@@ -190,6 +213,16 @@ mod tests {
         let axis = Fitted::to(&axis, [1.0, 2.0, 3.0, 100.0].into_iter()).unwrap();
         let labels: Vec<String> = axis.ticks(300.0).into_iter().map(|t| t.1).collect();
         assert_eq!(labels, ["1", "100"]);
+    }
+
+    #[test]
+    fn times_have_their_own_ticks_and_no_zero() {
+        let ticks = vec![(990.0, "before".to_owned()), (1020.0, "05:17".to_owned())];
+        let axis = Axis::of_times("time", ticks, |value| format!("at {value}"));
+        let fitted = Fitted::to(&axis, [1000.0, 1040.0].into_iter()).unwrap();
+        assert_eq!((fitted.low, fitted.high), (1000.0, 1040.0));
+        assert_eq!(fitted.ticks(300.0), [(1020.0, "05:17".to_owned())]);
+        assert_eq!((fitted.place(1020.0), axis.place_name(1020.0)), (0.5, "at 1020".to_owned()));
     }
 
     #[test]

@@ -101,9 +101,11 @@ impl LineChart {
             })
         };
         let middle = (measured().count() as f64 - 1.0) / 2.0;
+        // Error bars of different series at one x would hide each other: each series steps aside. Without them marks stand where
+        // they belong.
+        let aside = if points().any(|point| point.range.is_some()) { 4.0 } else { 0.0 };
         for (nth, (series, colour)) in measured().enumerate() {
-            // Error bars of different series at one x would hide each other: each series steps aside.
-            self.draw(&mut svg, &frame, (&x, &y), series, colour, (nth as f64 - middle) * 4.0);
+            self.draw(&mut svg, &frame, (&x, &y), series, colour, (nth as f64 - middle) * aside);
         }
         svg.finish(&self.title, frame.bottom + 56.0)
     }
@@ -137,12 +139,8 @@ impl LineChart {
             svg.line(&class, (at - 4.0, high), (at + 4.0, high));
         }
         for point in shown() {
-            let mut title = format!(
-                "{} at {}: {}",
-                series.name,
-                self.x.unit.format_tick(point.x),
-                self.y.unit.format(point.y)
-            );
+            let mut title =
+                format!("{} at {}: {}", series.name, self.x.place_name(point.x), self.y.unit.format(point.y));
             if let Some((low, high)) = point.range {
                 title.push_str(&format!(" ({} to {})", self.y.unit.format(low), self.y.unit.format(high)));
             }

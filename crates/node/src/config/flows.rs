@@ -5,6 +5,9 @@
 //! collectors = ["ipfix://192.0.2.9:4739"]   # also v9://, v5://, ipfix+tcp://, ipfix+tls://, kafka://
 //! balance = false                           # each record to one of them, by its flow; else all get all
 //! store = "flows"                           # a folder for Parquet files; relative paths begin at the configuration
+//! keep = "30d"                              # records older than this are removed: s, m, h, d, w
+//! keep_bytes = "20GB"                       # the oldest records are removed until the files have no more: kB, MB, GB, TB
+//! keep_free = "1GB"                         # the oldest records are removed, and none written, while less is free on the disk
 //! idle_timeout_s = 15
 //! active_timeout_s = 60
 //! flows_max = 1048576
@@ -27,6 +30,7 @@ use super::bgp::path;
 use super::diagnostic::ErrorKind;
 use super::nat_events;
 use super::ports::Ports;
+use super::quantity;
 use super::reader::{Reader, Section};
 use super::types::{FlowsConfig, NatConfig, PortConfig};
 
@@ -71,6 +75,7 @@ pub(super) fn read(
         flows.gso = reader.boolean(&gso).unwrap_or(true);
     }
     flows.store = section.take("store").and_then(|item| path(reader, &item, folder));
+    read_keep(reader, &mut section, &mut flows);
     read_numbers(reader, &mut section, &mut flows);
     read_key(reader, &mut section, &mut flows.meter);
     flows.nat_events = nat_events::read(reader, &mut section, nat, !flows.collectors.is_empty());
@@ -86,6 +91,27 @@ pub(super) fn read(
         reader.error(ErrorKind::Conflict, &item.span, message, "no port with `offload`, or no [flows]");
     }
     Some(flows)
+}
+
+fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
+    let mut first = None;
+    let keep = &mut flows.keep;
+    type Parse = fn(&str) -> Result<u64, &'static str>;
+    let keys: [(&str, Parse, &mut Option<u64>); 3] = [
+        ("keep", quantity::seconds, &mut keep.age_s),
+        ("keep_bytes", quantity::bytes, &mut keep.bytes),
+        ("keep_free", quantity::bytes, &mut keep.free),
+    ];
+    for (key, parse, value) in keys {
+        if let Some(item) = section.take(key) {
+            *value = reader.parse(&item, parse).map(|parsed| parsed.value);
+            first.get_or_insert((key, item.span));
+        }
+    }
+    if let (None, Some((key, span))) = (&flows.store, first) {
+        let message = format!("`{key}` says what of a store is kept, and there is no store");
+        reader.error(ErrorKind::MissingKey, &span, message, "`store`, the folder where records are kept");
+    }
 }
 
 fn read_numbers(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {

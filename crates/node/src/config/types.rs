@@ -95,6 +95,8 @@ pub struct FlowsConfig {
     pub gso: bool,
     /// The folder of the dataset where records are kept.
     pub store: Option<PathBuf>,
+    /// What of it is kept.
+    pub keep: KeepConfig,
     /// Which events of NAT collectors are told, if any.
     pub nat_events: Option<NatLogging>,
 }
@@ -108,9 +110,21 @@ impl Default for FlowsConfig {
             observation_domain: 1,
             gso: true,
             store: None,
+            keep: KeepConfig::default(),
             nat_events: None,
         }
     }
+}
+
+/// What of a dataset is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeepConfig {
+    /// Hours that ended so many seconds ago are removed.
+    pub age_s: Option<u64>,
+    /// The oldest records are removed until the files have at most so many bytes.
+    pub bytes: Option<u64>,
+    /// Bytes of the file system that stay free; the store has a rule of its own if this says nothing.
+    pub free: Option<u64>,
 }
 
 /// One port.

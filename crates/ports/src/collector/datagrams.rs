@@ -23,6 +23,8 @@ use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 const SEND_BUFFER_OCTETS: usize = 1 << 20;
 /// The worker looks at its timers so often at least.
 const TURN: Duration = Duration::from_millis(100);
+/// How long an answer to the last datagrams is waited for.
+const LAST_REFUSAL: Duration = Duration::from_millis(20);
 /// How often a datagram is tried again that an error of an earlier one kept back.
 const TRIES: u32 = 4;
 /// Pauses shorter than this are not slept one by one.
@@ -102,6 +104,7 @@ impl Datagrams {
         self.tell_statistics();
         self.exporter.handle_end(self.clock.now_ns());
         self.send_all();
+        self.hear_last_refusal();
     }
 
     /// Whether this was the last one.
@@ -154,7 +157,10 @@ impl Datagrams {
                         // The way is open; what was refused is to send them together.
                         self.together_max = if is_train { 1 } else { self.together_max };
                     }
-                    Err(_) => self.report.lose(Loss::SendFailed, amount),
+                    Err(error) => {
+                        self.report.last_error = Some(error.to_string());
+                        self.report.lose(Loss::SendFailed, amount);
+                    }
                 }
             }
         }
@@ -198,12 +204,28 @@ impl Datagrams {
         for _ in 0..TRIES {
             match result.as_ref().map_err(io::Error::kind) {
                 Err(io::ErrorKind::Interrupted) => {}
-                Err(io::ErrorKind::ConnectionRefused) => self.report.refused += 1,
+                Err(io::ErrorKind::ConnectionRefused) => self.note_refused(),
                 _ => break,
             }
             result = self.socket.send(octets);
         }
         result.map(|_| ())
+    }
+
+    fn note_refused(&mut self) {
+        self.report.refused += 1;
+        self.report.datagrams_refused += 1;
+    }
+
+    /// The answer to the last datagrams may be on its way still: waits for a moment whether they are refused.
+    fn hear_last_refusal(&mut self) {
+        // Collectors send nothing: what is received is an error. Without one nothing is known, as of every datagram.
+        let heard =
+            self.socket.set_read_timeout(Some(LAST_REFUSAL)).and_then(|()| self.socket.recv(&mut [0]));
+        if heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            self.note_refused();
+            self.shared.set_report(&self.report);
+        }
     }
 
     fn wait_for_turn(&mut self) {

@@ -75,6 +75,10 @@ pub struct CollectorReport {
     pub connects: u64,
     /// Attempts to connect that failed, or datagrams answered by an ICMP error.
     pub refused: u64,
+    /// Datagrams answered by an ICMP error: nobody listens there.
+    pub datagrams_refused: u64,
+    /// Why the latest connection, datagram or access to the spool failed.
+    pub last_error: Option<String>,
     /// What the encoder did.
     pub export: ExportTotals,
 }

@@ -181,7 +181,11 @@ impl Spool {
         }
         let (images, amount) = images(&records);
         let number = self.files.front().map_or(FIRST_NUMBER, |file| file.number - 1);
-        self.create(number)?.write_all(&images)?;
+        if let Err(error) = self.create(number).and_then(|mut file| file.write_all(&images)) {
+            // They are lost, and counted so: the next process must not find a part of them.
+            let _ = fs::remove_file(self.path(number));
+            return Err(error);
+        }
         let octets = (MARK.len() + images.len()) as u64;
         self.octets += octets;
         self.amount += amount;

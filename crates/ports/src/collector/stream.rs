@@ -176,6 +176,7 @@ impl Stream {
     }
 
     fn wait(&mut self, why: String) {
+        self.report.last_error = Some(why.clone());
         self.report.connection = Connection::Down(why);
         self.line = Line::Waiting(Instant::now() + self.retry);
         self.retry = (self.retry * 2).min(self.retry_max);
@@ -258,6 +259,7 @@ impl Stream {
     fn spool_failed(&mut self, error: &std::io::Error) {
         if let Some(spool) = self.spool.take() {
             self.report.lose(Loss::SpoolFailed, spool.amount());
+            self.report.last_error = Some(format!("spool: {error}"));
             self.report.connection = Connection::Down(format!("spool: {error}"));
         }
     }
@@ -352,7 +354,10 @@ impl Stream {
             (Some(spool), Batch::Records(records)) => match spool.append(records) {
                 Ok(true) => {}
                 Ok(false) => self.report.lose(Loss::SpoolFull, amount),
-                Err(_) => self.report.lose(Loss::SpoolFailed, amount),
+                Err(error) => {
+                    self.report.last_error = Some(format!("spool: {error}"));
+                    self.report.lose(Loss::SpoolFailed, amount);
+                }
             },
             _ if matches!(self.line, Line::Up(_)) => self.again.push_back(batch),
             _ => self.report.lose(Loss::CollectorDown, amount),
@@ -398,7 +403,10 @@ impl Stream {
             (Some(spool), Batch::Records(records)) => match keep(spool, records) {
                 Ok(true) => return,
                 Ok(false) => Loss::SpoolFull,
-                Err(_) => Loss::SpoolFailed,
+                Err(error) => {
+                    self.report.last_error = Some(format!("spool: {error}"));
+                    Loss::SpoolFailed
+                }
             },
             _ => Loss::Ended,
         };

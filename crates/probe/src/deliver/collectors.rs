@@ -15,14 +15,14 @@ use thalweg_flow::export::{
 };
 use thalweg_flow::{MeterOptions, Sampling};
 use thalweg_ports::collector::{
-    Collector, CollectorAddress, CollectorError, CollectorOptions, CollectorReport, KafkaAddress,
+    Collector, CollectorAddress, CollectorError, CollectorOptions, CollectorReport, Connection, KafkaAddress,
     KafkaOptions, Loss, NotTaken, SpoolOptions,
 };
 
-use super::{Outlet, messages};
+use super::{Finished, Outlet, least_of, messages};
 use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::outbox::amount_of;
-use crate::summary::OutletSummary;
+use crate::summary::{OutletSummary, SPOOLED};
 use crate::{ExportTargets, ProbeError};
 
 /// How long the end of the run waits for collectors to take what there is.
@@ -190,12 +190,24 @@ impl Outlet for Collectors {
         }
     }
 
-    fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
-        let summary = |(collector, refused): (Collector, Amount)| {
+    fn finish(self: Box<Self>) -> Result<Finished, ProbeError> {
+        let mut summaries = Vec::new();
+        let mut missed: Option<Amount> = None;
+        for (collector, refused) in self.collectors {
             let name = collector.name().to_owned();
-            summary(name, &collector.finish(LAST_WORDS), refused)
-        };
-        Ok(self.collectors.into_iter().map(summary).collect())
+            let report = collector.finish(LAST_WORDS);
+            let own = missed_of(&report, refused);
+            missed = Some(match (missed, self.spread) {
+                (None, _) => own,
+                (Some(least), Spread::Duplicate) => least_of(least, own),
+                (Some(mut sum), _) => {
+                    sum += own;
+                    sum
+                }
+            });
+            summaries.push(summary(name, &report, refused));
+        }
+        Ok(Finished { summaries, missed: missed.unwrap_or_default() })
     }
 }
 
@@ -208,11 +220,20 @@ fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
     (mix64(number) % collectors.max(1) as u64) as usize
 }
 
+/// What of the records for a collector did not reach it, as far as is known.
+fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
+    let mut missed = refused;
+    missed += report.lost_in_all();
+    missed += report.unsayable_in_all();
+    missed += report.in_flight;
+    missed += report.spooled;
+    missed
+}
+
 fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSummary {
     let losses = Loss::ALL.iter().map(|loss| loss.name()).zip(&report.lost);
     let unsayable = Unsayable::ALL.iter().map(|why| why.name()).zip(&report.export.unsayable);
-    let waiting =
-        [(COLLECTOR_QUEUE, &refused), ("in-flight", &report.in_flight), ("spooled", &report.spooled)];
+    let waiting = [(COLLECTOR_QUEUE, &refused), ("in-flight", &report.in_flight), (SPOOLED, &report.spooled)];
     let mut lost = BTreeMap::new();
     for (name, amount) in losses.chain(unsayable).chain(waiting) {
         if amount.records > 0 {
@@ -220,5 +241,12 @@ fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSumma
         }
     }
     let Amount { records, packets, octets: bytes } = report.sent;
-    OutletSummary { to, records, packets, bytes, lost }
+    let datagrams_refused = report.datagrams_refused;
+    let error = match (&report.connection, datagrams_refused) {
+        _ if lost.is_empty() && datagrams_refused == 0 => None,
+        (_, 1..) => Some("nobody listens there: is the collector running?".to_owned()),
+        (Connection::Down(why), _) => Some(why.clone()),
+        _ => report.last_error.clone(),
+    };
+    OutletSummary { to, records, packets, bytes, lost, datagrams_refused, error }
 }

@@ -1,21 +1,31 @@
 //! Records to a dataset on disk.
+//!
+//! Records of files wait for a disk that is slow, or full, until there is room; a signal ends that. Records of interfaces do not
+//! wait: what finds too many before it is lost and counted, and so is what cannot be written before the end.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 use thalweg_ports::live::LiveClock;
 use thalweg_store::live::{Cache, LiveServer};
-use thalweg_store::{Recovery, Writer, WriterOptions};
+use thalweg_store::{Notify, Recovery, Retention, StoreError, Writer, WriterOptions};
 
-use super::Outlet;
+use super::{Finished, Outlet};
 use crate::ProbeError;
 use crate::outbox::amount_of;
 use crate::summary::OutletSummary;
 
 /// The name under which records count that found too many before them.
 const STORE_QUEUE: &str = "store-queue";
+/// The name under which records count that could not be written before the end.
+const NOT_WRITTEN: &str = "not-written";
+/// How often it is looked whether to wait any longer.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub(crate) struct Kept {
@@ -25,37 +35,66 @@ pub(crate) struct Kept {
     name: String,
     taken: Amount,
     refused: Amount,
-    /// Whether records wait for a disk that is slow.
-    waits: bool,
+    waiting: Waiting,
+}
+
+/// Whether records wait for a disk that takes none.
+pub(crate) enum Waiting {
+    /// They do not.
+    Never,
+    /// They do, until this is set.
+    Until(Arc<AtomicBool>),
+}
+
+/// How a dataset is kept.
+pub(crate) struct KeptOptions {
+    /// What of it is kept.
+    pub(crate) retention: Retention,
+    pub(crate) waiting: Waiting,
+    /// Flows that answers have too.
+    pub(crate) cache: Option<Arc<dyn Cache>>,
+    /// Where troubles are told.
+    pub(crate) notify: Notify,
 }
 
 impl Kept {
     /// Begins to write the dataset in this folder, and to answer what is in no file yet: records that wait, and flows of
-    /// this cache, if there is one. Says what should be known of how it began. Errors as [`Writer::open`].
-    pub(crate) fn open(
-        folder: &Path,
-        waits: bool,
-        cache: Option<Arc<dyn Cache>>,
-    ) -> Result<(Self, Vec<String>), ProbeError> {
-        let (writer, recovery) =
-            Writer::open(folder, WriterOptions::new(now_ns)).map_err(ProbeError::Store)?;
-        let (taken, refused) = Default::default();
+    /// the cache, if there is one. Errors as [`Writer::open`].
+    pub(crate) fn open(folder: &Path, options: KeptOptions) -> Result<Self, ProbeError> {
+        let KeptOptions { retention, waiting, cache, notify } = options;
+        let writing = WriterOptions { retention, notify: notify.clone(), ..WriterOptions::new(now_ns) };
+        let (writer, recovery) = Writer::open(folder, writing).map_err(ProbeError::Store)?;
         let name = folder.display().to_string();
-        let mut notices: Vec<String> =
-            notice(&recovery).map(|what| format!("{name}: {what}")).into_iter().collect();
+        if let Some(what) = notice(&recovery) {
+            notify.warn(&format!("{name}: {what}"));
+        }
         let live = writer.serve(cache);
         if let Err(error) = &live {
-            notices.push(format!("answers from {name} will lack what is not on disk: {error}"));
+            notify.warn(&format!("answers from {name} will lack what is not on disk: {error}"));
         }
-        Ok((Self { writer, live: live.ok(), name, taken, refused, waits }, notices))
+        let (taken, refused) = Default::default();
+        Ok(Self { writer, live: live.ok(), name, taken, refused, waiting })
+    }
+
+    /// Hands over records, and waits as long as that is wanted; how many were taken.
+    fn append(&self, records: &[FlowRecord], stop: &AtomicBool) -> Result<usize, StoreError> {
+        let mut taken = 0;
+        while taken < records.len() {
+            let rest = &records[taken..];
+            if stop.load(Ordering::Relaxed) && self.writer.is_in_trouble() {
+                return Ok(taken + self.writer.offer(rest));
+            }
+            taken += self.writer.append_within(rest, LOOK_EVERY)?;
+        }
+        Ok(taken)
     }
 }
 
 impl Outlet for Kept {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
-        let count = match self.waits {
-            true => self.writer.append(records).map(|()| records.len()).map_err(ProbeError::Store)?,
-            false => self.writer.offer(records),
+        let count = match &self.waiting {
+            Waiting::Until(stop) => self.append(records, stop).map_err(ProbeError::Store)?,
+            Waiting::Never => self.writer.offer(records),
         };
         self.taken += amount_of(&records[..count]);
         self.refused += amount_of(&records[count..]);
@@ -67,13 +106,24 @@ impl Outlet for Kept {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
+    fn finish(self: Box<Self>) -> Result<Finished, ProbeError> {
+        let Self { writer, live, name, mut taken, refused, waiting: _ } = *self;
+        let last_error = writer.status().last_error;
         // Answers end when all is on disk: they lack nothing meanwhile.
-        self.writer.close().map_err(ProbeError::Store)?;
-        drop(self.live);
-        let Amount { records, packets, octets: bytes } = self.taken;
-        let lost = (self.refused.records > 0).then(|| (STORE_QUEUE.to_owned(), self.refused.records));
-        Ok(vec![OutletSummary { to: self.name, records, packets, bytes, lost: lost.into_iter().collect() }])
+        let (unwritten, error) = match writer.close() {
+            Ok(_) => (Amount::default(), last_error.filter(|_| refused.records > 0)),
+            Err(StoreError::Lost { amount, why }) => (amount, Some(why)),
+            Err(error) => return Err(ProbeError::Store(error)),
+        };
+        drop(live);
+        taken -= unwritten;
+        let mut missed = refused;
+        missed += unwritten;
+        let lost = [(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)];
+        let lost = lost.into_iter().filter(|(_, records)| *records > 0);
+        let lost: BTreeMap<String, u64> = lost.map(|(why, records)| (why.to_owned(), records)).collect();
+        let summary = OutletSummary { lost, error, ..OutletSummary::all_taken(name, taken) };
+        Ok(Finished { summaries: vec![summary], missed })
     }
 }
 

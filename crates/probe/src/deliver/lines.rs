@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 
-use super::Outlet;
+use super::{Finished, Outlet};
 use crate::ProbeError;
 use crate::columns::LineFormat;
 use crate::interfaces::SharedInterfaces;
@@ -68,8 +68,9 @@ impl Outlet for Lines {
         if self.buffer.is_empty() { Ok(()) } else { self.write() }
     }
 
-    fn finish(mut self: Box<Self>) -> Result<Vec<OutletSummary>, ProbeError> {
+    fn finish(mut self: Box<Self>) -> Result<Finished, ProbeError> {
         self.write()?;
-        Ok(vec![OutletSummary::all_taken(self.path.display().to_string(), self.amount)])
+        let summary = OutletSummary::all_taken(self.path.display().to_string(), self.amount);
+        Ok(Finished { summaries: vec![summary], missed: Amount::default() })
     }
 }

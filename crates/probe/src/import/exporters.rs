@@ -167,6 +167,11 @@ impl Exporters {
         sum == self.importer.decoder().counters().records && told == imported.flow_records
     }
 
+    /// Records of any kind that were decoded.
+    pub(super) fn found(&self) -> u64 {
+        self.importer.decoder().counters().records
+    }
+
     /// The books, in the order in which exporters were first heard of.
     pub(super) fn into_summaries(self) -> Vec<ExporterSummary> {
         self.books

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use thalweg_flow::FlowRecord;
 
-use super::frame::{GREETING, Kind, Note, Notes, bad, receive, records};
-use super::{PATIENCE, RECORDS_MAX, SOCKET, Way};
+use super::frame::{CACHE_BUSY, GREETING, Kind, Note, Notes, bad, receive, records};
+use super::{OLD_SOCKET, PATIENCE, RECORDS_MAX, SOCKET, Way};
 use crate::dataset::{Dataset, View, Window};
 use crate::error::StoreError;
 
@@ -38,6 +38,8 @@ pub struct LiveFacts {
     pub has_cache: bool,
     /// The cache is left out: so many records came in meanwhile that it could not be said what it shows twice.
     pub cache_left_out: bool,
+    /// The cache is left out: it could not be looked at, as packets wait for the disk.
+    pub cache_busy: bool,
     /// Records that were on their way from the cache to the writer, and are not in the view.
     pub on_the_way: u64,
 }
@@ -91,12 +93,16 @@ fn why(error: &io::Error) -> String {
 
 /// `None` if there is no socket.
 fn connect(folder: &Path) -> io::Result<Option<UnixStream>> {
-    let way = Way::to(folder, SOCKET)?;
-    let stream = match UnixStream::connect(&way.path) {
-        Ok(stream) => stream,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
+    let connect_to = |name| match UnixStream::connect(&Way::to(folder, name)?.path) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     };
+    let stream = match connect_to(SOCKET)? {
+        None => connect_to(OLD_SOCKET)?,
+        found => found,
+    };
+    let Some(stream) = stream else { return Ok(None) };
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     Ok(Some(stream))
@@ -132,10 +138,12 @@ impl Answer {
                 Kind::End => {
                     let [way @ .., has_cache, whole] =
                         *octets.first_chunk::<10>().ok_or_else(|| bad("a short end"))?;
+                    let cache_busy = has_cache == 1 && whole == CACHE_BUSY;
                     answer.facts = LiveFacts {
                         on_the_way: u64::from_le_bytes(way),
                         has_cache: has_cache == 1,
-                        cache_left_out: has_cache == 1 && (whole == 0 || is_too_large),
+                        cache_left_out: has_cache == 1 && !cache_busy && (whole == 0 || is_too_large),
+                        cache_busy,
                         ..LiveFacts::default()
                     };
                     return Ok(Some(answer));
@@ -154,7 +162,7 @@ impl Answer {
 
     pub(super) fn view(mut self, dataset: &Dataset, window: Window) -> Result<(View, LiveFacts), StoreError> {
         let mut view = dataset.view_of(&self.files, window)?;
-        if self.facts.cache_left_out {
+        if self.facts.cache_left_out || self.facts.cache_busy {
             self.cached = Vec::new();
         }
         let notes = Notes::new(self.notes);

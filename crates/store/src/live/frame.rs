@@ -21,6 +21,9 @@ const FRAME_OCTETS: usize = 128 << 10;
 /// Octets of a frame that is taken.
 const FRAME_OCTETS_MAX: usize = 1 << 20;
 
+/// In the end of an answer: the cache could not be looked at.
+pub(super) const CACHE_BUSY: u8 = 2;
+
 /// What a frame has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -32,7 +35,8 @@ pub(super) enum Kind {
     Noted,
     /// Names of files, relative to the dataset, one a line.
     Files,
-    /// The end of an answer: how many records are on their way still; whether there is a cache, and whether it is whole.
+    /// The end of an answer: how many records are on their way still; whether there is a cache, and whether it is whole (0, 1,
+    /// or [`CACHE_BUSY`]).
     End,
     /// Records as they come in.
     Followed,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 
-use super::frame::{GREETING, Kind, Note, QUESTION_MAX, Sender, bad};
+use super::frame::{CACHE_BUSY, GREETING, Kind, Note, QUESTION_MAX, Sender, bad};
 use super::{Cache, NOTED_MAX, PATIENCE, SETTLE, SOCKET, Way};
 use crate::dataset::Window;
 use crate::error::StoreError;
@@ -144,15 +144,16 @@ impl Served {
     fn view(&self, window: Window, sender: &mut Sender<&UnixStream>) -> io::Result<()> {
         let inside = |record: &&FlowRecord| window.contains(record.counters.last_ns);
         let tap = self.writer.tap_notes(NOTED_MAX);
-        let mut on_the_way = 0;
+        let (mut on_the_way, mut is_busy) = (0, false);
         if let Some(cache) = &self.cache {
             let mut sent = Ok(());
-            cache.show(&mut |records| {
+            let shows_all = cache.show(&mut |records| {
                 sent = sender.send_records(Kind::Cached, records.iter().filter(inside));
                 if sent.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             });
             sent?;
-            on_the_way = cache.settle(SETTLE);
+            let settled = if shows_all { cache.settle(SETTLE) } else { None };
+            (on_the_way, is_busy) = (settled.unwrap_or(0), settled.is_none());
         }
         let moment = self.writer.moment(window, &tap).map_err(|error| bad(&error.to_string()))?;
         drop(tap);
@@ -166,7 +167,7 @@ impl Served {
         let mut end = [0; 10];
         end[..8].copy_from_slice(&u64::to_le_bytes(on_the_way));
         end[8] = self.cache.is_some().into();
-        end[9] = moment.notes_whole.into();
+        end[9] = if is_busy { CACHE_BUSY } else { moment.notes_whole.into() };
         sender.send(Kind::End, &end)
     }
 

@@ -28,6 +28,9 @@ pub struct Graph {
     pub from_ns: u64,
     /// Length of a step, nanoseconds.
     pub step_ns: u64,
+    /// What of the window there are records for: its beginning, and the nanosecond after its end. A step that is not wholly
+    /// inside has less than it would have.
+    pub covered: (u64, u64),
     /// The largest keys, the largest first, then all others, if there are any.
     pub series: Vec<Series>,
     /// All records.
@@ -36,6 +39,19 @@ pub struct Graph {
     pub live: Sums,
     /// What was done for it.
     pub scanned: Scanned,
+}
+
+impl Graph {
+    /// The beginnings of the steps, and whether there are records for the whole of each: of the first and the last, as a rule,
+    /// only for a part.
+    pub fn steps(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
+        let count = self.series.iter().map(|series| series.steps.len()).max().unwrap_or(0) as u64;
+        (0..count).map(|step| {
+            let from_ns = self.from_ns.saturating_add(step.saturating_mul(self.step_ns));
+            let to_ns = from_ns.saturating_add(self.step_ns);
+            (from_ns, from_ns >= self.covered.0 && to_ns <= self.covered.1)
+        })
+    }
 }
 
 /// Sums up the records of a query by steps of `step_ns` and, if there are keys, by the `count` largest of these.
@@ -87,7 +103,8 @@ pub fn graph(
     if others.total.flows > 0 {
         series.push(others);
     }
-    Ok(Graph { from_ns, step_ns, series, total: summed.total, live: summed.live, scanned })
+    let covered = (window.from_ns, window.to_ns);
+    Ok(Graph { from_ns, step_ns, covered, series, total: summed.total, live: summed.live, scanned })
 }
 
 fn empty(key: Option<Vec<KeyValue>>, steps: u64) -> Series {

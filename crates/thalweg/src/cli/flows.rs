@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::flows_import::FlowsImportArgs;
+use super::keep::{KeepArgs, seconds};
 use clap::{Args, Subcommand, ValueEnum};
 use thalweg_store::calendar::{SECOND_NS, parse_time};
 use thalweg_store::query::{Key, Metric};
@@ -34,8 +35,10 @@ pub(crate) enum FlowsAction {
     Stats,
     /// Join small files and remove what need not be kept
     ///
-    /// A dataset that is being written looks after itself; then this says so and does nothing.
-    Compact(FlowsCompactArgs),
+    /// For a dataset that nobody writes. Whoever writes one joins its files, and removes what need not be kept if told to:
+    /// a router by the keys `keep`, `keep_bytes` and `keep_free` of [flows], `thalweg probe --store` and `thalweg flows import`
+    /// by --keep, --keep-bytes and --keep-free.
+    Compact(KeepArgs),
 }
 
 /// Which records.
@@ -115,16 +118,6 @@ pub(crate) struct FlowsGraphArgs {
     pub(crate) which: FlowsWhichArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct FlowsCompactArgs {
-    /// Remove hours that ended longer ago than this: 30d
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
-    pub(crate) keep: Option<u64>,
-    /// Remove the oldest hours until the files have at most so many octets: 500M, 20G
-    #[arg(long, value_name = "OCTETS", value_parser = parse_octets)]
-    pub(crate) keep_octets: Option<u64>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MetricArg {
     Packets,
@@ -154,23 +147,7 @@ fn parse_keys(text: &str) -> Result<Keys, String> {
 
 /// A length of time, in nanoseconds.
 fn parse_span(text: &str) -> Result<u64, String> {
-    let units = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400), ("w", 604_800)];
-    scaled(text, &units)
-        .and_then(|seconds| seconds.checked_mul(SECOND_NS))
-        .filter(|span| *span > 0)
-        .ok_or_else(|| "expected a time with a unit, such as 30s, 15m, 1h, 7d or 2w".to_owned())
-}
-
-fn parse_octets(text: &str) -> Result<u64, String> {
-    let units = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000), ("T", 1_000_000_000_000), ("", 1)];
-    scaled(text, &units).ok_or_else(|| "expected a number of octets, such as 500M or 20G".to_owned())
-}
-
-fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let (_, scale) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(*scale)
+    seconds(text)?.checked_mul(SECOND_NS).ok_or_else(|| "expected less than 584 years".to_owned())
 }
 
 fn parse_moment(text: &str) -> Result<u64, String> {

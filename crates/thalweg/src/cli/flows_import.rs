@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use thalweg_probe::{ImportOptions, ImportSource};
 
+use super::keep::KeepArgs;
+
 #[derive(Debug, Args)]
 #[command(after_help = IMPORT_HELP)]
 pub(crate) struct FlowsImportArgs {
@@ -26,6 +28,8 @@ pub(crate) struct FlowsImportArgs {
     /// Write records to a file as comma-separated values; `-` is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
 }
 
 impl FlowsImportArgs {
@@ -39,6 +43,12 @@ impl FlowsImportArgs {
         if self.sources.iter().filter(is_stdin).count() > 1 {
             return Err("standard input (`-`) can be read only once".to_owned());
         }
+        if self.keep.are_given() && self.no_store {
+            return Err(
+                "--keep, --keep-bytes and --keep-free say what of the dataset is kept: leave out --no-store"
+                    .to_owned(),
+            );
+        }
         Ok(ImportOptions {
             sources: self.sources.clone(),
             port: self.port,
@@ -46,6 +56,7 @@ impl FlowsImportArgs {
             store: (!self.no_store).then(|| data.to_owned()),
             json: self.json.clone(),
             csv: self.csv.clone(),
+            retention: self.keep.retention(),
         })
     }
 }
@@ -57,4 +68,5 @@ With port 0 the system chooses one, and standard error says which.
 Examples:
   thalweg flows import netflow.pcapng --data flows
   thalweg flows import udp://0.0.0.0:2055 udp://[::]:4739 tcp://[::]:4739 --data /var/lib/thalweg/flows
+  thalweg flows import udp://0.0.0.0:2055 --keep 30d --keep-bytes 20GB
   thalweg flows import export.ipfix --no-store --json - | jq .dst";

@@ -12,6 +12,7 @@ use thalweg_probe::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool, TlsOptions,
 };
 
+use super::keep::KeepArgs;
 use super::{Cores, ModelArg, parse_cores};
 
 #[derive(Debug, Args)]
@@ -132,6 +133,8 @@ pub(crate) struct ProbeArgs {
     /// Add records to the dataset in this folder, which `thalweg flows` answers from
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     pub(crate) store: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
     /// How the work is spread over cores [default: run-to-completion; farm with --readers or --pipelines]
     #[arg(long, value_enum, help_heading = "Execution")]
     pub(crate) model: Option<ModelArg>,
@@ -243,6 +246,12 @@ impl ProbeArgs {
         if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
             return Err("--key none stands alone".to_owned());
         }
+        if self.keep.are_given() && self.store.is_none() {
+            return Err(
+                "--keep, --keep-bytes and --keep-free say what of a dataset is kept: add --store DIR"
+                    .to_owned(),
+            );
+        }
         let has = |field| self.key.contains(&field);
         let meter = MeterOptions {
             key: KeyFields {
@@ -294,6 +303,7 @@ impl ProbeArgs {
             json: self.json.clone(),
             csv: self.csv.clone(),
             store: self.store.clone(),
+            retention: self.keep.retention(),
             ..ProbeOptions::new(input)
         })
     }

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use thalweg_store::calendar::format_time;
 use thalweg_store::live::{Followed, LiveFacts, Writing};
 use thalweg_store::query::{Query, Sums, list};
 use thalweg_store::{Dataset, View, Window};
+use thalweg_text::units::counted;
 
 use super::{ListLines, failed, total_json};
 use crate::cli::FlowsArgs;
@@ -14,12 +16,42 @@ use crate::{Failure, print};
 
 /// The records of a window: those in files and, unless they are not wanted, those that are not on disk yet.
 pub(super) fn view(args: &FlowsArgs, window: Window) -> Result<(View, Writing), Failure> {
-    let dataset = Dataset::open(&args.data).map_err(failed)?;
+    let dataset = open(args)?;
     let view = match args.no_live {
         true => dataset.view(window).map(|view| (view, Writing::Nobody)),
         false => dataset.live_view(window),
     };
     view.map_err(failed)
+}
+
+/// The dataset that is asked, which must be one.
+pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
+    let dataset = Dataset::open(&args.data).map_err(failed)?;
+    match dataset.is_one().map_err(failed)? {
+        true => Ok(dataset),
+        false => Err(Failure::Run(format!(
+            "{} is no dataset of flow records: name its folder with --data; a router writes one with `store` in [flows], others \
+             are `thalweg probe --store` and `thalweg flows import`",
+            args.data.display()
+        ))),
+    }
+}
+
+/// Says on standard error what times there are records of, because none was found.
+pub(super) fn tell_empty(args: &FlowsArgs) -> Result<(), Failure> {
+    let (everything, _) = view(args, Window::ALL)?;
+    let text = match everything.summary().span_ns {
+        None => "note: no flows match: the dataset is empty".to_owned(),
+        Some((from, to)) => {
+            format!(
+                "note: no flows match; the data begins at {} and ends at {}",
+                format_time(from),
+                format_time(to)
+            )
+        }
+    };
+    let _ = writeln!(std::io::stderr(), "{text}");
+    Ok(())
 }
 
 /// Says on standard error what is missing of what is not on disk yet.
@@ -40,11 +72,17 @@ pub(super) fn tell_writing(writing: &Writing) {
                     "warning: the writer's flow cache is left out: too many flows ended while it was read"
                 );
             }
+            if facts.cache_busy {
+                let _ = writeln!(
+                    err,
+                    "warning: the writer's flow cache is left out: it is busy, most likely because its disk is full"
+                );
+            }
             if facts.on_the_way > 0 {
                 let _ = writeln!(
                     err,
-                    "note: {} records were on their way to the store, and are in none of this",
-                    facts.on_the_way
+                    "note: not in this, because still on the way to the store: {}",
+                    counted(facts.on_the_way, "record")
                 );
             }
         }
@@ -64,13 +102,14 @@ pub(super) fn live_json(live: Sums, writing: &Writing) -> Value {
         value["reason"] = json!(why);
     }
     value["cache_left_out"] = json!(facts.cache_left_out);
+    value["cache_busy"] = json!(facts.cache_busy);
     value["records_on_the_way"] = json!(facts.on_the_way);
     value
 }
 
 /// Prints records as they come in, until the writer ends.
 pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Result<(), Failure> {
-    let dataset = Dataset::open(&args.data).map_err(failed)?;
+    let dataset = open(args)?;
     let Some(mut follow) = dataset.follow().map_err(failed)? else {
         let what = format!("nobody writes {} now: there is nothing to follow", args.data.display());
         return Err(Failure::Run(what));
@@ -89,7 +128,8 @@ pub(super) fn follow(args: &FlowsArgs, query: &Query, lines: &ListLines) -> Resu
                 print(&lines.of(&chosen))?;
             }
             Followed::Missed(count) => {
-                let _ = writeln!(std::io::stderr(), "note: {count} records came too fast, and are not shown");
+                let missed = counted(count, "record");
+                let _ = writeln!(std::io::stderr(), "note: missed because they came too fast: {missed}");
             }
             Followed::End => return Ok(()),
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, Meter, MeterTotals, NO_AS, NO_INTERFACE};
-use thalweg_node::config::{Driver, FlowsConfig, PortConfig, RouterConfig};
+use thalweg_node::config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig};
 use thalweg_node::forwarding::FibForwarding;
 use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{Speaker, Towards};
@@ -18,6 +18,7 @@ use thalweg_ports::live::link::Links;
 use thalweg_probe::{
     AskInterfaces, ExportTargets, Interfaces, PortInterface, StandingDelivery, StandingOptions, StandingWay,
 };
+use thalweg_store::{Notify, Retention, Severity};
 
 use crate::Failure;
 
@@ -78,6 +79,11 @@ impl FlowSide {
                 ..ExportTargets::default()
             },
             store: flows.store.clone(),
+            retention: retention(&flows.keep),
+            notify: Notify::new(|severity, text| match severity {
+                Severity::Info => tracing::info!("[flows] store: {text}"),
+                Severity::Warning => tracing::warn!("[flows] store: {text}"),
+            }),
             meter: flows.meter.clone(),
             interfaces: interfaces_of(config),
             ask: Box::new(move || told.get().and_then(|books| books()).into_iter().collect()),
@@ -86,9 +92,6 @@ impl FlowSide {
         };
         let started = StandingDelivery::start(options);
         let (delivery, way) = started.map_err(|error| Failure::Run(format!("[flows]: {error}")))?;
-        for notice in &delivery.notices {
-            tracing::warn!("{notice}");
-        }
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
         let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
         Ok(Self { delivery, outlet, speaker, books, meter })
@@ -135,13 +138,29 @@ impl FlowSide {
         match delivery.map(StandingDelivery::finish) {
             Some(Ok(outlets)) => {
                 for outlet in outlets {
-                    tracing::info!(to = outlet.to, records = outlet.records, lost = ?outlet.lost, "flow records");
+                    match outlet.failure() {
+                        None => {
+                            tracing::info!(to = outlet.to, records = outlet.records, lost = ?outlet.lost, "flow records");
+                        }
+                        Some(failure) => {
+                            tracing::error!(
+                                to = outlet.to,
+                                records = outlet.records,
+                                "flow records: {failure}"
+                            );
+                        }
+                    }
                 }
             }
             Some(Err(error)) => tracing::error!("flow records were lost: {error}"),
             None => {}
         }
     }
+}
+
+/// A router runs unattended: where its disk runs full the oldest records go.
+fn retention(keep: &KeepConfig) -> Retention {
+    Retention { age_max_s: keep.age_s, bytes_max: keep.bytes, free_min: keep.free, makes_room: true }
 }
 
 /// Finds the numbers of the ports' interfaces. A VLAN's port has its mirror's, or without one its parent's. Ports of which the

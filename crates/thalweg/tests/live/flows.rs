@@ -129,7 +129,7 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
     assert_eq!(live["live"]["flows"], live["total"]["flows"], "{live}");
     let beyond_as = live["rows"].as_array().and_then(|rows| rows.iter().find(|row| row["dst_as"] == 65002));
     assert!(beyond_as.is_some_and(|row| row["packets"].as_u64() >= Some(DATAGRAMS as u64)), "{live}");
-    let mode = fs::metadata(site.file("flows").join("live.sock")).expect("the socket").permissions();
+    let mode = fs::metadata(site.file("flows").join(".live.sock")).expect("the socket").permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
     assert!(router.process.end(), "it ends when asked to");
     assert!(neighbour.end(), "BIRD ends");

@@ -15,7 +15,8 @@ struct Flow {
     key: FlowKey,
     /// First direction, opposite direction.
     halves: [Option<Counters>; 2],
-    last_ns: u64,
+    /// Last packets of both directions, those that were reported too.
+    lasts_ns: [u64; 2],
     fins: [bool; 2],
     ended: bool,
     drops: crate::Drops,
@@ -24,6 +25,8 @@ struct Flow {
 
 pub(super) struct Twin {
     options: MeterOptions,
+    clock_ns: u64,
+    pub(super) set_back: u64,
     flows: BTreeMap<FlowKey, Flow>,
     pub(super) records: Vec<FlowRecord>,
 }
@@ -31,11 +34,20 @@ pub(super) struct Twin {
 impl Flow {
     fn new(key: FlowKey) -> Self {
         let (drops, egress) = (crate::Drops::default(), crate::NO_INTERFACE);
-        Self { key, halves: [None; 2], last_ns: 0, fins: [false; 2], ended: false, drops, egress }
+        Self { key, halves: [None; 2], lasts_ns: [0; 2], fins: [false; 2], ended: false, drops, egress }
+    }
+
+    fn last_ns(&self) -> u64 {
+        self.lasts_ns[0].max(self.lasts_ns[1])
+    }
+
+    /// Whether the clock has gone back since its last packet.
+    fn is_ahead_of(&self, time_ns: u64, options: &MeterOptions) -> bool {
+        time_ns + options.active_timeout_ns <= self.last_ns()
     }
 
     fn quiet_ns(&self, options: &MeterOptions) -> u64 {
-        self.last_ns + if self.ended { options.end_linger_ns } else { options.idle_timeout_ns }
+        self.last_ns() + if self.ended { options.end_linger_ns } else { options.idle_timeout_ns }
     }
 
     fn report_ns(&self, options: &MeterOptions) -> Option<u64> {
@@ -70,7 +82,8 @@ impl Flow {
 
 impl Twin {
     pub(super) fn new(options: &MeterOptions) -> Self {
-        Self { options: options.clone(), flows: BTreeMap::new(), records: Vec::new() }
+        let (flows, records) = (BTreeMap::new(), Vec::new());
+        Self { options: options.clone(), clock_ns: 0, set_back: 0, flows, records }
     }
 
     fn key(&self, sample: &Sample) -> FlowKey {
@@ -112,8 +125,18 @@ impl Twin {
     }
 
     fn advance(&mut self, clock_ns: u64) {
-        let (options, records) = (&self.options, &mut self.records);
+        let (options, records, set_back) = (&self.options, &mut self.records, &mut self.set_back);
+        let goes_back = is_over(clock_ns + options.active_timeout_ns, self.clock_ns);
+        if !goes_back && !is_over(self.clock_ns, clock_ns) {
+            return;
+        }
+        self.clock_ns = clock_ns;
         self.flows.retain(|_, flow| {
+            if goes_back && flow.is_ahead_of(clock_ns, options) {
+                flow.report(EndReason::ForcedEnd, records);
+                *set_back += 1;
+                return false;
+            }
             let quiet_ns = flow.quiet_ns(options);
             let report_ns = flow.report_ns(options).filter(|report_ns| *report_ns <= quiet_ns);
             if report_ns.is_some_and(|report_ns| is_over(report_ns, clock_ns)) {
@@ -132,7 +155,13 @@ impl Twin {
         let identity = self.identity(key);
         let flow = self.flows.entry(identity).or_insert_with(|| Flow::new(key));
         let (at_ns, flags) = (sample.arrival_ns, if sample.protocol == 6 { sample.tcp_flags } else { 0 });
-        let is_new = flow.last_ns == 0;
+        let is_new = flow.last_ns() == 0;
+        if flow.is_ahead_of(at_ns, &self.options) {
+            flow.report(EndReason::ForcedEnd, &mut self.records);
+            self.set_back += 1;
+            *flow = Flow::new(key);
+        }
+        let is_new = is_new || flow.last_ns() == 0;
         let begins = flow.ended && flags & 0x16 == 2;
         let quiet_ns = flow.quiet_ns(&self.options);
         if flow.report_ns(&self.options).is_some_and(|report_ns| report_ns <= quiet_ns && report_ns <= at_ns)
@@ -152,13 +181,14 @@ impl Twin {
         let half = flow.halves[reverse].get_or_insert(fresh);
         half.packets += 1;
         half.octets += octets;
-        half.last_ns = at_ns;
+        half.first_ns = half.first_ns.min(at_ns);
+        half.last_ns = half.last_ns.max(at_ns);
         if sample.protocol == 6 {
             half.tcp_flags = Some(half.tcp_flags.unwrap_or(0) | flags);
         }
         half.ttl_min = half.ttl_min.map_or(Some(sample.ttl), |ttl| Some(ttl.min(sample.ttl)));
         half.ttl_max = half.ttl_max.max(Some(sample.ttl));
-        flow.last_ns = at_ns;
+        flow.lasts_ns[reverse] = flow.halves[reverse].map_or(0, |half| half.last_ns);
         if self.options.fates {
             match sample.drop {
                 Some(reason) => flow.drops.add(reason, 1, octets),

@@ -1,0 +1,64 @@
+//! Room on the file system of a dataset.
+
+use std::path::Path;
+
+use crate::error::StoreError;
+
+/// The reserve unless it is configured: this part of the file system, and this much at most.
+const RESERVE_PART: u64 = 20;
+const RESERVE_BYTES_MAX: u64 = 1_000_000_000;
+
+/// Bytes of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    pub(crate) total: u64,
+    /// What is left for programs without special rights.
+    pub(crate) free: u64,
+}
+
+impl Space {
+    /// That of the file system on which this path is; `None` where the system does not say.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let facts = rustix::fs::statvfs(path).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(facts.f_frsize);
+        Some(Self { total: bytes(facts.f_blocks), free: bytes(facts.f_bavail) })
+    }
+
+    /// Bytes that are to stay free, unless it is said how many.
+    pub(crate) fn reserve(self, configured: Option<u64>) -> u64 {
+        configured.unwrap_or_else(|| (self.total / RESERVE_PART).min(RESERVE_BYTES_MAX))
+    }
+}
+
+/// Fails if less than the reserve is free.
+pub(crate) fn check(root: &Path, configured: Option<u64>) -> Result<(), StoreError> {
+    let Some(space) = Space::of(root) else { return Ok(()) };
+    let reserve = space.reserve(configured);
+    match space.free < reserve {
+        true => Err(StoreError::Reserve { path: root.to_path_buf(), free: space.free, reserve }),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_is_a_part_of_small_disks_and_a_gigabyte_of_large_ones() {
+        let of = |total| Space { total, free: 0 };
+        assert_eq!(of(8_000_000).reserve(None), 400_000);
+        assert_eq!(of(4_000_000_000_000).reserve(None), 1_000_000_000);
+        assert_eq!(of(4_000_000_000_000).reserve(Some(7)), 7);
+    }
+
+    #[test]
+    fn less_than_the_reserve_is_told_with_numbers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert!(check(folder.path(), Some(0)).is_ok());
+        let error = check(folder.path(), Some(u64::MAX)).expect_err("nobody has so much");
+        assert!(error.is_full());
+        let said = error.to_string();
+        assert!(said.contains("is free on the file system") && said.contains("keep_free"), "{said}");
+    }
+}

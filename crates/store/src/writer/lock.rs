@@ -1,0 +1,94 @@
+//! The right to write a dataset: a lock on a file in its folder. The file says who writes, and is empty if the last writer
+//! ended properly.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+/// Engines that read a folder of Parquet files pass over names that begin with a dot.
+const LOCK_FILE: &str = ".writer.lock";
+/// The name that earlier versions used.
+const OLD_LOCK_FILE: &str = "writer.lock";
+/// Bytes of a lock file that are read.
+const TEXT_MAX: u64 = 1024;
+
+/// The lock, for as long as it is held.
+#[derive(Debug)]
+pub(super) struct Lock {
+    root: PathBuf,
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// Takes the lock of the dataset in this folder, which is made if it is not there; returns what the last owner left in the
+    /// file.
+    pub(super) fn take(root: &Path) -> Result<(Self, String), StoreError> {
+        fs::create_dir_all(root).map_err(StoreError::io("create the dataset", root))?;
+        let path = root.join(LOCK_FILE);
+        let (file, mut left) = open(root, &path, true)?;
+        let old_path = root.join(OLD_LOCK_FILE);
+        if old_path.exists() {
+            let (_old, old_left) = open(root, &old_path, false)?;
+            fs::remove_file(&old_path).map_err(StoreError::io("remove", &old_path))?;
+            if left.is_empty() {
+                left = old_left;
+            }
+        }
+        Ok((Self { root: root.to_path_buf(), path, file }, left))
+    }
+
+    /// Writes down who holds it.
+    pub(super) fn sign(&mut self, owner: &str) -> Result<(), StoreError> {
+        let file = &mut self.file;
+        let rewritten = file.set_len(0).and_then(|()| file.rewind());
+        let signed = rewritten.and_then(|()| writeln!(file, "{owner}")).and_then(|()| file.sync_all());
+        signed.map_err(StoreError::io("write", &self.path))
+    }
+
+    /// Whether the file is still the one in the folder: somebody may have removed the folder.
+    pub(super) fn is_in_place(&self) -> bool {
+        let numbers = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let there = fs::metadata(&self.path).map(numbers);
+        there.is_ok_and(|there| self.file.metadata().map(numbers).is_ok_and(|held| held == there))
+    }
+
+    /// Takes it again in a folder that was removed, or replaced.
+    pub(super) fn take_again(&mut self, owner: &str) -> Result<(), StoreError> {
+        let (mut lock, _) = Self::take(&self.root)?;
+        lock.sign(owner)?;
+        *self = lock;
+        Ok(())
+    }
+
+    /// Gives it up. `is_clean` says that nothing was lost.
+    pub(super) fn release(&mut self, is_clean: bool) -> Result<(), StoreError> {
+        let emptied = match is_clean {
+            true => self.file.set_len(0).and_then(|()| self.file.sync_all()),
+            false => Ok(()),
+        };
+        // Closing the file is not enough: a child process that is just being started has it too, until it is another program.
+        let unlocked = self.file.unlock();
+        emptied.map_err(StoreError::io("write", &self.path))?;
+        unlocked.map_err(StoreError::io("unlock", &self.path))
+    }
+}
+
+/// Opens and locks a lock file; returns it with its text.
+fn open(root: &Path, path: &Path, create: bool) -> Result<(File, String), StoreError> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(create).truncate(false).open(path);
+    let mut file = file.map_err(StoreError::io("open", path))?;
+    let mut left = Vec::new();
+    let locked = file.try_lock();
+    Read::by_ref(&mut file).take(TEXT_MAX).read_to_end(&mut left).map_err(StoreError::io("read", path))?;
+    let left = String::from_utf8_lossy(&left).trim().to_owned();
+    match locked {
+        Ok(()) => Ok((file, left)),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { path: root.to_path_buf(), owner: left }),
+        Err(TryLockError::Error(error)) => Err(StoreError::io("lock", path)(error)),
+    }
+}

@@ -1,0 +1,303 @@
+//! The writer's threads: one brings pending records to disk, the other joins and removes files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use thalweg_flow::FlowRecord;
+
+use super::{Shared, State, owner, wait};
+use crate::block::Block;
+use crate::calendar::HOUR_NS;
+use crate::dataset::{self, Temporary};
+use crate::error::StoreError;
+use crate::file::{FileWriter, ROW_GROUP_ROWS};
+use crate::space;
+use crate::upkeep::Upkeep;
+
+/// How long the writer waits before it tries again to write what it could not: twice as long each time.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Retention by size is applied when so many parts of what may be kept were written since.
+const RETENTION_PARTS: u64 = 50;
+
+type Batch = Arc<[FlowRecord]>;
+
+impl Shared {
+    /// The writer's thread.
+    pub(super) fn write(&self) {
+        let mut retry = RETRY_MIN;
+        loop {
+            let mut state = self.state();
+            loop {
+                match self.due(&state) {
+                    Some(Duration::ZERO) => break,
+                    timeout => state = wait(&self.work, state, timeout),
+                }
+            }
+            if state.pending.is_empty() {
+                return;
+            }
+            let batches = next_batches(&state);
+            drop(state);
+            match self.publish(&batches) {
+                Ok(()) => retry = RETRY_MIN,
+                Err(error) => {
+                    let is_closing = self.note_failure(&error);
+                    if error.is_full() && self.makes_room() {
+                        continue;
+                    }
+                    if is_closing {
+                        return;
+                    }
+                    self.wait_to_retry(retry);
+                    retry = (retry * 2).min(RETRY_MAX);
+                }
+            }
+        }
+    }
+
+    /// Files cannot be written: counts it and tells the operator. Whether the writer is to end.
+    fn note_failure(&self, error: &StoreError) -> bool {
+        let mut state = self.state();
+        state.failures += 1;
+        state.status.errors += 1;
+        state.status.last_error = Some(error.to_string());
+        let tells = state.trouble.note(Instant::now());
+        let (pending, refused) = (state.pending_records, state.status.records_refused);
+        let is_closing = state.closing;
+        drop(state);
+        self.written.notify_all();
+        if tells {
+            let (root, max) = (self.changes.root.display(), self.options.pending_records_max);
+            self.options.notify.warn(&format!(
+                "no flow records are written to {root}: {error}; {pending} of at most {max} records wait, {refused} found no \
+                 room so far; trying again every {} s",
+                RETRY_MAX.as_secs()
+            ));
+        }
+        is_closing
+    }
+
+    /// Removes the oldest records because there is no room, if that is wanted; whether it helped.
+    fn makes_room(&self) -> bool {
+        let retention = self.options.retention;
+        if !retention.makes_room {
+            return false;
+        }
+        match self.changes.make_room(retention.free_min) {
+            Ok(done) => {
+                self.note_upkeep(&done);
+                done.files_expired > 0
+            }
+            Err(error) => {
+                self.note_upkeep_failure(&error);
+                false
+            }
+        }
+    }
+
+    /// Waits before the next attempt. Ends early if somebody asks for one.
+    fn wait_to_retry(&self, retry: Duration) {
+        let until = Instant::now() + retry;
+        let mut state = self.state();
+        let asked = state.flushes;
+        while !state.closing && state.flushes == asked {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = wait(&self.work, state, Some(left));
+        }
+    }
+
+    /// Brings batches, which are the first that are pending, to disk.
+    fn publish(&self, batches: &[Batch]) -> Result<(), StoreError> {
+        self.keep_lock()?;
+        space::check(&self.changes.root, self.options.retention.free_min)?;
+        let mut files = self.write_files(batches)?;
+        let bytes =
+            files.iter().map(|file| fs::metadata(file.path()).map_or(0, |metadata| metadata.len())).sum();
+        {
+            let _names = self.changes.publish.lock().unwrap_or_else(PoisonError::into_inner);
+            Temporary::publish_all(&mut files)?;
+            let mut state = self.state();
+            for _ in batches {
+                if let Some(batch) = state.pending.pop_front() {
+                    state.pending_records -= batch.len();
+                }
+            }
+            // Those that are left came while a file was being written; an interval from now is soon enough for a crash to
+            // lose no more than one interval and the time that writing takes.
+            state.oldest = (!state.pending.is_empty()).then(Instant::now);
+            state.status.files_published += files.len() as u64;
+        }
+        // They have their names now, and are not written again, even if the names may not have come to disk.
+        let mut folders = files.iter().filter_map(|file| file.path().parent());
+        let synced = folders.try_for_each(dataset::sync_folder);
+        self.note_written(batches.iter().map(|batch| batch.len() as u64).sum(), bytes);
+        synced
+    }
+
+    fn note_written(&self, records: u64, bytes: u64) {
+        let mut state = self.state();
+        state.status.records_written += records;
+        state.bytes_since_retention += bytes;
+        let wakes_upkeep = self.retention_is_due(&state);
+        let trouble = state.trouble.end(Instant::now());
+        let refused = state.status.records_refused;
+        drop(state);
+        if let Some(lasted) = trouble {
+            let (root, lasted) = (self.changes.root.display(), lasted.as_secs());
+            self.options.notify.info(&format!(
+                "flow records are written to {root} again, after {lasted} s; {refused} records found no room so far"
+            ));
+        }
+        self.written.notify_all();
+        if wakes_upkeep {
+            self.work.notify_all();
+        }
+    }
+
+    fn retention_is_due(&self, state: &State) -> bool {
+        let retention = self.options.retention;
+        retention.bytes_max.is_some_and(|max| state.bytes_since_retention > max / RETENTION_PARTS)
+    }
+
+    /// Takes the lock again if the folder was removed: what is written then lies in a new one.
+    fn keep_lock(&self) -> Result<(), StoreError> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock.is_in_place() {
+            return Ok(());
+        }
+        lock.take_again(&owner(&self.options))?;
+        let root = self.changes.root.display();
+        self.options.notify.warn(&format!(
+            "{root} was removed or replaced while flow records were written to it: it is made anew; until a restart, what is \
+             not on disk yet is missing from answers of `thalweg flows`"
+        ));
+        Ok(())
+    }
+
+    /// Writes temporary files, one for each hour. They go by themselves unless they are published.
+    fn write_files(&self, batches: &[Batch]) -> Result<Vec<Temporary>, StoreError> {
+        let mut hours: BTreeMap<u64, Vec<(u64, &FlowRecord)>> = BTreeMap::new();
+        for record in batches.iter().flat_map(|batch| batch.iter()) {
+            let last_ns = record.counters.last_ns;
+            hours.entry(last_ns / HOUR_NS).or_default().push((last_ns, record));
+        }
+        let mut files = Vec::with_capacity(hours.len());
+        for (hour, mut records) in hours {
+            records.sort_by_key(|(last_ns, _)| *last_ns);
+            let span = records.first().map_or(0, |first| first.0)..=records.last().map_or(0, |last| last.0);
+            let partition = dataset::partition_path(&self.changes.root, hour);
+            self.make_partition(&partition)?;
+            let name = partition.join(dataset::file_name(*span.start(), *span.end(), self.changes.id()));
+            let file = Temporary::of(name);
+            let mut writer = FileWriter::create(file.path(), &[])?;
+            writer.append(&Block::of(records.iter().map(|(_, record)| *record)))?;
+            writer.finish()?;
+            files.push(file);
+        }
+        Ok(files)
+    }
+
+    /// Makes an hour's folder, for good: the names of new folders are brought to disk, too.
+    fn make_partition(&self, partition: &Path) -> Result<(), StoreError> {
+        if partition.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(partition).map_err(StoreError::io("create", partition))?;
+        if let Some(day) = partition.parent() {
+            dataset::sync_folder(day)?;
+        }
+        dataset::sync_folder(&self.changes.root)
+    }
+
+    /// The upkeep's thread: removes what need not be kept, first when the writer begins and last when it ends, and joins files
+    /// meanwhile.
+    pub(super) fn upkeep(&self) {
+        let interval = Duration::from_secs(self.options.upkeep_interval_s);
+        self.do_upkeep(false);
+        let mut last = Instant::now();
+        loop {
+            let mut state = self.state();
+            while !state.closing && last.elapsed() < interval && !self.retention_is_due(&state) {
+                let left = interval.saturating_sub(last.elapsed());
+                state = wait(&self.work, state, Some(left));
+            }
+            if state.closing {
+                return;
+            }
+            drop(state);
+            let is_due = last.elapsed() >= interval;
+            self.do_upkeep(is_due);
+            if is_due {
+                last = Instant::now();
+            }
+        }
+    }
+
+    /// Removes what need not be kept; joins small files too, if that is wanted.
+    fn do_upkeep(&self, joins: bool) {
+        self.apply_retention();
+        if joins {
+            match self.changes.compact() {
+                Ok(done) => self.note_upkeep(&done),
+                Err(error) => self.note_upkeep_failure(&error),
+            }
+        }
+    }
+
+    /// Removes what need not be kept.
+    pub(super) fn apply_retention(&self) {
+        let retention = self.options.retention;
+        self.state().bytes_since_retention = 0;
+        if !retention.removes() {
+            return;
+        }
+        match self.changes.retain(retention, (self.options.now_ns)()) {
+            Ok(done) => self.note_upkeep(&done),
+            Err(error) => self.note_upkeep_failure(&error),
+        }
+    }
+
+    fn note_upkeep(&self, done: &Upkeep) {
+        let mut state = self.state();
+        state.status.upkeep.add(done);
+        state.upkeep_trouble.end(Instant::now());
+        drop(state);
+        if let Some(removed) = done.removed() {
+            self.options.notify.info(&format!("{}: {removed}", self.changes.root.display()));
+        }
+    }
+
+    fn note_upkeep_failure(&self, error: &StoreError) {
+        let mut state = self.state();
+        state.status.errors += 1;
+        state.status.last_error = Some(error.to_string());
+        let tells = state.upkeep_trouble.note(Instant::now());
+        drop(state);
+        if tells {
+            let root = self.changes.root.display();
+            self.options.notify.warn(&format!("files of {root} cannot be joined or removed: {error}"));
+        }
+    }
+}
+
+/// What is written next: as much as a row group takes. After a failure a single batch, which shows soon whether it works again:
+/// nobody who ends the writer wants to wait for more.
+fn next_batches(state: &State) -> Vec<Batch> {
+    if state.trouble.lasts() {
+        return state.pending.front().cloned().into_iter().collect();
+    }
+    let mut records = 0;
+    let batches = state.pending.iter().take_while(|batch| {
+        let first = records == 0;
+        records += batch.len();
+        first || records <= ROW_GROUP_ROWS
+    });
+    batches.cloned().collect()
+}

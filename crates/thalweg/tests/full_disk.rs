@@ -1,0 +1,193 @@
+//! A disk that is full while flow records are written to it: a small tmpfs, in a mount namespace of its own.
+//!
+//! Needs root. What does not is tested beside the writer (`crates/store/src/writer/tests.rs`).
+
+#![allow(clippy::unwrap_used)] // a helper that fails fails the test
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const OFFICE: &str = "examples/small-office/office.pcapng";
+/// More records than a writer has pending at most, by some.
+const RECORDS: u32 = 600_000;
+/// Failure, not a measurement.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Whether file systems can be mounted here.
+fn can_mount() -> bool {
+    let tried = Command::new("unshare").args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    let can = tried.is_ok_and(|output| output.status.success());
+    if !can {
+        thalweg_testdata::skipped("no right to mount a tmpfs in a namespace: not root");
+    }
+    can
+}
+
+/// A command that runs where `folder` is a tmpfs of 64 MB, full but for 100 kB.
+fn on_full_disk(folder: &Path, arguments: &[&str]) -> Command {
+    let script = "set -e; mount -t tmpfs -o size=64m none \"$0\"; head -c 66900000 /dev/zero > \"$0\"/filler; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(folder);
+    command.arg(env!("CARGO_BIN_EXE_thalweg")).args(arguments).current_dir(ROOT);
+    command
+}
+
+/// Messages of NetFlow 5 with so many records, in all.
+fn netflow(path: &Path, records: u32) {
+    let mut octets: Vec<u8> = Vec::new();
+    for message in 0..records / 30 {
+        let header = [5 << 16 | 30, 1_000_000, 1_795_323_600, 0, message * 30, 0];
+        octets.extend(header.iter().flat_map(|word: &u32| word.to_be_bytes()));
+        for record in 0..30 {
+            let number = message * 30 + record;
+            let (src, dst) = (0x0a00_0000 + number % 200_000, 0xc000_0201);
+            let words =
+                [src, dst, 0, 1 << 16 | 2, 3, 180, 900_000, 900_000 + number % 1000, number << 16 | 53];
+            octets.extend(words.iter().flat_map(|word: &u32| word.to_be_bytes()));
+            octets.extend([0, 0, 17, 0, 0, 0, 0, 0, 24, 24, 0, 0]);
+        }
+    }
+    fs::write(path, octets).unwrap();
+}
+
+/// A writer on a full disk.
+struct Writer {
+    child: Child,
+    stderr: BufReader<std::process::ChildStderr>,
+    folder: PathBuf,
+}
+
+impl Writer {
+    fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut command = on_full_disk(folder, arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr, folder: folder.to_owned() }
+    }
+
+    /// The next line that it says, which must have these words.
+    fn says(&mut self, words: &str) -> String {
+        let mut line = String::new();
+        assert!(self.stderr.read_line(&mut line).unwrap() > 0, "it ended without saying: {words}");
+        assert!(line.contains(words), "{line}");
+        line
+    }
+
+    /// A path in its namespace.
+    fn inside(&self, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.child.id()));
+        root.join(self.folder.strip_prefix("/").unwrap()).join(name)
+    }
+
+    fn asked(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--target", &self.child.id().to_string()]);
+        command.arg(env!("CARGO_BIN_EXE_thalweg")).args(["flows", "--data"]).arg(self.folder.join("flows"));
+        command.args(arguments).output().unwrap()
+    }
+
+    /// Waits for its end; its exit code, what it printed, and what else it said.
+    fn end(mut self) -> (Option<i32>, String, String) {
+        let (mut printed, mut said) = (String::new(), String::new());
+        self.child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+        self.stderr.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), printed, said)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // It has usually ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Names of files that are neither whole nor meant to be there.
+fn leftovers(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "tmp") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_probe_whose_disk_is_full_says_so_and_what_it_lost() {
+    if !can_mount() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("flows").display().to_string();
+    let arguments = ["probe", OFFICE, "--format", "json", "--store", &store];
+    let output = on_full_disk(folder.path(), &arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no flow records are written") && said.contains("keep_free"), "{said}");
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lost = &summary["outlets"][0]["lost"]["not-written"];
+    assert!(lost.as_u64() > Some(0) && summary["outlets"][0]["records"] == 0, "{summary}");
+    assert_eq!((&summary["conserved"], &summary["records_exported"]), (&true.into(), &0.into()), "{summary}");
+    assert!(summary["dropped"]["undelivered"].as_u64() > Some(0), "{summary}");
+}
+
+#[test]
+fn an_import_waits_for_room_answers_meanwhile_and_ends_when_it_is_told_to() {
+    if !can_mount() {
+        return;
+    }
+    let source = tempfile::tempdir().unwrap();
+    let records = source.path().join("records.nf5");
+    netflow(&records, RECORDS);
+    let records = records.display().to_string();
+    for goes_on in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("flows").display().to_string();
+        let mut arguments = vec!["flows", "--format", "json", "import", &records, "--data", &store];
+        // Once up to the last byte: the file that is begun is torn. Else the reserve stays free.
+        let why = if goes_on { "No space left on device" } else { "keep_free" };
+        if goes_on {
+            arguments.extend(["--keep-free", "0"]);
+        }
+        let mut writer = Writer::start(folder.path(), &arguments);
+        let line = writer.says("no flow records are written");
+        assert!(line.contains(why), "{line}");
+        assert_eq!(leftovers(&writer.inside("flows")), Vec::<PathBuf>::new());
+        let answer = writer.asked(&["stats", "--format", "json"]);
+        let stats: Value = serde_json::from_slice(&answer.stdout).unwrap();
+        assert!(stats["pending_records"].as_u64() >= Some(1), "{stats}");
+        if goes_on {
+            fs::remove_file(writer.inside("filler")).unwrap();
+            writer.says("are written to");
+            let (code, printed, said) = writer.end();
+            assert_eq!(code, Some(0), "{said}");
+            let summary: Value = serde_json::from_str(&printed).unwrap();
+            assert_eq!(summary["outlets"][0]["records"], RECORDS, "{summary}");
+        } else {
+            let began = Instant::now();
+            let pid = writer.child.id().to_string();
+            assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+            let (code, printed, said) = writer.end();
+            assert!(began.elapsed() < PATIENCE);
+            assert_eq!(code, Some(1), "{said}");
+            assert!(said.contains("not-written") && said.contains("keep_free"), "{said}");
+            let summary: Value = serde_json::from_str(&printed).unwrap();
+            let outlet = &summary["outlets"][0];
+            let lost: u64 = outlet["lost"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+            assert_eq!((&outlet["records"], &summary["conserved"]), (&0.into(), &true.into()), "{summary}");
+            assert_eq!(summary["records"], lost, "{summary}");
+        }
+    }
+}
