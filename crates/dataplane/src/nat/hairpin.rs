@@ -21,13 +21,16 @@ pub(super) fn is_hairpin(packet: &Packet) -> bool {
         && packet.flags.has(PacketFlags::NAT_IN)
 }
 
+/// Calls something with the shard of a number.
+type WithShard<'s> = dyn FnMut(u16, &mut dyn FnMut(&mut NatShard)) + 's;
+
 /// Translates both ends of a hairpin. `with` gives access to a shard by its number.
 pub(super) fn translate(
     packet: &mut Packet,
     l3: &mut [u8],
     now_ns: u64,
     judge: &mut Judge<'_>,
-    with: &mut dyn FnMut(u16, &mut dyn FnMut(&mut NatShard)),
+    with: &mut WithShard<'_>,
 ) {
     let (sender, receiver) = (packet.shard, packet.crossing_shard);
     let mut found = Ok(None);

@@ -60,9 +60,10 @@ fn what_is_different_is_said() {
     let plain = config(PORTS, "");
     let said = |before: &RouterConfig, ports: &str, rest: &str| differences(before, &config(ports, rest));
     assert_eq!(said(&plain, PORTS, ""), Vec::<String>::new());
-    assert_eq!(said(&plain, PORTS, nat), ["NAT starts"]);
+    // Inside ports of NAT have a check of sources of their own.
+    assert_eq!(said(&plain, PORTS, nat), ["port lan: settings changed", "NAT starts"]);
     let translating = config(PORTS, nat);
-    assert_eq!(said(&translating, PORTS, ""), ["NAT ends"]);
+    assert_eq!(said(&translating, PORTS, ""), ["port lan: settings changed", "NAT ends"]);
     assert_eq!(said(&translating, PORTS, &format!("{nat}hairpin = false\n")), ["NAT: settings changed"]);
     let everything = "[validate]\nmartians = false\n[[acl]]\nname = \"a\"\n[[qos.egress]]\nport = \"wan\"\nrate = \"1 Gbit/s\"\n\
                       [[neighbours]]\nport = \"lan\"\naddress = \"10.1.0.9\"\nmac = \"02:00:00:00:00:09\"\n";

@@ -615,7 +615,7 @@ fn a_dead_way_moves_all_prefixes_with_one_write() {
 #[test]
 fn pairs_leave_room_for_next_hops() {
     let attributes = Attributes(Interner::new(7));
-    let config = OutletConfig { backups: true, first_hop: 1, last_hop: 8, ..OutletConfig::default() };
+    let config = OutletConfig { backups: true, first_hop: 1, last_hop: 8 };
     let mut recorder = Recorder::default();
     let mut outlet = Outlet::new(config, Underlay::everything_on(0));
     for n in 1..=8u8 {

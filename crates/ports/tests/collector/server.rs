@@ -64,8 +64,12 @@ fn listen(address: SocketAddr) -> TcpListener {
     let socket =
         socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
-    socket.bind(&address.into()).unwrap();
-    socket.listen(8).unwrap();
+    // A program that another test is just starting holds what was open here for a moment, a server that was killed too.
+    let began = Instant::now();
+    while let Err(error) = socket.bind(&address.into()).and_then(|()| socket.listen(8)) {
+        assert!(began.elapsed() < Duration::from_secs(10), "{address}: {error}");
+        thread::sleep(Duration::from_millis(5));
+    }
     socket.into()
 }
 

@@ -90,10 +90,8 @@ impl BgpLinks {
             match event {
                 KernelEvent::Link(link) => drop(self.links.insert(link.index, link)),
                 KernelEvent::LinkGone(index) => drop(self.links.remove(&index)),
-                KernelEvent::Address(address) => {
-                    if !self.addresses.contains(&address) {
-                        self.addresses.push(address);
-                    }
+                KernelEvent::Address(address) if !self.addresses.contains(&address) => {
+                    self.addresses.push(address);
                 }
                 KernelEvent::AddressGone(address) => self.addresses.retain(|each| *each != address),
                 KernelEvent::Overrun => self.read()?,

@@ -238,7 +238,7 @@ impl<'a> Site<'a> {
         until("both neighbors have sent their tables", LIMIT_S, || {
             let (neighbors, rib) = (self.ask(&["show", "neighbors"]), self.ask(&["show", "rib"]));
             let is_up = neighbors.matches("Established").count() == 2 && rib.contains("IPv4");
-            let said = self.log().matches("has sent its whole table").count() % 2 == 0;
+            let said = self.log().matches("has sent its whole table").count().is_multiple_of(2);
             (is_up && said && !rib.contains("restart:")).then_some(()).ok_or(neighbors + &rib)
         });
         let right = [(self.net.namespace(End::Left), "23.0.0.0/24"), (self.third.clone(), "21.0.0.0/24")];

@@ -115,11 +115,8 @@ fn table(prefixes: usize, seed: u64) -> Table {
 #[test]
 fn a_next_hop_on_a_shared_network_stays() {
     let Some(net) = Net::new() else { return };
-    let mut stage = Stage::new(&net, |spec| Spec {
-        families: vec![Family::V4],
-        third_party_next_hops: true,
-        ..spec
-    });
+    let mut stage =
+        Stage::new(&net, |spec| Spec { families: vec![Family::V4], third_party_next_hops: true, ..spec });
     // ExaBGP takes any next hop, also one that lives on its own machine.
     let make: Make = crate::exabgp::make;
     let spec = Spec { families: vec![Family::V4], ..Spec::new(End::Right) };
