@@ -6,7 +6,8 @@ use std::io::Read;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 /// What all sessions read, in order: packets of each record, which tell records apart.
 pub(crate) type Heard = Arc<Mutex<Vec<u64>>>;
@@ -28,7 +29,7 @@ impl Server {
         let connections = Arc::new(Mutex::new(Vec::new()));
         let (accepting, stopped) = (listener.try_clone().unwrap(), Arc::clone(&stop));
         let (heard, known) = (Arc::clone(heard), Arc::clone(&connections));
-        let worker = std::thread::spawn(move || {
+        let worker = thread::spawn(move || {
             while let Ok((connection, _)) = accepting.accept() {
                 if stopped.load(Ordering::SeqCst) {
                     return;
