@@ -235,7 +235,7 @@ fn routes_are_not_kept_over_two_lost_sessions() {
         {
             let mut fabric = crate::fabric::lock(&world.fabric);
             let link = fabric.link(0, 1);
-            (link.rate, link.capacity) = (3, 200);
+            (link.rate, link.capacity) = (20, 2000);
         }
         world.set_link(0, 1, LinkState::Up);
         world.run_until("the session", 30, |world| world.is_established(1, 0));
@@ -268,7 +268,7 @@ fn memory_is_given_back_after_the_last_withdrawal() {
         world.run_s(60);
         assert!(world.routes(1).is_empty(), "seed {seed}");
         let (rib, _, sets) = memory(&world);
-        assert!(full.0 > 500_000 && rib < 60_000, "seed {seed}: {rib} bytes of {}", full.0);
+        assert!(full.0 > 500_000 && rib * 5 < full.0, "seed {seed}: {rib} bytes of {}", full.0);
         // What the router would announce of its own is always there.
         assert!(sets <= 2, "seed {seed}: {sets} of {} attribute sets", full.2);
     });
