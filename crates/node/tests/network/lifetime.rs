@@ -224,7 +224,7 @@ fn graceful_restart_ends_when_nobody_comes_back() {
 /// A session that is lost again before End-of-RIB: what was stale already is not kept a second time (RFC 4724 4.2).
 #[test]
 fn routes_are_not_kept_over_two_lost_sessions() {
-    with_seeds(5, |seed| {
+    with_seeds(3, |seed| {
         let keys = "graceful_restart = { time_s = 60, stale_path_s = 60 }";
         let mut world = World::new(seed, &row(&networks(0, 6000), keys, ""), &ROW);
         world.run_s(10);
@@ -238,8 +238,11 @@ fn routes_are_not_kept_over_two_lost_sessions() {
             (link.rate, link.capacity) = (20, 2000);
         }
         world.set_link(0, 1, LinkState::Up);
-        world.run_until("the session", 30, |world| world.is_established(1, 0));
-        world.run_until("some routes", 30, |world| world.routes(1).iter().any(|route| !route.stale));
+        let comes_back = |world: &mut World| {
+            world.run_ms(20);
+            world.routes(1).iter().any(|route| !route.stale)
+        };
+        assert!((0..500).any(|_| comes_back(&mut world)), "seed {seed}: some routes");
         let came_back: Vec<String> = {
             world.set_link(0, 1, LinkState::Down);
             world.run_s(12);
