@@ -225,7 +225,7 @@ fn graceful_restart_ends_when_nobody_comes_back() {
 #[test]
 fn routes_are_not_kept_over_two_lost_sessions() {
     with_seeds(3, |seed| {
-        let keys = "graceful_restart = { time_s = 60, stale_path_s = 60 }";
+        let keys = "graceful_restart = { time_s = 60, stale_path_s = 60 }\nextended_messages = false";
         let mut world = World::new(seed, &row(&networks(0, 6000), keys, ""), &ROW);
         world.run_s(10);
         assert_eq!(received(&world, 1, 0).len(), 6000, "seed {seed}");
