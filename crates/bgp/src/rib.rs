@@ -313,7 +313,9 @@ impl RibShard {
             || with_family!(self, family, peers, |routes, context| {
                 routes.walk(cursor, budget, |routes, number| {
                     routes.withdraw_matching(number, peer, paths::STALE, context, changes);
-                    routes.mark_stale(number, peer);
+                    if routes.has_paths(number) {
+                        routes.mark_stale(number, peer);
+                    }
                 })
             });
         self.close(changes);

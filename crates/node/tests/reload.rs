@@ -165,7 +165,9 @@ fn what_is_taken_after_a_refusal_is_taken_whole() {
     let names: Vec<_> = neighbors.iter().map(|each| each.name.as_str()).collect();
     assert_eq!(names, ["198.51.100.1", "198.51.100.2", "198.51.100.4"]);
     assert_eq!(routes.iter().map(|route| route.prefix.as_str()).collect::<Vec<_>>(), [NEW]);
-    for words in ["198.51.100.3 removed", "198.51.100.4 added", "198.51.100.1 begins anew", "1 network announced"] {
+    for words in
+        ["198.51.100.3 removed", "198.51.100.4 added", "198.51.100.1 begins anew", "1 network announced"]
+    {
         assert!(done.iter().any(|each| each.contains(words)), "{words} in {done:?}");
     }
     // The place of one that is gone is used again.

@@ -683,6 +683,10 @@ impl<A: RouteAddress> FamilyRoutes<A> {
         }
     }
 
+    pub(super) fn has_paths(&self, number: u32) -> bool {
+        self.table.entry(number).count > 0
+    }
+
     /// Marks the paths of a neighbour as stale.
     pub(super) fn mark_stale(&mut self, number: u32, peer: PeerId) {
         let entry = *self.table.entry(number);
