@@ -235,9 +235,14 @@ impl Session {
         reason: DownReason,
         now: Millis,
     ) {
-        if !matches!(reason, DownReason::Sent { cause: Cause::Collision, .. }) {
-            self.counters.last_error = Some(reason.to_string());
-            self.counters.last_error_at = Some(now);
+        match reason {
+            DownReason::Sent { cause: Cause::Collision, .. } => {}
+            // A neighbor that shuts down may still take a connection and close it: why the session ended stays.
+            DownReason::ConnectionLost => self.counters.last_connect_error = Some(reason.to_string()),
+            _ => {
+                self.counters.last_error = Some(reason.to_string());
+                self.counters.last_error_at = Some(now);
+            }
         }
         self.event(Event::AttemptFailed { connection, state, reason });
         self.settle(now);

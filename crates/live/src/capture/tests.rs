@@ -324,7 +324,7 @@ fn a_client_gets_a_file() {
     let text = String::from_utf8_lossy(&client.file);
     for comment in [
         "arrived, in lan, class default, translated, left to the router itself: no-route",
-        "arrived, in lan, class default, translated, dropped: nat-no-mapping (Arrived for a public",
+        "arrived, in lan, class default, dropped: nat-no-mapping (Arrived for a public",
         "arrived, in lan, class default, translated, out wan",
     ] {
         assert!(text.contains(comment), "{comment}");

@@ -286,7 +286,8 @@ fn assert_nothing_lost(site: &Site<'_>, streams: [Stream; 2], what: &str) {
     for stream in streams {
         let (sent, lost) = stream.finish();
         println!("{what}: {sent} packets sent, {lost} lost");
-        assert!(sent > 1000, "{what}: only {sent} packets were sent");
+        // A packet in five milliseconds at least, so that the second and a half without us is full of them.
+        assert!(sent > 300, "{what}: only {sent} packets were sent");
         assert_eq!(lost, 0, "{what}: of {sent}\n{}", site.history());
     }
 }

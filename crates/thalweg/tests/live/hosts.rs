@@ -181,9 +181,9 @@ inside = ["lan"]
         let route = router.show(&["fib", "192.0.2.9"])?.pop()?;
         (route["action"] == "no route").then_some(())
     });
-    let log = site.log();
-    assert!(log.contains("on its mirror is the port's now"), "{log}");
-    assert!(log.contains("is gone from its mirror"), "{log}");
+    for line in ["on its mirror is the port's now", "is gone from its mirror"] {
+        eventually("the log says it", || site.log().contains(line).then_some(()));
+    }
     router.counters_add_up();
 }
 
