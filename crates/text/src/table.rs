@@ -5,7 +5,7 @@
 //!
 //! 1. headings go over several lines, broken between words;
 //! 2. cells of words go over several lines, broken between words, but no column of them gets narrower than
-//!    [`COMFORTABLE`] for it;
+//!    `COMFORTABLE` for it;
 //! 3. columns that the table calls less important are left out, and a line below says which;
 //! 4. rows are stacked: a line for each column, an empty line between rows.
 //!
